@@ -1,0 +1,47 @@
+# `make demo` and `make test` each work alone on a fresh clone: they create .venv, install, build and run.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help demo test lint format build bench clean
+
+help:
+	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
+	@echo "make test    the whole test suite"
+	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
+	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md"
+	@echo "make build   (re)build the C++ extension in place"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'elmo_fast needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13"
+	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[dev,plots]"
+	touch $@
+
+build: $(STAMP)
+	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
+
+test: build
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: build
+	$(BIN)/python -m elmo_fast.demo
+
+bench: build
+	$(BIN)/python -m benchmarks.run
+
+clean:
+	rm -rf build dist demo *.egg-info elmo_fast/_C*.so

@@ -1,0 +1,43 @@
+"""Checks at the public function, once, in the user's words: argument, wanted, given."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+
+
+def given(tensor: Tensor) -> str:
+    """How a tensor is described in an error: shape, dtype and device."""
+    return f"shape {tuple(tensor.shape)}, {str(tensor.dtype).removeprefix('torch.')}, {tensor.device}"
+
+
+def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) -> None:
+    """Raises unless `tensor` has one dimension per letter of `letters` ("B T D") and the sizes given for some of them."""
+    names = letters.split()
+    if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
+        wanted = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
+        raise ElmoFastError(f"{op}: {name} must have shape [{wanted}]; got {given(tensor)}")
+
+
+def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> None:
+    """Raises unless the dtype of `tensor` is one of `allowed`."""
+    if tensor.dtype not in allowed:
+        wanted = " or ".join(str(d).removeprefix("torch.") for d in allowed)
+        raise ElmoFastError(f"{op}: {name} must be {wanted}; got {given(tensor)}")
+
+
+def check_floating(op: str, name: str, tensor: Tensor) -> None:
+    """Raises unless `tensor` holds floating-point numbers."""
+    if not tensor.is_floating_point():
+        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {given(tensor)}")
+
+
+def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
+    """Raises unless all tensors share the device and dtype of the first."""
+    for tensor in tensors[1:]:
+        if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
+            raise ElmoFastError(
+                f"{op}: {names} must share one device and dtype; got {given(tensors[0])} and {given(tensor)}"
+            )

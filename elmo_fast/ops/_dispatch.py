@@ -1,0 +1,66 @@
+"""The only place where a backend is chosen: asked in order, each answers why not, in one sentence, or serves."""
+
+import functools
+import warnings
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from elmo_fast.errors import ElmoFastError, PerformanceWarning
+
+BACKENDS = ("native", "reference")
+_REGISTRY: dict[str, Mapping[str, ModuleType]] = {}
+
+
+class Choice(NamedTuple):
+    """What was chosen for an op, and the refusals of those that were asked before it."""
+
+    backend: str
+    refusals: dict[str, str]
+
+
+def register(op: str, **backends: ModuleType) -> None:
+    """Makes the backends of `op` known; each has `run(...)` and `unsupported(device, dtype, precision)`."""
+    _REGISTRY[op] = {name: backends[name] for name in BACKENDS if name in backends}
+
+
+def ops() -> list[str]:
+    """The names of all registered ops."""
+    return sorted(_REGISTRY)
+
+
+def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
+    """What backend="auto" would choose for `op` here, and why not the ones before it."""
+    refusals: dict[str, str] = {}
+    for name, module in _REGISTRY[op].items():
+        reason = module.unsupported(device, dtype, precision)
+        if reason is None:
+            return Choice(name, refusals)
+        refusals[name] = reason
+    raise ElmoFastError(f"{op}: no backend serves this: " + "; ".join(f"{n}: {r}" for n, r in refusals.items()))
+
+
+@functools.cache
+def _warn_once(op: str, backend: str, reasons: str) -> None:
+    warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
+
+
+def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
+    """The module that serves `op`: the named backend or, for "auto", the first that does not refuse.
+
+    Raises ElmoFastError when the name is unknown or the named backend refuses.
+    """
+    known = _REGISTRY[op]
+    if backend == "auto":
+        choice = explain(op, device, dtype, precision)
+        if choice.refusals and not torch.compiler.is_compiling():
+            _warn_once(op, choice.backend, "; ".join(choice.refusals.values()))
+        return known[choice.backend]
+    if backend not in known:
+        raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
+    reason = known[backend].unsupported(device, dtype, precision)
+    if reason is not None:
+        raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
+    return known[backend]

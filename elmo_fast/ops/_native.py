@@ -1,0 +1,30 @@
+"""Loads the compiled extension once and remembers, in one sentence, why it could not."""
+
+import pathlib
+from types import ModuleType
+
+import torch
+
+C: ModuleType | None = None
+WHY_NOT: str | None = None
+
+try:
+    from elmo_fast import _C as C  # type: ignore[no-redef,attr-defined]
+except ImportError as _error:
+    _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
+    _reason = _note.read_text(encoding="utf-8").strip() if _note.is_file() else str(_error)
+    WHY_NOT = (
+        f"the compiled extension elmo_fast._C is missing ({_reason}); "
+        "install a C++20 compiler and reinstall elmo-fast with --no-build-isolation"
+    )
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """What every native op asks first: is the extension there, and does it serve this device and dtype?"""
+    if WHY_NOT is not None:
+        return WHY_NOT
+    if device.type != "cpu":
+        return f"the C++ kernels serve tensors on the CPU, and these are on {device.type}"
+    if dtype not in (torch.float32, torch.float64):
+        return f"the C++ kernels take float32 or float64 tensors, not {str(dtype).removeprefix('torch.')}"
+    return None

@@ -1,0 +1,35 @@
+"""Seeds every test, fills what torch.empty* returns with NaN, and hands out the backends."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    """Uninitialised memory reads as NaN (torch.utils.deterministic.fill_uninitialized_memory), so that an unwritten output is seen."""
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of reference data beside a development checkout; tests that want it skip where it is absent."""
+    import pathlib
+
+    folder = pathlib.Path(os.environ.get("ELMO_FAST_SHARED", pathlib.Path(__file__).parents[2] / "shared"))
+    if not folder.is_dir():
+        pytest.skip("the folder of reference data (../shared, or $ELMO_FAST_SHARED) is absent")
+    return folder
