@@ -26,5 +26,9 @@ def assert_no_worse(name: str, ours: Tensor, torchs: Tensor, truth: Tensor, prec
 def assert_close(name: str, ours: Tensor, truth: Tensor, precision: str = "float32") -> None:
     """|ours - truth| <= 10 * SMALL * max(|truth|, 1): for results that both sides compute in the same precision."""
     torch.testing.assert_close(
-        ours.double(), truth.double(), rtol=10 * SMALL[precision], atol=10 * SMALL[precision], msg=lambda m: f"{name}: {m}"
+        ours.double(),
+        truth.double(),
+        rtol=10 * SMALL[precision],
+        atol=10 * SMALL[precision],
+        msg=lambda m: f"{name}: {m}",
     )

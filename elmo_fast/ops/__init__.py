@@ -6,5 +6,6 @@ embedding, F filters, N rows (words), V vocabulary, S samples, L layers, M mixes
 
 from elmo_fast.ops._dispatch import BACKENDS, Choice, explain, ops
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
 
-__all__ = ["BACKENDS", "PRECISIONS", "Choice", "explain", "ops", "rounded"]
+__all__ = ["BACKENDS", "PRECISIONS", "Choice", "LSTMWeights", "explain", "ops", "projected_lstm", "rounded"]

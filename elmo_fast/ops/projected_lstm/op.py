@@ -1,0 +1,155 @@
+"""The projected LSTM with cell and projection clip: one layer, one or two directions side by side."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _checks
+from elmo_fast.ops._dispatch import select
+from elmo_fast.ops._precision import check_precision
+
+
+class LSTMWeights(NamedTuple):
+    """The parameters of one direction; gates in the order i, f, g, o, as in torch.nn.LSTM; the forget bias is part of `bias`."""
+
+    weight_ih: Tensor
+    """input weights, [4H, I]"""
+    weight_hh: Tensor
+    """recurrent weights, [4H, D]"""
+    bias: Tensor
+    """[4H]"""
+    weight_hr: Tensor | None = None
+    """projection, [D, H]; None: no projection and no projection clip, and D = H"""
+
+
+def projected_lstm(
+    inputs: Sequence[Tensor],
+    weights: Sequence[LSTMWeights],
+    lengths: Tensor | None = None,
+    state: tuple[Tensor, Tensor] | None = None,
+    *,
+    reverse: Sequence[bool] = (False, True),
+    cell_clip: float | None = 3.0,
+    projection_clip: float | None = 3.0,
+    residual: bool = False,
+    recurrent_masks: Sequence[Tensor] | None = None,
+    precision: str = "float32",
+    backend: str = "auto",
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Runs R directions of one LSTM layer with projection over padded sequences.
+
+        i, f, g, o = split(W_ih x_t + W_hh h + b);  c = clip(σ(f) c + σ(i) tanh(g), ±cell_clip)
+        h = clip(W_hr (σ(o) tanh(c)), ±projection_clip) * recurrent_mask;  y_t = h (+ x_t if residual)
+
+    The clipped c and h are both output and state; the residual never enters the state. A reversed direction walks each row
+    from its last position to its first. Past a row's length the state stands still and the output is 0. The gradients
+    of the clips are torch.clamp's: passed inside and at the bound, 0 beyond it.
+
+    Args:
+        inputs: R tensors, each direction's input, [B, T, I], float32 or float64 (the same tensor twice is welcome).
+        weights: R LSTMWeights.
+        lengths: valid positions of each row, [B], int64, each in 0..T; None: all T.
+        state: (h [R, B, D], c [R, B, H]) to start from; None: zeros.
+        reverse: per direction, whether it walks backwards.
+        cell_clip, projection_clip: bounds, > 0; None: no clip.
+        residual: adds the input to the output; needs I = D.
+        recurrent_masks: R tensors [B, D] that multiply h at every step (dropout fixed per sequence).
+        precision: "float32" | "bfloat16" | "float16", to which the operands of the matrix products are rounded;
+            products accumulate, and the cell lives, in the dtype of the inputs.
+        backend: "auto" | "native" | "reference".
+
+    Returns:
+        (outputs [R, B, T, D], (h [R, B, D], c [R, B, H])), the state after each row's last valid step.
+
+    Raises:
+        ElmoFastError: an argument does not fit, or the backend cannot serve it.
+
+    Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
+    """
+    check_precision(precision)
+    _check_lists(inputs, weights, reverse, recurrent_masks)
+    batch, time, _ = inputs[0].shape
+    for direction in range(len(inputs)):
+        _check_direction(inputs[direction], weights[direction], batch, time, residual)
+    _check_clip("cell_clip", cell_clip)
+    _check_clip("projection_clip", projection_clip)
+    size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
+    if lengths is not None:
+        _check_lengths(lengths, batch, time)
+    if state is not None:
+        _checks.check_shape("projected_lstm", "state[0]", state[0], "R B D", R=len(inputs), B=batch, D=size)
+        _checks.check_shape("projected_lstm", "state[1]", state[1], "R B H", R=len(inputs), B=batch, H=cells)
+        _checks.check_same("projected_lstm", "inputs and state", (inputs[0], *state))
+    for mask in recurrent_masks or ():
+        _checks.check_shape("projected_lstm", "recurrent_masks", mask, "B D", B=batch, D=size)
+        _checks.check_same("projected_lstm", "inputs and recurrent_masks", (inputs[0], mask))
+    run = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision).run
+    outputs, h, c = run(
+        list(inputs),
+        list(weights),
+        lengths,
+        state,
+        reverse=tuple(reverse),
+        cell_clip=cell_clip,
+        projection_clip=projection_clip,
+        residual=residual,
+        recurrent_masks=None if recurrent_masks is None else list(recurrent_masks),
+        precision=precision,
+    )
+    return outputs, (h, c)
+
+
+def _check_lists(
+    inputs: Sequence[Tensor],
+    weights: Sequence[LSTMWeights],
+    reverse: Sequence[bool],
+    masks: Sequence[Tensor] | None,
+) -> None:
+    counts = (len(inputs), len(weights), len(reverse), len(inputs) if masks is None else len(masks))
+    if len(set(counts)) != 1 or counts[0] == 0:
+        raise ElmoFastError(
+            "projected_lstm: inputs, weights, reverse and recurrent_masks must have one entry per direction; "
+            f"got {counts[0]}, {counts[1]}, {counts[2]} and {'none' if masks is None else len(masks)}"
+        )
+    sizes = {tuple(w.weight_hh.shape) for w in weights}
+    if len(sizes) != 1 or len({w.weight_hr is None for w in weights}) != 1:
+        raise ElmoFastError(
+            f"projected_lstm: all directions must share the sizes [4H, D] of weight_hh; got {sorted(sizes)}"
+        )
+
+
+def _check_direction(x: Tensor, w: LSTMWeights, batch: int, time: int, residual: bool) -> None:
+    op = "projected_lstm"
+    _checks.check_shape(op, "inputs", x, "B T I", B=batch, T=time)
+    _checks.check_shape(op, "weight_hh", w.weight_hh, "4H D")
+    gates, size = w.weight_hh.shape
+    if gates % 4:
+        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {_checks.given(w.weight_hh)}")
+    _checks.check_shape(op, "weight_ih", w.weight_ih, "4H I", **{"4H": gates, "I": x.shape[2]})
+    _checks.check_shape(op, "bias", w.bias, "4H", **{"4H": gates})
+    if w.weight_hr is not None:
+        _checks.check_shape(op, "weight_hr", w.weight_hr, "D H", D=size, H=gates // 4)
+    elif size != gates // 4:
+        raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
+    if residual and x.shape[2] != size:
+        raise ElmoFastError(f"{op}: residual=True needs inputs as wide as outputs; got I={x.shape[2]}, D={size}")
+    _checks.check_floating(op, "inputs", x)
+    _checks.check_same(op, "inputs and weights", [x, *(p for p in w if p is not None)])
+
+
+def _check_clip(name: str, clip: float | None) -> None:
+    if clip is not None and not clip > 0:
+        raise ElmoFastError(f"projected_lstm: {name} must be a number > 0, or None for no clip; got {clip!r}")
+
+
+def _check_lengths(lengths: Tensor, batch: int, time: int) -> None:
+    _checks.check_shape("projected_lstm", "lengths", lengths, "B", B=batch)
+    _checks.check_dtype("projected_lstm", "lengths", lengths, torch.int64)
+    if torch.compiler.is_compiling() or batch == 0 or lengths.device.type != "cpu":
+        return
+    low, high = int(lengths.min()), int(lengths.max())
+    if low < 0 or high > time:
+        raise ElmoFastError(f"projected_lstm: lengths must lie in 0..T={time}; got values from {low} to {high}")

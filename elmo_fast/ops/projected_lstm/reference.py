@@ -1,0 +1,90 @@
+"""The definition of the projected LSTM, in plain torch."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops._precision import rounded
+
+if TYPE_CHECKING:
+    from elmo_fast.ops.projected_lstm.op import LSTMWeights
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Plain torch serves every device and dtype."""
+    return None
+
+
+def run(
+    inputs: list[Tensor],
+    weights: "list[LSTMWeights]",
+    lengths: Tensor | None,
+    state: tuple[Tensor, Tensor] | None,
+    *,
+    reverse: Sequence[bool],
+    cell_clip: float | None,
+    projection_clip: float | None,
+    residual: bool,
+    recurrent_masks: list[Tensor] | None,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As elmo_fast.ops.projected_lstm, one direction after the other, one step after the other."""
+    batch, time, _ = inputs[0].shape
+    size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
+    if lengths is None:
+        lengths = torch.full((batch,), time, dtype=torch.int64, device=inputs[0].device)
+    if state is None:
+        state = (inputs[0].new_zeros(len(inputs), batch, size), inputs[0].new_zeros(len(inputs), batch, cells))
+    outputs, hs, cs = [], [], []
+    for r, (x, w) in enumerate(zip(inputs, weights, strict=True)):
+        source = reversed_within(x, lengths) if reverse[r] else x
+        mask = None if recurrent_masks is None else recurrent_masks[r]
+        y, h, c = _scan(source, w, lengths, state[0][r], state[1][r], cell_clip, projection_clip, mask, precision)
+        y = reversed_within(y, lengths) if reverse[r] else y
+        valid = torch.arange(time, device=x.device)[None, :, None] < lengths[:, None, None]
+        outputs.append(torch.where(valid, y + x if residual else y, 0.0))
+        hs.append(h)
+        cs.append(c)
+    return torch.stack(outputs), torch.stack(hs), torch.stack(cs)
+
+
+def reversed_within(x: Tensor, lengths: Tensor) -> Tensor:
+    """x [B, T, *] with the first lengths[b] positions of each row b in reverse order and the others where they were."""
+    position = torch.arange(x.shape[1], device=x.device)[None, :]
+    index = torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
+    return x.gather(1, index[:, :, None].expand_as(x))
+
+
+def _scan(
+    x: Tensor,
+    w: "LSTMWeights",
+    lengths: Tensor,
+    h: Tensor,
+    c: Tensor,
+    cell_clip: float | None,
+    projection_clip: float | None,
+    mask: Tensor | None,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    gates_x = rounded(x, precision) @ rounded(w.weight_ih, precision).t() + w.bias
+    w_hh = rounded(w.weight_hh, precision).t()
+    w_hr = None if w.weight_hr is None else rounded(w.weight_hr, precision).t()
+    steps = []
+    for t in range(x.shape[1]):
+        i, f, g, o = (gates_x[:, t] + rounded(h, precision) @ w_hh).chunk(4, dim=-1)
+        c_new = _clip(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), cell_clip)
+        h_new = torch.sigmoid(o) * torch.tanh(c_new)
+        if w_hr is not None:
+            h_new = _clip(rounded(h_new, precision) @ w_hr, projection_clip)
+        if mask is not None:
+            h_new = h_new * mask
+        active = (t < lengths)[:, None]
+        h, c = torch.where(active, h_new, h), torch.where(active, c_new, c)
+        steps.append(h)
+    return torch.stack(steps, dim=1) if steps else x.new_zeros(x.shape[0], 0, h.shape[1]), h, c
+
+
+def _clip(x: Tensor, bound: float | None) -> Tensor:
+    return x if bound is None else x.clamp(-bound, bound)
