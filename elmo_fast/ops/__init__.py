@@ -6,6 +6,21 @@ embedding, F filters, N rows (words), V vocabulary, S samples, L layers, M mixes
 
 from elmo_fast.ops._dispatch import BACKENDS, Choice, explain, ops
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops.char_cnn import char_cnn
+from elmo_fast.ops.highway import highway
 from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
+from elmo_fast.ops.unique_rows import unique_rows
 
-__all__ = ["BACKENDS", "PRECISIONS", "Choice", "LSTMWeights", "explain", "ops", "projected_lstm", "rounded"]
+__all__ = [
+    "BACKENDS",
+    "PRECISIONS",
+    "Choice",
+    "LSTMWeights",
+    "char_cnn",
+    "explain",
+    "highway",
+    "ops",
+    "projected_lstm",
+    "rounded",
+    "unique_rows",
+]

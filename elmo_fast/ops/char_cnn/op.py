@@ -1,0 +1,94 @@
+"""char_cnn: the context-free features of a word, from its characters."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._dispatch import select
+from elmo_fast.ops._precision import check_precision
+
+ACTIVATIONS = ("relu", "tanh")
+
+
+def char_cnn(
+    ids: Tensor,
+    embedding: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    *,
+    activation: str = "relu",
+    precision: str = "float32",
+    backend: str = "auto",
+) -> Tensor:
+    """Character embedding, one convolution per width, maximum over all windows, activation.
+
+        x = embedding[ids]                                                  [N, C, E]
+        y_k[n, f, t] = bias_k[f] + sum_{e, j < k} weight_k[f, e, j] x[n, t + j, e]     t = 0 .. C-k
+        features = concat_k activation(max_t y_k[n, :, t])                  [N, F], F = sum of n_k
+
+    The maximum runs over every window of the C slots, those wholly in padding included, as the published models
+    were trained. A window that ties with another passes no gradient if it comes later.
+
+    Args:
+        ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other.
+        embedding: one vector per character, [characters, E] float32|float64.
+        weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
+        biases: one per width, [n_k].
+        activation: "relu" or "tanh".
+        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
+        backend: "auto", "native" or "reference".
+
+    Returns:
+        features, [N, F], dtype of `embedding`, in the order of `weights`.
+
+    Raises:
+        ElmoFastError: a wrong shape, dtype, device, activation, precision or backend, or an id outside `embedding`.
+
+    Source: Kim et al. 2016, "Character-Aware Neural Language Models", section 2.2; Peters et al. 2018, section 3.
+    """
+    _check(ids, embedding, weights, biases, activation)
+    check_precision(precision)
+    chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
+    features: Tensor = chosen.run(ids, embedding, weights, biases, activation=activation, precision=precision)
+    return features
+
+
+def _check(
+    ids: Tensor, embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str
+) -> None:
+    op = "char_cnn"
+    if activation not in ACTIVATIONS:
+        raise ElmoFastError(f"{op}: activation must be one of {', '.join(ACTIVATIONS)}; got {activation!r}")
+    check_shape(op, "ids", ids, "N C")
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    check_shape(op, "embedding", embedding, "characters E")
+    check_floating(op, "embedding", embedding)
+    if ids.device != embedding.device:
+        raise ElmoFastError(f"{op}: ids and embedding must be on one device; got {given(ids)} and {given(embedding)}")
+    if len(weights) != len(biases) or not weights:
+        raise ElmoFastError(
+            f"{op}: weights and biases must have one tensor per width each; got {len(weights)} and {len(biases)}"
+        )
+    check_same(op, "embedding, weights and biases", [embedding, *weights, *biases])
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        check_shape(op, f"weights[{i}]", weight, "filters E width", E=embedding.shape[1])
+        check_shape(op, f"biases[{i}]", bias, "filters", filters=weight.shape[0])
+        if not 1 <= weight.shape[2] <= ids.shape[1]:
+            raise ElmoFastError(
+                f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got {given(weight)}"
+            )
+    _check_range(ids, embedding)
+
+
+def _check_range(ids: Tensor, embedding: Tensor) -> None:
+    # A compiled graph cannot look at values; on an accelerator looking would wait for it. There the lookup checks.
+    if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
+        return
+    low, high = (int(bound) for bound in torch.aminmax(ids))
+    if low < 0 or high >= embedding.shape[0]:
+        raise ElmoFastError(
+            f"char_cnn: ids must lie from 0 to {embedding.shape[0] - 1}, the rows of embedding; got {low} to {high}"
+        )

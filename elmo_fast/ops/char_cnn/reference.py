@@ -1,0 +1,31 @@
+"""The definition, in plain torch."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elmo_fast.ops._precision import rounded
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    return None
+
+
+def run(
+    ids: Tensor,
+    embedding: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    *,
+    activation: str,
+    precision: str,
+) -> Tensor:
+    characters = F.embedding(ids, rounded(embedding, precision)).transpose(1, 2)  # [N, E, C]
+    maxima = []
+    for weight, bias in zip(weights, biases, strict=True):
+        windows = F.conv1d(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
+        maxima.append(windows.max(dim=2).values)
+    features = torch.cat(maxima, dim=1)
+    return torch.relu(features) if activation == "relu" else torch.tanh(features)

@@ -1,0 +1,83 @@
+"""highway: gated layers that may pass their input through, then a projection."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_floating, check_same, check_shape
+from elmo_fast.ops._dispatch import select
+from elmo_fast.ops._precision import check_precision
+
+
+def highway(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection_weight: Tensor | None = None,
+    projection_bias: Tensor | None = None,
+    *,
+    precision: str = "float32",
+    backend: str = "auto",
+) -> Tensor:
+    """Highway layers one after the other, then the projection when there is one.
+
+        p = x weight^T + bias                                               [N, 2W]
+        transform = relu(p[:, :W]),  gate = sigmoid(p[:, W:])
+        x <- gate * x + (1 - gate) * transform                              the gate *carries* x
+        y = x projection_weight^T + projection_bias
+
+    The layout is AllenNLP's. bilm-tf's files gate the transform instead: sigmoid(-p) = 1 - sigmoid(p), so their gate
+    weights and biases are negated once, when read.
+
+    Args:
+        x: rows of features, [N, W] float32|float64, any strides.
+        weights: one per layer, [2W, W]: the transform's rows, then the gate's; may be empty.
+        biases: one per layer, [2W].
+        projection_weight: [D, W], or None for no projection.
+        projection_bias: [D], or None.
+        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
+            Only operands: the x that the gate carries keeps its digits.
+        backend: "auto", "native" or "reference".
+
+    Returns:
+        y, [N, D], or [N, W] without a projection; dtype of `x`.
+
+    Raises:
+        ElmoFastError: a wrong shape, dtype, device, precision or backend.
+
+    Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
+    """
+    _check(x, weights, biases, projection_weight, projection_bias)
+    check_precision(precision)
+    chosen = select("highway", backend, x.device, x.dtype, precision)
+    y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision)
+    return y
+
+
+def _check(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection_weight: Tensor | None,
+    projection_bias: Tensor | None,
+) -> None:
+    op = "highway"
+    check_shape(op, "x", x, "N W")
+    check_floating(op, "x", x)
+    if len(weights) != len(biases):
+        raise ElmoFastError(
+            f"{op}: weights and biases must have one tensor per layer each; got {len(weights)} and {len(biases)}"
+        )
+    if projection_weight is None and projection_bias is not None:
+        raise ElmoFastError(f"{op}: projection_bias was given without projection_weight; give both or neither")
+    projection = [tensor for tensor in (projection_weight, projection_bias) if tensor is not None]
+    check_same(op, "x, weights, biases and projection", [x, *weights, *biases, *projection])
+    sizes = {"W": x.shape[1], "2W": 2 * x.shape[1]}
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        check_shape(op, f"weights[{i}]", weight, "2W W", **sizes)
+        check_shape(op, f"biases[{i}]", bias, "2W", **sizes)
+    if projection_weight is not None:
+        check_shape(op, "projection_weight", projection_weight, "D W", **sizes)
+        if projection_bias is not None:
+            check_shape(op, "projection_bias", projection_bias, "D", D=projection_weight.shape[0])

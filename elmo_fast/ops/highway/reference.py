@@ -1,0 +1,32 @@
+"""The definition, in plain torch."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elmo_fast.ops._precision import rounded
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    return None
+
+
+def run(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection_weight: Tensor | None,
+    projection_bias: Tensor | None,
+    *,
+    precision: str,
+) -> Tensor:
+    for weight, bias in zip(weights, biases, strict=True):
+        products = F.linear(rounded(x, precision), rounded(weight, precision), bias)
+        transform, gate = products.chunk(2, dim=1)
+        transform, gate = torch.relu(transform), torch.sigmoid(gate)
+        x = gate * x + (1 - gate) * transform
+    if projection_weight is None:
+        return x
+    return F.linear(rounded(x, precision), rounded(projection_weight, precision), projection_bias)
