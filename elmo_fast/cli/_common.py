@@ -1,0 +1,76 @@
+"""What the commands share: a parser with the common options, and what those options do."""
+
+import logging
+import sys
+from typing import Any, Literal
+
+from elmo_fast.errors import ElmoFastError
+
+
+def new_parser(command: str, description: str) -> Any:
+    """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, --seed, --device, --threads.
+
+    Option names are written with underscores: `main.normalised` turns the hyphens a user types into them.
+    """
+    import jsonargparse
+
+    parser = jsonargparse.ArgumentParser(prog=f"elmo-fast {command}", description=description)
+    parser.add_argument("--config", action="config", help="a YAML or JSON file of these options")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings and errors")
+    parser.add_argument("--seed", type=int, default=0, help="seed of whatever is random")
+    parser.add_argument("--device", type=str, default="cpu", help='where to run: "cpu", "cuda", "cuda:1"')
+    parser.add_argument("--threads", type=int | None, default=None, help="CPU threads (default: torch's own choice)")
+    return parser
+
+
+def add_model_options(parser: Any) -> None:
+    """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model."""
+    parser.add_argument(
+        "--model", type=str | None, default=None, help="folder with config.json + safetensors, or options.json + HDF5"
+    )
+    parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
+    parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
+    parser.add_argument(
+        "--precision",
+        type=Literal["float32", "bfloat16", "float16"],
+        default="float32",
+        help="to what the operands of matrix products are rounded; float32 rounds nothing",
+    )
+
+
+def logger() -> logging.Logger:
+    """The logger of the command line: info by default, warnings with -q, everything with -v, on stderr."""
+    return logging.getLogger("elmo_fast")
+
+
+def set_up(arguments: Any) -> Any:
+    """Applies the common options and returns the torch device; ElmoFastError when it does not exist here."""
+    log = logger()
+    log.setLevel(logging.DEBUG if arguments.verbose else logging.WARNING if arguments.quiet else logging.INFO)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.handlers[:] = [handler]
+    import torch
+
+    torch.manual_seed(arguments.seed)
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            raise ElmoFastError(f"--threads must be 1 or more; got {arguments.threads}")
+        torch.set_num_threads(arguments.threads)
+    return device_named(arguments.device)
+
+
+def device_named(name: str) -> Any:
+    """The torch device called `name`; ElmoFastError when torch does not know it or this machine does not have it."""
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ElmoFastError(f'--device must be like "cpu", "cuda" or "cuda:1"; got {name!r}') from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ElmoFastError(f"--device {name}: this torch sees {torch.cuda.device_count()} CUDA devices")
+    if device.type not in ("cpu", "cuda"):
+        raise ElmoFastError(f"--device must be a CPU or CUDA device; got {name!r}")
+    return device

@@ -1,0 +1,151 @@
+"""The console entry: finds the command, runs it, and turns user errors into one sentence and an exit status."""
+
+import contextlib
+import difflib
+import importlib
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from elmo_fast import __version__
+from elmo_fast.errors import ElmoFastError
+
+# Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
+COMMANDS = {
+    "vocab": "count the words of a corpus and write a vocabulary file",
+    "pretrain": "train a bidirectional language model on your own text",
+    "eval": "perplexity of held-out text under a pretrained model",
+    "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
+    "neighbours": "tokens of a corpus nearest to one token in its context",
+    "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",
+    "cache-vocab": "context-free vectors of a vocabulary file (bilm-tf's dump_token_embeddings)",
+    "info": "versions, CPU, and which kernels run here and why not the others",
+}
+ALIASES = {
+    "train": "pretrain",
+    "perplexity": "eval",
+    "test": "eval",
+    "dump": "embed",
+    "elmo": "embed",
+    "neighbors": "neighbours",
+}
+USER_ERROR = 2
+INTERRUPTED = 128 + signal.SIGINT
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def overview() -> str:
+    """The text of `elmo-fast --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    aliases = ", ".join(f"{alias} = {name}" for alias, name in ALIASES.items())
+    return "\n".join(
+        [
+            "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help tells the options)",
+            "",
+            "ELMo at the speed of the hardware.",
+            "",
+            *lines,
+            "",
+            f"Other names: {aliases}.",
+            "Options may be written with hyphens or underscores (--weight-file, --weight_file).",
+        ]
+    )
+
+
+def normalised(argv: Sequence[str]) -> list[str]:
+    """`argv` with the hyphens inside option names turned into underscores, up to a bare `--`; values are left alone."""
+    out = list(argv)
+    for i, word in enumerate(out):
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            out[i] = "--" + name.replace("-", "_") + equals + value
+    return out
+
+
+def command_module(name: str) -> Any:
+    """The module that serves a command or alias; ElmoFastError names the closest command when there is none."""
+    name = name.replace("_", "-")
+    name = ALIASES.get(name, name)
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(COMMANDS)}"
+        raise ElmoFastError(f"there is no command {name!r}; {hint}")
+    return importlib.import_module(f"elmo_fast.cli.{name.replace('-', '_')}")
+
+
+def sentence_of(error: OSError) -> str:
+    """What went wrong with which file, in words: "No space left on device: 'out.hdf5'"."""
+    text = error.strerror or str(error) or type(error).__name__
+    return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
+
+
+@contextlib.contextmanager
+def terminated_as_exit() -> Iterator[None]:
+    """While open, SIGTERM unwinds the stack (so that temporary files are removed) in place of killing at once."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not the main thread: signals are another's business
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
+    """Prints a warning as one line, without the source line that Python adds."""
+    print(f"elmo-fast: warning: {message}", file=sys.stderr)
+
+
+def run_command(name: str, argv: Sequence[str]) -> int:
+    """Parses `argv` with the command's parser and runs it."""
+    module = command_module(name)
+    arguments = module.build_parser().parse_args(normalised(argv))
+    status = module.run(arguments)
+    sys.stdout.flush()
+    return int(status or 0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `elmo-fast COMMAND ...`; returns the exit status: 0, 2 for what the user can put right, 130 for Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) > 1 and words[0] == "help":
+            return main([words[1], "--help"])
+        print(overview())
+        return 0 if words else USER_ERROR
+    if words[0] == "--version":
+        print(f"elmo-fast {__version__}")
+        return 0
+    try:
+        with terminated_as_exit(), warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            return run_command(words[0], words[1:])
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`): say nothing, and let the interpreter's last flush go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except ElmoFastError as error:
+        message = str(error)
+    except OSError as error:
+        message = sentence_of(error)
+    except KeyboardInterrupt:
+        print(f"\nelmo-fast {words[0]}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    print(f"elmo-fast {words[0]}: error: {message}", file=sys.stderr)
+    return USER_ERROR
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

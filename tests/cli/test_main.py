@@ -1,0 +1,146 @@
+"""The console entry: what it prints, what it turns into one sentence, and what it must not import."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from elmo_fast.cli import main as entry
+from elmo_fast.errors import ElmoFastError
+
+
+def run(*words: str, **kwargs):
+    return subprocess.run([sys.executable, "-m", "elmo_fast", *words], capture_output=True, text=True, **kwargs)
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Puts a command named "probe" in the table whose run() is the function given."""
+
+    def install(function):
+        import jsonargparse
+
+        def build_parser():
+            parser = jsonargparse.ArgumentParser(prog="elmo-fast probe")
+            parser.add_argument("--some_flag", type=str, default="")
+            return parser
+
+        module = types.SimpleNamespace(build_parser=build_parser, run=function)
+        monkeypatch.setitem(entry.COMMANDS, "probe", "a probe")
+        monkeypatch.setitem(sys.modules, "elmo_fast.cli.probe", module)
+
+    return install
+
+
+def test_help_names_every_command_and_alias():
+    done = run("--help")
+    assert done.returncode == 0
+    for name in [*entry.COMMANDS, *entry.ALIASES]:
+        assert name in done.stdout
+
+
+def test_help_is_quick():
+    """The fastest of five starts stays under 0.3 s."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert run("--help").returncode == 0
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.3
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+def test_parsing_does_not_import_torch(words):
+    code = """import sys
+from elmo_fast.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+sys.exit("torch" in sys.modules or "h5py" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_command_is_an_error():
+    assert run().returncode == 2
+
+
+def test_unknown_command_names_the_closest():
+    done = run("embde")
+    assert done.returncode == 2
+    assert "'embed'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version():
+    assert run("--version").stdout.startswith("elmo-fast ")
+
+
+def test_hyphens_in_names_become_underscores_and_values_stay():
+    given = ["--weight-file", "a-b", "--query=x-y", "-v", "--a-b=c-d", "--", "--e-f"]
+    assert entry.normalised(given) == ["--weight_file", "a-b", "--query=x-y", "-v", "--a_b=c-d", "--", "--e-f"]
+
+
+@pytest.mark.parametrize("flag", ["--some-flag", "--some_flag"])
+def test_both_spellings_reach_the_command(command, flag):
+    seen = []
+    command(lambda arguments: seen.append(arguments.some_flag))
+    assert entry.main(["probe", flag, "x-y"]) == 0
+    assert seen == ["x-y"]
+
+
+def test_status_of_a_command_is_returned(command):
+    command(lambda arguments: 3)
+    assert entry.main(["probe"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (ElmoFastError("wanted this, got that"), 2, "wanted this, got that"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out.hdf5"), 2, "No space left on device: 'out.hdf5'"),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "in.txt"), 2, "'in.txt'"),
+        (OSError("Unable to open file"), 2, "Unable to open file"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_user_errors_become_one_line(command, capsys, error, status, message):
+    def fail(arguments):
+        raise error
+
+    command(fail)
+    assert entry.main(["probe"]) == status
+    out = capsys.readouterr()
+    assert message in out.err
+    assert len(out.err.strip().splitlines()) == 1
+    assert "Traceback" not in out.err
+
+
+def test_programming_errors_keep_their_traceback(command):
+    command(lambda arguments: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        entry.main(["probe"])
+
+
+def test_warnings_are_one_line(command, capsys):
+    import warnings
+
+    def warn(arguments):
+        warnings.simplefilter("always")
+        warnings.warn("slow path", UserWarning, stacklevel=1)
+
+    command(warn)
+    assert entry.main(["probe"]) == 0
+    assert capsys.readouterr().err == "elmo-fast: warning: slow path\n"
+
+
+def test_bad_option_prints_usage_and_exits_2(command):
+    command(lambda arguments: 0)
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["probe", "--no-such-flag"])
+    assert stop.value.code == 2
