@@ -1,0 +1,250 @@
+"""The architecture of a biLM, as bilm-tf's options.json names it, checked once and frozen."""
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError
+from ._atomic import written_aside
+
+ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return (_whole(value) or isinstance(value, float)) and abs(value) <= 1e300
+
+
+def _filters(value: Any) -> bool:
+    pairs = isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(p, list | tuple) for p in value)
+    return pairs and all(len(p) == 2 and _whole(p[0]) and _whole(p[1]) and p[0] >= 1 and p[1] >= 1 for p in value)
+
+
+# kind -> (what is wanted, in words; whether a value is that)
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "count": ("a whole number, 1 or more", lambda v: _whole(v) and v >= 1),
+    "whole": ("a whole number, 0 or more", lambda v: _whole(v) and v >= 0),
+    "flag": ("true or false", lambda v: isinstance(v, bool)),
+    "true": ("true (a language model of one direction only is not supported)", lambda v: v is True),
+    "positive": ("a number above 0", lambda v: _number(v) and v > 0),
+    "clip": ("a number above 0, or null for no clip", lambda v: v is None or (_number(v) and v > 0)),
+    "dropout": ("a number from 0 up to, but not including, 1", lambda v: _number(v) and 0 <= v < 1),
+    "activation": ('"relu" or "tanh"', lambda v: isinstance(v, str) and v in ("relu", "tanh")),
+    "characters": ("261 (bilm-tf while training) or 262 (when used)", lambda v: _whole(v) and v in (261, 262)),
+    "slots": ("a whole number, 3 or more", lambda v: _whole(v) and v >= 3),
+    "filters": ("a list of pairs [width, number], whole numbers, 1 or more", _filters),
+}
+_REQUIRED: Any = dataclasses.MISSING
+
+
+def _option(kind: str, default: Any = _REQUIRED, key: str | None = None) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind, "key": key})
+
+
+def _optional(kind: str) -> Any:
+    return dataclasses.field(default=None, metadata={"kind": kind, "key": None, "optional": True})
+
+
+class _Section:
+    """Shared by the dataclasses below: every field is checked when an instance is made, all complaints at once."""
+
+    def __post_init__(self) -> None:
+        values = {f.name: getattr(self, f.name) for f in _fields(type(self))}
+        complaints = _complaints(type(self), {_key(f): values[f.name] for f in _fields(type(self))}, "")
+        if complaints:
+            raise CheckpointError(f"{type(self).__name__}: {'; '.join(complaints)}")
+
+
+@dataclass(frozen=True)
+class CharCnnOptions(_Section):
+    """The character encoder: `filters` are pairs (width in characters, number of filters), in their order."""
+
+    filters: tuple[tuple[int, int], ...] = _option("filters")
+    activation: str = _option("activation", "relu")
+    embedding_dim: int = _option("count", 16, key="embedding.dim")
+    max_characters_per_token: int = _option("slots", 50)
+    n_characters: int = _option("characters", 262)
+    n_highway: int = _option("whole", 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "filters", tuple((int(w), int(n)) for w, n in self.filters))
+        if (widest := max(width for width, _ in self.filters)) > self.max_characters_per_token:
+            raise CheckpointError(
+                f"filters: wanted widths up to max_characters_per_token={self.max_characters_per_token}, found {widest}"
+            )
+
+    @property
+    def n_filters(self) -> int:
+        """Width of the concatenated filters, which is that of the highways."""
+        return sum(number for _, number in self.filters)
+
+
+@dataclass(frozen=True)
+class LstmOptions(_Section):
+    """The stacked LSTM: `dim` cells per direction, projected to `projection_dim`; each clipped."""
+
+    dim: int = _option("count")
+    projection_dim: int = _option("count")
+    n_layers: int = _option("count", 1)
+    cell_clip: float | None = _option("clip", None)
+    proj_clip: float | None = _option("clip", None)
+    use_skip_connections: bool = _option("flag", False)
+
+
+@dataclass(frozen=True)
+class ElmoOptions(_Section):
+    """A biLM of characters (`char_cnn`) or of word ids (`char_cnn=None`, `n_tokens_vocab` words).
+
+    Defaults are bilm-tf's for an absent key. The fields after `dropout` say how a model was trained; they may be None.
+    """
+
+    lstm: LstmOptions
+    char_cnn: CharCnnOptions | None = None
+    bidirectional: bool = _option("true", True)
+    dropout: float = _option("dropout", 0.1)
+    n_tokens_vocab: int | None = _optional("count")
+    n_train_tokens: int | None = _optional("whole")
+    n_epochs: int | None = _optional("whole")
+    batch_size: int | None = _optional("count")
+    unroll_steps: int | None = _optional("count")
+    n_negative_samples_batch: int | None = _optional("count")
+    all_clip_norm_val: float | None = _optional("positive")
+    learning_rate: float | None = _optional("positive")
+    sample_softmax: bool | None = _optional("flag")
+    share_embedding_softmax: bool | None = _optional("flag")
+
+    @classmethod
+    def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
+        """The options in a parsed options.json; a CheckpointError begins with `source`."""
+        return _from_dict(values, source)
+
+    def to_dict(self) -> dict[str, Any]:
+        """bilm-tf's nested dictionary; from_dict reads it back to equal options."""
+        sections = {"lstm": _section_dict(self.lstm)}
+        if self.char_cnn is not None:
+            sections["char_cnn"] = _section_dict(self.char_cnn)
+        return {**_section_dict(self), **sections}
+
+    def with_n_characters(self, n_characters: int) -> "ElmoOptions":
+        """The same options with `n_characters` 261 (as bilm-tf wants while training) or 262 (when used)."""
+        if self.char_cnn is None:
+            return self
+        return dataclasses.replace(self, char_cnn=dataclasses.replace(self.char_cnn, n_characters=n_characters))
+
+
+def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
+    """The options in a bilm-tf options.json. Raises: CheckpointError: every key at fault, the wanted and the found."""
+    return ElmoOptions.from_dict(read_json(path), source=str(path))
+
+
+def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
+    """Writes bilm-tf's options.json, whole or not at all."""
+    with written_aside(path) as aside:
+        aside.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The value in a JSON file. Raises: CheckpointError where it cannot be read or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: not JSON text ({error}); wanted an options file such as options.json"
+        ) from error
+
+
+def _fields(section: type) -> list[dataclasses.Field]:
+    return [f for f in dataclasses.fields(section) if "kind" in f.metadata]
+
+
+def _key(field: dataclasses.Field) -> str:
+    return field.metadata["key"] or field.name
+
+
+def _section_dict(section: _Section) -> dict[str, Any]:
+    """A section as its JSON object: dotted keys become nested ones, optional fields that are None are left out."""
+    result: dict[str, Any] = {}
+    for field in _fields(type(section)):
+        value = getattr(section, field.name)
+        if value is None and field.metadata.get("optional"):
+            continue
+        *outer, last = _key(field).split(".")
+        place = result
+        for name in outer:
+            place = place.setdefault(name, {})
+        place[last] = [list(pair) for pair in value] if field.metadata["kind"] == "filters" else value
+    return result
+
+
+def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """{"embedding": {"dim": 16}} -> {"embedding.dim": 16}."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            result |= _flat(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _complaints(section: type, found: dict[str, Any], prefix: str) -> list[str]:
+    """One sentence per key that is missing, of the wrong kind, or unknown (with the nearest known key)."""
+    fields = {_key(f): f for f in _fields(section)}
+    complaints = []
+    for key, field in fields.items():
+        wanted, fits = _KINDS[field.metadata["kind"]]
+        if key not in found:
+            if field.default is _REQUIRED:
+                complaints.append(f"{prefix}{key}: wanted {wanted}, found nothing")
+        elif not (fits(found[key]) or (found[key] is None and field.metadata.get("optional"))):
+            complaints.append(f"{prefix}{key}: wanted {wanted}, found {_shown(found[key])}")
+    for key in found.keys() - fields.keys():
+        near = difflib.get_close_matches(key, fields, n=1)
+        hint = f"did you mean {prefix}{near[0]}?" if near else "remove it if it is a note of your own"
+        complaints.append(f"{prefix}{key}: unknown key; {hint}")
+    return sorted(complaints, key=lambda text: "unknown key" in text)
+
+
+def _from_dict(values: Any, source: str) -> ElmoOptions:
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {_shown(values)}")
+    top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn")}
+    sections: dict[str, tuple[type, dict[str, Any]]] = {}
+    complaints = []
+    for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions)):
+        found = values.get(name)
+        if isinstance(found, dict):
+            sections[name] = (section, _flat(found, ""))
+            complaints += _complaints(section, sections[name][1], f"{name}.")
+        elif found is not None or name == "lstm":
+            complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else _shown(found)}")
+        elif top.get("n_tokens_vocab") is None:
+            complaints.append("char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing")
+    complaints += _complaints(ElmoOptions, _flat(top, ""), "")
+    if complaints:
+        raise CheckpointError(f"{source}: {'; '.join(complaints)}")
+    try:
+        made = {name: _made(section, found) for name, (section, found) in sections.items()}
+        return _made(ElmoOptions, _flat(top, ""), **made)
+    except CheckpointError as error:
+        raise CheckpointError(f"{source}: {error}") from error
+
+
+def _made(section: type, found: dict[str, Any], **more: Any) -> Any:
+    return section(**{f.name: found[_key(f)] for f in _fields(section) if _key(f) in found}, **more)

@@ -1,0 +1,206 @@
+"""options.json <-> ElmoOptions: published files read, every complaint is made at once, damage never passes."""
+
+import copy
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
+from elmo_fast.errors import CheckpointError
+from tests.weights import make_weights
+
+# The options.json published beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
+PUBLISHED = {
+    "lstm": {
+        "use_skip_connections": True,
+        "projection_dim": 512,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "dim": 4096,
+        "n_layers": 2,
+    },
+    "char_cnn": {
+        "activation": "relu",
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "n_highway": 2,
+        "embedding": {"dim": 16},
+        "n_characters": 262,
+        "max_characters_per_token": 50,
+    },
+}
+# What bilm-tf's training writes beside its checkpoints.
+TRAINING = {
+    **PUBLISHED,
+    "char_cnn": {**PUBLISHED["char_cnn"], "n_characters": 261},
+    "bidirectional": True,
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "n_epochs": 10,
+    "n_train_tokens": 768648884,
+    "batch_size": 128,
+    "n_tokens_vocab": 793471,
+    "unroll_steps": 20,
+    "n_negative_samples_batch": 8192,
+}
+
+
+@pytest.mark.parametrize("values", [PUBLISHED, TRAINING], ids=["published", "training"])
+def test_bilm_tf_options_read_and_write_back_equal(values, tmp_path):
+    (tmp_path / "options.json").write_text(json.dumps(values))
+    options = read_options(tmp_path / "options.json")
+    assert options.lstm == LstmOptions(4096, 512, 2, 3, 3, True)
+    assert (options.char_cnn.n_filters, options.char_cnn.n_highway, options.char_cnn.embedding_dim) == (2048, 2, 16)
+    write_options(tmp_path / "again.json", options)
+    written = json.loads((tmp_path / "again.json").read_text())
+    assert {key: written[key] for key in values} == values
+    assert read_options(tmp_path / "again.json") == options
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.json", "options.json"]
+
+
+def test_training_options_become_options_for_use():
+    options = ElmoOptions.from_dict(TRAINING)
+    assert options.char_cnn.n_characters == 261
+    assert options.with_n_characters(262).char_cnn == ElmoOptions.from_dict(PUBLISHED).char_cnn
+
+
+def test_the_fixture_reads(shared):
+    options = read_options(shared / "data/bilm_tf_fixture/options.json")
+    assert options.lstm == LstmOptions(64, 16, 2, 3, 3, False)
+    assert options.char_cnn == CharCnnOptions(((1, 4), (2, 8), (3, 16), (4, 32), (5, 64)), "relu", 4, 50, 262, 2)
+
+
+def test_absent_keys_take_bilm_tf_defaults():
+    options = ElmoOptions.from_dict({"lstm": {"dim": 8, "projection_dim": 4}, "char_cnn": {"filters": [[1, 4]]}})
+    assert options.lstm == LstmOptions(8, 4, n_layers=1, cell_clip=None, proj_clip=None, use_skip_connections=False)
+    assert options.char_cnn.n_highway == 0
+    assert options.bidirectional
+    assert options.n_tokens_vocab is None
+
+
+def test_a_model_of_word_ids_is_recognised():
+    for absent in ({}, {"char_cnn": None}):
+        options = ElmoOptions.from_dict({"lstm": {"dim": 8, "projection_dim": 4}, "n_tokens_vocab": 100, **absent})
+        assert options.char_cnn is None
+        assert options.with_n_characters(261) == options
+        assert ElmoOptions.from_dict(options.to_dict()) == options
+
+
+def test_every_complaint_is_made_at_once():
+    values = copy.deepcopy(PUBLISHED)
+    del values["lstm"]["dim"]
+    values["lstm"]["n_layers"] = True
+    values["lstm"]["cell_clip"] = "3"
+    values["char_cnn"]["n_characters"] = 60
+    values["char_cnn"]["filters"][1] = [2]
+    values["char_cnn"]["n_highways"] = 2
+    values["my_note"] = {"a": 1}
+    with pytest.raises(CheckpointError) as error:
+        ElmoOptions.from_dict(values, "folder/options.json")
+    message = str(error.value)
+    assert message.startswith("folder/options.json: ")
+    for part in (
+        "lstm.dim: wanted a whole number, 1 or more, found nothing",
+        "lstm.n_layers: wanted a whole number, 1 or more, found true",
+        'lstm.cell_clip: wanted a number above 0, or null for no clip, found "3"',
+        "char_cnn.n_characters: wanted 261 (bilm-tf while training) or 262 (when used), found 60",
+        "char_cnn.filters: wanted a list of pairs [width, number]",
+        "char_cnn.n_highways: unknown key; did you mean char_cnn.n_highway?",
+        "my_note.a: unknown key",
+    ):
+        assert part in message, part
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("bidirectional", False),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("lstm.dim", 0),
+        ("lstm.dim", 8.0),
+        ("lstm.proj_clip", 0),
+        ("lstm.proj_clip", float("nan")),
+        ("lstm.cell_clip", float("inf")),
+        ("lstm.use_skip_connections", "true"),
+        ("char_cnn.activation", "gelu"),
+        ("char_cnn.activation", ["relu"]),
+        ("char_cnn.filters", []),
+        ("char_cnn.filters", [[51, 4]]),
+        ("char_cnn.max_characters_per_token", 2),
+        ("char_cnn.embedding", 16),
+        ("lstm", 3),
+        ("char_cnn", []),
+        ("n_tokens_vocab", -1),
+        ("batch_size", "128"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(key, value):
+    values = copy.deepcopy(TRAINING)
+    *outer, last = key.split(".")
+    place = values
+    for name in outer:
+        place = place[name]
+    place[last] = value
+    with pytest.raises(CheckpointError, match=last):
+        ElmoOptions.from_dict(values)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "3", "null", '{"lstm": ', "[" * 100_000, "\xff\xfe", "1" * 10_000])
+def test_what_is_not_an_options_file_is_refused_by_name(text, tmp_path):
+    path = tmp_path / "options.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(CheckpointError, match=r"options\.json"):
+        read_options(path)
+
+
+def test_absent_file_and_folder_are_refused_by_name(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere\.json: cannot be read"):
+        read_options(tmp_path / "nowhere.json")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_options(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        write_options(tmp_path / "file" / "options.json", ElmoOptions.from_dict(PUBLISHED))
+
+
+def test_options_made_in_code_are_checked_too():
+    with pytest.raises(CheckpointError, match=r"dim: wanted a whole number.*projection_dim"):
+        LstmOptions(dim=0, projection_dim=-1)
+    with pytest.raises(CheckpointError, match="dropout"):
+        dataclasses.replace(ElmoOptions.from_dict(PUBLISHED), dropout=2)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+PLACES = [(key,) for key in TRAINING] + [(s, key) for s in ("lstm", "char_cnn") for key in TRAINING[s]] + [("other",)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(PLACES), JSON | st.just("<removed>")), min_size=1, max_size=3))
+def test_random_edits_read_or_are_refused(edits):
+    """Whatever is put in the place of a value: equal after a round trip, or a CheckpointError; nothing else."""
+    values = copy.deepcopy(TRAINING)
+    for place, value in edits:
+        section = values if len(place) == 1 else values.get(place[0])
+        if isinstance(section, dict):
+            section.pop(place[-1], None)
+            if value != "<removed>":
+                section[place[-1]] = value
+    try:
+        options = ElmoOptions.from_dict(values)
+    except CheckpointError:
+        return
+    assert ElmoOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+
+
+def test_make_weights_writes_options_that_read(tmp_path):
+    options_file, _ = make_weights(tmp_path, cell=8, proj=8, filters=((2, 8),), skip=False, activation="tanh")
+    options = read_options(options_file)
+    assert (options.lstm.dim, options.lstm.projection_dim, options.char_cnn.n_filters) == (8, 8, 8)
+    assert not options.lstm.use_skip_connections
