@@ -7,8 +7,12 @@ embedding, F filters, N rows (words), V vocabulary, S samples, L layers, M mixes
 from elmo_fast.ops._dispatch import BACKENDS, Choice, explain, ops
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops.char_cnn import char_cnn
+from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.highway import highway
+from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample
 from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
+from elmo_fast.ops.sampled_softmax import coalesced, sampled_softmax
+from elmo_fast.ops.scalar_mix import scalar_mix
 from elmo_fast.ops.unique_rows import unique_rows
 
 __all__ = [
@@ -17,10 +21,17 @@ __all__ = [
     "Choice",
     "LSTMWeights",
     "char_cnn",
+    "coalesced",
+    "expected_counts",
     "explain",
+    "full_softmax",
     "highway",
+    "log_expected_counts",
+    "log_uniform_sample",
     "ops",
     "projected_lstm",
     "rounded",
+    "sampled_softmax",
+    "scalar_mix",
     "unique_rows",
 ]

@@ -41,3 +41,15 @@ def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
             raise ElmoFastError(
                 f"{op}: {names} must share one device and dtype; got {given(tensors[0])} and {given(tensor)}"
             )
+
+
+def check_words(op: str, num_words: int, **words: Tensor) -> None:
+    """Raises unless all ids are words of the table (not looked at while compiling, nor off the CPU)."""
+    if torch.compiler.is_compiling():
+        return
+    for name, ids in words.items():
+        if ids.device.type == "cpu" and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_words:
+            raise ElmoFastError(
+                f"{op}: {name} must be words from 0 to V - 1 = {num_words - 1}; "
+                f"got values from {int(ids.min())} to {int(ids.max())}"
+            )

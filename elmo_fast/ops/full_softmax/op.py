@@ -1,0 +1,63 @@
+"""full_softmax: cross entropy against the whole vocabulary, without ever holding all logits."""
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
+from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops.full_softmax import reference
+
+register("full_softmax", reference=reference)
+
+
+def full_softmax(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    chunk_bytes: int = 32 * 2**20,
+    precision: str = "float32",
+    backend: str = "auto",
+) -> Tensor:
+    """Cross entropy of each row over all V words, by a log-sum-exp over blocks of words.
+
+        loss_n = ln(sum_v exp(h_n · w_v + b_v)) - (h_n · w_t + b_t)            t = targets_n
+
+    Never more than `chunk_bytes` of logits exist at a time; the backward pass computes them again, block by block.
+
+    Args:
+        hidden: h, [N, D]
+        targets: [N] int64, words of the table
+        weight: the softmax table w, [V, D]
+        bias: b, [V]
+        chunk_bytes: bound for the logits, bytes
+        precision: to what hidden and table are rounded for the products
+        backend: "auto" or "reference"
+
+    Returns:
+        losses: [N], dtype of hidden, nats; exp of their mean is the perplexity
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit; a target outside the table.
+
+    Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax.
+    """
+    op = "full_softmax"
+    check_precision(precision)
+    check_shape(op, "hidden", hidden, "N D")
+    check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
+    check_shape(op, "bias", bias, "V", V=weight.shape[0])
+    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
+    check_floating(op, "hidden", hidden)
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_dtype(op, "targets", targets, torch.int64)
+    if weight.shape[0] == 0:
+        raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
+    if chunk_bytes < 1:
+        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
+    check_words(op, weight.shape[0], targets=targets)
+    kernel = select(op, backend, hidden.device, hidden.dtype, precision)
+    return kernel.run(hidden, targets, weight, bias, precision=precision, chunk_bytes=chunk_bytes)

@@ -1,0 +1,38 @@
+"""full_softmax in plain torch: a log-sum-exp over blocks of rows and words. Its products are torch's own, whose shapes
+(many rows, thousands of words) leave a kernel of ours little to win."""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from elmo_fast.ops._precision import rounded
+
+ROWS = 1024
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Plain torch serves every device and dtype."""
+    return None
+
+
+def _block(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.logsumexp(torch.addmm(bias, hidden, weight.t()), dim=1)
+
+
+def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words: int) -> Tensor:
+    true = (hidden * weight.index_select(0, targets)).sum(1) + bias.index_select(0, targets)
+    sums = []
+    for i in range(0, weight.shape[0], words):
+        block = (hidden, weight[i : i + words], bias[i : i + words])
+        sums.append(checkpoint(_block, *block, use_reentrant=False) if torch.is_grad_enabled() else _block(*block))
+    return torch.logsumexp(torch.stack(sums), dim=0) - true
+
+
+def run(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:
+    hidden, weight = rounded(hidden, precision), rounded(weight, precision)
+    words = max(1, chunk_bytes // (hidden.element_size() * max(1, min(ROWS, hidden.shape[0]))))
+    parts = [
+        _losses(hidden[i : i + ROWS], targets[i : i + ROWS], weight, bias, words)
+        for i in range(0, max(1, hidden.shape[0]), ROWS)
+    ]
+    return torch.cat(parts)

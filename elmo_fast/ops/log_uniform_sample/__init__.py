@@ -1,0 +1,5 @@
+"""Distinct samples under the log-uniform law."""
+
+from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS, expected_counts, log_expected_counts, log_uniform_sample
+
+__all__ = ["CORRECTIONS", "expected_counts", "log_expected_counts", "log_uniform_sample"]

@@ -1,0 +1,107 @@
+"""log_uniform_sample: distinct word ids under the log-uniform (Zipf) law, and how often each is expected."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops.log_uniform_sample import reference
+
+register("log_uniform_sample", reference=reference)
+
+# The term inside the logarithm of the expected counts.
+CORRECTIONS = {"tensorflow": 0.0, "allennlp": 1e-13, "allennlp-0.9": 1e-7}
+
+
+def log_uniform_sample(
+    num_samples: int, num_words: int, *, seed: int, offset: int = 0, backend: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """S distinct word ids under the log-uniform law, in the order drawn, and the number of tries that took.
+
+        id = (floor(exp(U * ln(V + 1))) - 1) mod V,    P(id = k) = ln((k + 2) / (k + 1)) / ln(V + 1)
+
+    An id drawn before is drawn again, and every draw counts as a try. U are 53-bit numbers of the counter-based
+    generator Philox4x32-10: key `seed`, counter (block, `offset`), so that equal (seed, offset) give equal ids on every
+    backend and different offsets give independent draws; take a new offset for each. The words must be sorted by
+    falling frequency.
+
+    The expected number of tries grows as S nears V: for S = V it is about V·ln(V)². More than 2^31 - 2 are refused.
+
+    Args:
+        num_samples: S, 1 to V
+        num_words: V, below 2^31
+        seed: 0 to 2^63 - 1
+        offset: 0 to 2^63 - 1
+        backend: "auto", "native" or "reference"
+
+    Returns:
+        ids: [S] int64
+        tries: [] int64
+
+    Raises:
+        ElmoFastError: an argument out of its range.
+
+    Source: tf.random.log_uniform_candidate_sampler(unique=True); Salmon et al. 2011, Parallel random numbers: as easy
+    as 1, 2, 3 (Philox).
+    """
+    if not 1 <= num_words < 2**31:
+        raise ElmoFastError(f"log_uniform_sample: num_words must be from 1 to 2^31 - 1; got {num_words}")
+    if not 1 <= num_samples <= num_words:
+        raise ElmoFastError(
+            f"log_uniform_sample: num_samples must be from 1 to num_words = {num_words}, as samples are distinct; "
+            f"got {num_samples}; take fewer samples or a larger vocabulary"
+        )
+    for name, value in (("seed", seed), ("offset", offset)):
+        if not 0 <= value < 2**63:
+            raise ElmoFastError(f"log_uniform_sample: {name} must be from 0 to 2^63 - 1; got {value}")
+    return select("log_uniform_sample", backend, torch.device("cpu"), torch.float32).run(
+        num_samples, num_words, seed, offset
+    )
+
+
+def expected_counts(
+    ids: Tensor, tries: Tensor | int, num_samples: int, num_words: int, *, correction: str = "tensorflow"
+) -> Tensor:
+    """How often a word is expected among the S samples, given the number of tries.
+
+        p(k) = ln((k + 2) / (k + 1)) / ln(V + 1)
+        Q(k) = -expm1(tries * log1p(-p(k))),   or p(k) * S where tries == S      ("tensorflow")
+        Q(k) = 1 - exp(tries * log1p(-p(k))), all in float32                     ("allennlp", "allennlp-0.9")
+
+    AllenNLP's float32 ratio (k + 2) / (k + 1) is off by up to 6e-8 · k, percents for rare words; "allennlp" repeats
+    that.
+
+    Args:
+        ids: words k, any shape, int64
+        tries: from log_uniform_sample, [] int64 or int
+        num_samples: S
+        num_words: V
+        correction: "tensorflow", "allennlp" or "allennlp-0.9"
+
+    Returns:
+        Q, shape of ids, float64 ("tensorflow") or float32
+
+    Raises:
+        ElmoFastError: an unknown correction.
+
+    Source: TensorFlow's range_sampler.cc (ExpectedCountHelper); AllenNLP's SampledSoftmaxLoss.
+    """
+    if correction not in CORRECTIONS:
+        raise ElmoFastError(f"expected_counts: correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
+    tries = torch.as_tensor(tries, device=ids.device)
+    if correction != "tensorflow":
+        words = ids.to(torch.float32)
+        p = torch.log((words + 2.0) / (words + 1.0)) / math.log(num_words + 1)
+        return -1.0 * (torch.exp(tries * torch.log1p(-p)) - 1.0)
+    p = torch.log1p(1.0 / (ids.to(torch.float64) + 1.0)) / math.log1p(num_words)
+    return torch.where(tries == num_samples, p * num_samples, -torch.expm1(tries * torch.log1p(-p)))
+
+
+def log_expected_counts(
+    ids: Tensor, tries: Tensor | int, num_samples: int, num_words: int, *, correction: str = "tensorflow"
+) -> Tensor:
+    """ln(Q + term) of `expected_counts`; the term is 0 ("tensorflow"), 1e-13 ("allennlp") or 1e-7 ("allennlp-0.9")."""
+    counts = expected_counts(ids, tries, num_samples, num_words, correction=correction)
+    return torch.log(counts + CORRECTIONS[correction])

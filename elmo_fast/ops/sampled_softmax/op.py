@@ -1,0 +1,95 @@
+"""sampled_softmax: cross entropy against a shared sample of the vocabulary."""
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
+from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops.log_uniform_sample import log_expected_counts
+from elmo_fast.ops.sampled_softmax import reference
+from elmo_fast.ops.sampled_softmax.rows import table_rows
+
+register("sampled_softmax", reference=reference)
+
+CHUNK_BYTES = 32 * 2**20
+
+
+def sampled_softmax(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    samples: Tensor,
+    tries: Tensor | int,
+    *,
+    correction: str = "tensorflow",
+    sparse: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+    precision: str = "float32",
+    backend: str = "auto",
+) -> Tensor:
+    """Cross entropy of each row against its target and S sampled words, corrected for how often each is drawn.
+
+        l_n  = h_n · w_t + b_t - ln Q(t)            t = targets_n
+        l_ns = h_n · w_s + b_s - ln Q(s)            s in samples, left out where s = t (an accidental hit)
+        loss_n = ln(exp(l_n) + sum_s exp(l_ns)) - l_n
+
+    Q: `expected_counts`. AllenNLP sets accidental hits to -10000 instead of leaving them out, which is the same number
+    while l_n > -9800. Never more than `chunk_bytes` of logits exist at a time: if all fit they are kept for the
+    backward pass, otherwise it computes them again. Gradients go to hidden, weight and bias.
+
+    Args:
+        hidden: h, [N, D]
+        targets: [N] int64, words of the table
+        weight: the softmax table w, [V, D]
+        bias: b, [V]
+        samples: distinct words, [S] int64, as from `log_uniform_sample`
+        tries: number of tries the sample took, [] int64 or int
+        correction: whose expected counts: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9"
+        sparse: gradients of weight and bias as coalesced sparse tensors (indices sorted and distinct) of the words
+            used; see `coalesced` for what autograd makes of the flag
+        chunk_bytes: bound for the logits, bytes
+        precision: to what hidden and the table's rows are rounded for the products
+        backend: "auto", "native" or "reference"
+
+    Returns:
+        losses: [N], dtype of hidden, nats
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table.
+
+    Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
+    """
+    _check(hidden, targets, weight, bias, samples, precision, chunk_bytes)
+    kernel = select("sampled_softmax", backend, hidden.device, hidden.dtype, precision)
+    ids = torch.cat([targets, samples])
+    with torch.no_grad():
+        log_expected = log_expected_counts(ids, tries, len(samples), weight.shape[0], correction=correction)
+    offsets = table_rows(bias, ids, sparse) - log_expected.to(hidden.dtype)
+    rows = table_rows(weight, ids, sparse)
+    return kernel.run(hidden, rows, offsets, ids, precision=precision, chunk_bytes=chunk_bytes)
+
+
+def _check(
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, precision: str, chunk_bytes: int
+) -> None:
+    op = "sampled_softmax"
+    check_precision(precision)
+    check_shape(op, "hidden", hidden, "N D")
+    check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
+    check_shape(op, "bias", bias, "V", V=weight.shape[0])
+    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
+    check_shape(op, "samples", samples, "S")
+    check_floating(op, "hidden", hidden)
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_same(op, "targets and samples", [targets, samples])
+    check_dtype(op, "targets", targets, torch.int64)
+    if targets.device != hidden.device:
+        raise ElmoFastError(f"{op}: targets are on {targets.device}, hidden on {hidden.device}; move one of them")
+    if len(samples) == 0:
+        raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
+    if chunk_bytes < 1:
+        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
+    check_words(op, weight.shape[0], targets=targets, samples=samples)

@@ -1,0 +1,89 @@
+"""scalar_mix: several weighted sums of the same layers in one pass."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_floating, check_same, check_shape, given
+from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops.scalar_mix import reference
+
+register("scalar_mix", reference=reference)
+
+
+def scalar_mix(
+    layers: Tensor | Sequence[Tensor],
+    scalars: Tensor,
+    gammas: Tensor,
+    *,
+    layer_norm: bool = False,
+    statistics_mask: Tensor | None = None,
+    eps: float = 1e-12,
+    backend: str = "auto",
+) -> Tensor:
+    """M learned weighted sums of L layers.
+
+        y_m = gamma_m * sum_l softmax(scalars_m)_l * x_l
+        x_l = h_l                                   or, with layer_norm,
+        x_l = (h_l - mean_l) / sqrt(variance_l + eps)
+
+    mean_l and variance_l (biased) are ONE number each per layer: over all elements of the batch at the positions that
+    `statistics_mask` marks. They are applied at every position, also where the mask is zero, so that results depend on
+    what else is in the batch. bilm-tf counts the words without BOS and EOS, AllenNLP with them.
+
+    Args:
+        layers: L layers h_l, each [B, T, D] (or [..., D]), or one tensor [L, B, T, D]
+        scalars: before the softmax, [M, L]
+        gammas: [M]
+        layer_norm: normalise each layer first
+        statistics_mask: positions that count in the statistics, [B, T], bool or 0/1; None counts all of them. Not used
+            without layer_norm
+        eps: term under the root (bilm-tf and AllenNLP 0.9: 1e-12; AllenNLP 2: 1e-13)
+        backend: "auto", "native" or "reference"
+
+    Returns:
+        the mixes, [M, B, T, D], dtype of the layers
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit; a statistics_mask that marks no position.
+
+    Source: Peters et al. 2018, Deep contextualized word representations, equation 1.
+    """
+    layers = list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
+    _check(layers, scalars, gammas, statistics_mask if layer_norm else None)
+    kernel = select("scalar_mix", backend, layers[0].device, layers[0].dtype)
+    return kernel.run(
+        layers,
+        scalars,
+        gammas,
+        layer_norm=layer_norm,
+        statistics_mask=None if statistics_mask is None or not layer_norm else statistics_mask != 0,
+        eps=eps,
+    )
+
+
+def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:
+    if not layers:
+        raise ElmoFastError("scalar_mix: layers must hold at least one tensor; got none")
+    check_floating("scalar_mix", "layers", layers[0])
+    check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas])
+    for layer in layers:
+        if layer.shape != layers[0].shape or layer.dim() < 1:
+            raise ElmoFastError(
+                f"scalar_mix: layers must share one shape [..., D]; got {given(layers[0])} and {given(layer)}"
+            )
+    check_shape("scalar_mix", "scalars", scalars, "M L", L=len(layers))
+    check_shape("scalar_mix", "gammas", gammas, "M", M=scalars.shape[0])
+    if mask is None:
+        return
+    if mask.shape != layers[0].shape[:-1] or mask.device != layers[0].device:
+        raise ElmoFastError(
+            f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, as the layers less their "
+            f"last dimension, on {layers[0].device}; got {given(mask)}"
+        )
+    if mask.numel() and not torch.compiler.is_compiling() and not mask.any():
+        raise ElmoFastError(
+            "scalar_mix: statistics_mask marks no position, so the layers have no mean; pass one that does"
+        )

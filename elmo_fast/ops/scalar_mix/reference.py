@@ -1,0 +1,39 @@
+"""scalar_mix in plain torch: the definition."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Plain torch serves every device and dtype."""
+    return None
+
+
+def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
+    """(layer - mean) / sqrt(variance + eps), ONE mean and biased variance over all elements at counted positions."""
+    if counted is None:
+        counted = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)
+    weight = counted.to(layer.dtype).unsqueeze(-1)
+    number = weight.sum() * layer.shape[-1]
+    mean = (layer * weight).sum() / number
+    variance = ((layer - mean) * weight).square().sum() / number
+    return (layer - mean) / torch.sqrt(variance + eps)
+
+
+def run(
+    layers: Sequence[Tensor],
+    scalars: Tensor,
+    gammas: Tensor,
+    *,
+    layer_norm: bool,
+    statistics_mask: Tensor | None,
+    eps: float,
+) -> Tensor:
+    if layer_norm:
+        layers = [normalised(layer, statistics_mask, eps) for layer in layers]
+    coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
+    return torch.stack(
+        [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
+    )
