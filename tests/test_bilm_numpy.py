@@ -1,0 +1,106 @@
+"""The judge is judged: bilm-tf's published vectors, and what can be worked out by hand."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.bilm_numpy import BilmNumpy
+from tests.weights import make_weights
+
+TOLERANCE = 2e-6
+
+
+@pytest.fixture
+def fixture(shared):
+    folder = shared / "data/bilm_tf_fixture"
+    lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
+    batches = [[sentences[i].split() for sentences in lists] for i in range(10)]
+    expected = []
+    for i in range(10):
+        batch = []
+        for k in range(3):
+            with h5py.File(folder / f"lm_embeddings_{k}.hdf5") as file:
+                batch.append(np.concatenate(file[str(i)][...], axis=-1))
+        expected.append(batch)
+    return folder, batches, expected
+
+
+def largest_error(model, batches, expected):
+    error = 0.0
+    for sentences, wanted in zip(batches, expected, strict=True):
+        for ours, theirs in zip(model.embed(sentences), wanted, strict=True):
+            assert ours[-1].shape == theirs.shape
+            error = max(error, np.abs(ours[-1] - theirs).max())
+    return error
+
+
+def test_reproduces_bilm_tf_vectors_with_carried_state(fixture):
+    folder, batches, expected = fixture
+    model = BilmNumpy(folder / "options.json", folder / "lm_weights.hdf5")
+    assert largest_error(model, batches, expected) < TOLERANCE
+    model.reset()
+    assert largest_error(model, batches[:1], expected[:1]) < TOLERANCE
+    # Without the carried state the vectors are far off: the comparison sees it.
+    model.reset()
+    assert largest_error(model, batches[1:2], expected[1:2]) > 0.1
+
+
+def test_saturated_clips_are_seen_in_the_state(tmp_path):
+    """Scaled weights drive cells and projections to their bounds; without a bound they pass it."""
+    model = BilmNumpy(*make_weights(tmp_path, scale=8, cell_clip=0.5, proj_clip=0.7))
+    model.embed([["one", "two", "three"]])
+    cells = np.concatenate([c for c, _ in model.states.values()])
+    outputs = np.concatenate([m for _, m in model.states.values()])
+    assert np.abs(cells).max() == 0.5
+    assert np.abs(outputs).max() == 0.7
+    free = BilmNumpy(*make_weights(tmp_path / "free", scale=8, cell_clip=None, proj_clip=None))
+    free.embed([["one", "two", "three"]])
+    assert max(np.abs(m).max() for _, m in free.states.values()) > 0.7
+
+
+def test_one_layer_by_hand(tmp_path):
+    """One cell, one step, written out: gates i, j, f, o, the forget bias added, the projection clipped."""
+    options, weights = make_weights(tmp_path, cell=2, proj=1, filters=((1, 1),), n_highway=0, layers=1, proj_clip=0.01)
+    model = BilmNumpy(options, weights)
+    model.states[0, 0, 0] = (np.array([0.4, -0.3]), np.array([0.2]))
+    name = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
+    w, b, p = (model.weights[f"{name}/{k}"] for k in ("W_0", "B", "W_P_0"))
+    x = 0.5
+    z = x * w[0] + 0.2 * w[1] + b
+    sig = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
+    c = sig(z[4:6] + 1) * np.array([0.4, -0.3]) + sig(z[0:2]) * np.tanh(z[2:4])
+    m = (sig(z[6:8]) * np.tanh(c)) @ p
+    assert np.abs(m).max() > 0.01
+    np.testing.assert_allclose(model._step(0, 0, 0, np.array([x])), np.clip(m, -0.01, 0.01), rtol=1e-12)
+    np.testing.assert_allclose(model.states[0, 0, 0][0], c, rtol=1e-12)
+
+
+def test_skip_connections_leave_the_recurrent_state_alone(tmp_path):
+    """The outputs of layer 2 differ by its input; the states do not."""
+    plain = BilmNumpy(*make_weights(tmp_path / "plain", skip=False))
+    skip = BilmNumpy(*make_weights(tmp_path / "skip", skip=True))
+    (a,), (b,) = plain.embed([["a", "b"]]), skip.embed([["a", "b"]])
+    np.testing.assert_allclose(b[2], a[2] + a[1], rtol=1e-12)
+    assert all(np.array_equal(plain.states[k][1], skip.states[k][1]) for k in plain.states)
+
+
+def test_rows_past_the_batch_keep_their_state(tmp_path):
+    model = BilmNumpy(*make_weights(tmp_path))
+    model.embed([["a"], ["b"], []])
+    before = model.states[1, 1, 1]
+    model.embed([["c"]])
+    assert model.states[1, 1, 1] is before
+    assert model.embed([[]])[0].shape == (3, 0, 16)
+
+
+def test_one_long_run_is_two_halves_forwards(tmp_path):
+    """Word ids: the forward direction cut in two with the state carried gives the same rows."""
+    files = make_weights(tmp_path, words=11)
+    whole, halves = BilmNumpy(*files), BilmNumpy(*files)
+    ids = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]
+    full, _ = whole.embed_ids(ids)
+    left, _ = halves.embed_ids([row[:2] for row in ids])
+    right, _ = halves.embed_ids([row[2:] for row in ids])
+    np.testing.assert_allclose(np.concatenate([left, right], axis=2)[..., :8], full[..., :8], rtol=1e-12, atol=1e-14)
