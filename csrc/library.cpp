@@ -6,6 +6,9 @@
 #include "common/packed.h"
 
 TORCH_LIBRARY(elmo_fast, m) {
+  // common/gemm: a[M, K] · b[K, N], operands rounded to `precision`
+  m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
+
   // char_cnn
 
   // highway
@@ -17,6 +20,18 @@ TORCH_LIBRARY(elmo_fast, m) {
   // sampled_softmax
 }
 
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("matmul", [](const at::Tensor& a, const at::Tensor& b, const std::string& precision) {
+    return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type()));
+  });
+}
+
 PYBIND11_MODULE(_C, m) {
   m.doc() = "The CPU kernels of elmo_fast, registered as torch.ops.elmo_fast.*";
+  m.def("has_bfloat16_kernel", &elmo_fast::has_bfloat16_kernel, "Whether bfloat16 operands are multiplied as such (AMX).");
+  m.def("has_float32_kernel", &elmo_fast::has_float32_kernel, "Whether float32 products run on block kernels (AVX-512).");
+  m.def("disable_block_kernels", &elmo_fast::disable_block_kernels, "For tests: True makes every product take its fall-back.");
+  m.def("packed_count", &elmo_fast::packed_count, "How many packed copies of parameters are kept.");
+  m.def("packed_bytes", &elmo_fast::packed_bytes, "Their size, in bytes.");
+  m.def("clear_packed", &elmo_fast::clear_packed, "Drops all packed copies.");
 }

@@ -1,0 +1,179 @@
+#include "common/gemm.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace elmo_fast {
+namespace cpublas = at::native::cpublas;
+namespace {
+
+constexpr int64_t kDepth = 512;  // terms summed in one call: 512 x 32 floats of W stay in the first-level cache's neighbour
+constexpr int64_t kTile = 64;    // rows of x multiplied in one call
+constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every block before the next rows are touched
+
+int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
+
+// Writes column block `block` of W as panels [2][K][32] of T, or as pairs [K/2][64][2] when `pairs`.
+template <typename Source, typename T>
+void pack_block(
+    const Source* weight, int64_t row_stride, int64_t column_stride, const Packed& w, int64_t block, T* target, Operand operand,
+    const std::vector<int64_t>& columns, const std::vector<int64_t>& rows, bool pairs) {
+  const int64_t depth = padded(w.k, operand);
+  std::vector<Source> line(depth);
+  std::vector<T> rounded(depth);
+  for (int64_t j = 0; j < kBlock; ++j) {
+    const int64_t column = block * kBlock + j < w.n ? picked(columns, block * kBlock + j) : -1;
+    for (int64_t i = 0; i < depth; ++i) {
+      const int64_t row = i < w.k ? picked(rows, i) : -1;
+      line[i] = column < 0 || row < 0 ? Source(0) : weight[row * row_stride + column * column_stride];
+    }
+    to_operands(line.data(), rounded.data(), depth, operand);
+    if (pairs) {
+      for (int64_t i = 0; i < depth; ++i) target[(i / 2 * kBlock + j) * 2 + i % 2] = rounded[i];
+    } else {
+      T* panel = target + j / kPanel * depth * kPanel + j % kPanel;
+      for (int64_t i = 0; i < depth; ++i) panel[i * kPanel] = rounded[i];
+    }
+  }
+}
+
+template <typename Source, typename T>
+void pack_all(
+    const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+  const auto* source = weight.const_data_ptr<Source>();
+  auto* target = static_cast<T*>(w.data.mutable_data_ptr());
+  const int64_t size = padded(w.k, w.operand) * kBlock;
+  at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block)
+      pack_block<Source, T>(
+          source, weight.stride(0), weight.stride(1), w, block, target + block * size, w.operand, columns, rows,
+          w.operand == Operand::BFloat16);
+  });
+}
+
+// Row-major c[M, 32] (+)= x[M, K] · panel[K, 32] through torch's own product (its BLAS wrapper is not exported).
+template <typename T>
+void blas_panel(int64_t m, int64_t k, const T* x, int64_t ldx, const T* panel, T* c, int64_t ldc, bool accumulate) {
+  const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value);
+  const auto left = at::from_blob(const_cast<T*>(x), {m, k}, {ldx, 1}, options);
+  const auto right = at::from_blob(const_cast<T*>(panel), {k, kPanel}, options);
+  auto result = at::from_blob(c, {m, kPanel}, {ldc, 1}, options);
+  if (accumulate)
+    result.addmm_(left, right);
+  else
+    result.copy_(at::mm(left, right));
+}
+
+}  // namespace
+
+Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+  Packed w;
+  w.operand = operand;
+  w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
+  w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
+  w.data = at::empty({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(storage_type(operand)));
+  if (operand == Operand::Float64)
+    pack_all<double, double>(weight, w, columns, rows);
+  else if (operand == Operand::BFloat16)
+    pack_all<float, uint16_t>(weight, w, columns, rows);
+  else
+    pack_all<float, float>(weight, w, columns, rows);
+  return w;
+}
+
+template <typename T>
+void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
+  const int64_t depth = padded(w.k, w.operand);
+  if (w.operand == Operand::BFloat16) {
+    if constexpr (std::is_same_v<T, float>) {
+      const auto* data = w.data.const_data_ptr<at::BFloat16>() + block * depth * kBlock;
+      cpublas::brgemm(m, kBlock, depth, ldx, kBlock, ldc, accumulate, static_cast<const at::BFloat16*>(x), data, c, true);
+    }
+    return;
+  }
+  const T* data = w.data.const_data_ptr<T>() + block * depth * kBlock;
+  const T* rows = static_cast<const T*>(x);
+  for (int64_t panel = 0; panel < kBlock / kPanel; ++panel) {
+    for (int64_t k = 0; k < depth || k == 0; k += kDepth) {
+      const int64_t terms = std::min(kDepth, depth - k);
+      const T* tile = data + (panel * depth + k) * kPanel;
+      const bool add = accumulate || k > 0;
+      if constexpr (std::is_same_v<T, float>) {
+        if (has_float32_kernel()) {
+          cpublas::brgemm(m, kPanel, terms, ldx, kPanel, ldc, add, rows + k, tile, c + panel * kPanel, false);
+          continue;
+        }
+      }
+      blas_panel<T>(m, terms, rows + k, ldx, tile, c + panel * kPanel, ldc, add);
+    }
+  }
+}
+
+void release_kernels(const Packed& w) {
+  if (w.operand == Operand::BFloat16)
+    cpublas::brgemm_release(true);
+  else if (w.operand != Operand::Float64 && has_float32_kernel())
+    cpublas::brgemm_release(false);
+}
+
+namespace {
+
+// Rows m0..m1 of a product with one block of columns, through a tile where the block is not full.
+template <typename T>
+void multiply_tile(
+    const Packed& w, int64_t block, const char* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias) {
+  const int64_t first = block * kBlock, width = std::min(kBlock, w.n - first);
+  T tile[kTile * kBlock];
+  T* target = width == kBlock ? c + first : tile;
+  const int64_t stride = width == kBlock ? ldc : kBlock;
+  multiply_block<T>(w, block, x, ldx, m, target, stride, accumulate && width == kBlock);
+  if (width == kBlock && bias == nullptr) return;
+  for (int64_t i = 0; i < m; ++i) {
+    T* row = c + i * ldc + first;
+    const T* product = target + i * stride;
+    for (int64_t j = 0; j < width; ++j) {
+      const T before = accumulate && width != kBlock ? row[j] : T(0);
+      row[j] = before + product[j] + (bias == nullptr ? T(0) : bias[first + j]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void multiply(const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias) {
+  const int64_t row_bytes = ldx * element_size(w.operand);
+  if (m == 0) return;
+  for (int64_t strip = 0; strip < m; strip += kStrip) {
+    const int64_t end_row = std::min(m, strip + kStrip);
+    at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block)
+        for (int64_t i = strip; i < end_row; i += kTile)
+          multiply_tile<T>(
+              w, block, static_cast<const char*>(x) + i * row_bytes, ldx, std::min(kTile, end_row - i), c + i * ldc, ldc, accumulate,
+              bias);
+      release_kernels(w);
+    });
+  }
+}
+
+at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
+  const auto x = to_operand_rows(a, operand);
+  const auto w = pack(b, operand);
+  auto c = at::empty({a.size(0), b.size(1)}, a.options());
+  if (operand == Operand::Float64)
+    multiply<double>(w, x.const_data_ptr(), x.size(1), a.size(0), c.mutable_data_ptr<double>(), w.n);
+  else
+    multiply<float>(w, x.const_data_ptr(), x.size(1), a.size(0), c.mutable_data_ptr<float>(), w.n);
+  return c;
+}
+
+template void multiply_block<float>(const Packed&, int64_t, const void*, int64_t, int64_t, float*, int64_t, bool);
+template void multiply_block<double>(const Packed&, int64_t, const void*, int64_t, int64_t, double*, int64_t, bool);
+template void multiply<float>(const Packed&, const void*, int64_t, int64_t, float*, int64_t, bool, const float*);
+template void multiply<double>(const Packed&, const void*, int64_t, int64_t, double*, int64_t, bool, const double*);
+
+}  // namespace elmo_fast

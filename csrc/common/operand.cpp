@@ -1,0 +1,95 @@
+#include "common/operand.h"
+
+#include <ATen/native/CPUBlas.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "common/simd.h"
+
+namespace elmo_fast {
+namespace {
+
+std::atomic<bool> disabled{false};
+
+// One 16 x 16 x 16 product tells whether this CPU and this torch have the kernel: they throw where they do not.
+template <typename T>
+bool brgemm_works(bool pairs) {
+  alignas(64) T a[16 * 16];
+  alignas(64) T b[16 * 16];
+  alignas(64) float c[16 * 16];
+  for (auto& x : a) x = T(1.0f);
+  for (auto& x : b) x = T(0.5f);
+  try {
+    at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, b, c, pairs);
+    at::native::cpublas::brgemm_release(pairs);
+  } catch (const std::exception&) {
+    return false;
+  }
+  return c[0] == 8.0f && c[255] == 8.0f;
+}
+
+ELMO_MULTIVERSION void round_bfloat16(const float* source, uint16_t* target, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_bits(source[i]);
+}
+ELMO_MULTIVERSION void round_bfloat16_as_float(const float* source, float* target, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_value(source[i]);
+}
+ELMO_MULTIVERSION void round_float16_as_float(const float* source, float* target, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) target[i] = float16_value(source[i]);
+}
+
+}  // namespace
+
+bool has_bfloat16_kernel() {
+  static const bool works = at::native::cpublas::could_pack(at::kBFloat16) && brgemm_works<at::BFloat16>(true);
+  return works && !disabled.load();
+}
+
+bool has_float32_kernel() {
+  static const bool works = brgemm_works<float>(false);
+  return works && !disabled.load();
+}
+
+void disable_block_kernels(bool disable) { disabled.store(disable); }
+
+Operand resolve_operand(const std::string& precision, at::ScalarType dtype) {
+  if (dtype == at::kDouble) {
+    TORCH_CHECK_VALUE(precision == "float32", "precision=\"", precision, "\" needs float32 tensors; got float64");
+    return Operand::Float64;
+  }
+  if (precision == "bfloat16") return has_bfloat16_kernel() ? Operand::BFloat16 : Operand::BFloat16AsFloat;
+  return precision == "float16" ? Operand::Float16AsFloat : Operand::Float32;
+}
+
+void to_operands(const float* source, void* target, int64_t n, Operand operand) {
+  switch (operand) {
+    case Operand::BFloat16:
+      return round_bfloat16(source, static_cast<uint16_t*>(target), n);
+    case Operand::BFloat16AsFloat:
+      return round_bfloat16_as_float(source, static_cast<float*>(target), n);
+    case Operand::Float16AsFloat:
+      return round_float16_as_float(source, static_cast<float*>(target), n);
+    default:
+      std::memcpy(target, source, n * sizeof(float));
+  }
+}
+
+void to_operands(const double* source, void* target, int64_t n, Operand) { std::memcpy(target, source, n * sizeof(double)); }
+
+at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
+  const auto rows = x.contiguous();
+  const int64_t m = rows.size(0), k = rows.size(1), width = padded(k, operand);
+  if (operand == Operand::Float32 || operand == Operand::Float64) return rows;
+  auto result = at::empty({m, width}, rows.options().dtype(storage_type(operand)));
+  const float* source = rows.const_data_ptr<float>();
+  auto* target = static_cast<char*>(result.mutable_data_ptr());
+  const int64_t size = element_size(operand);
+  for (int64_t i = 0; i < m; ++i) {
+    to_operands(source + i * k, target + i * width * size, k, operand);
+    std::memset(target + (i * width + k) * size, 0, (width - k) * size);
+  }
+  return result;
+}
+
+}  // namespace elmo_fast
