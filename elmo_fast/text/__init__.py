@@ -1,1 +1,45 @@
-"""."""
+"""Text to numbers: vocabularies, character ids, sentences, batches. No torch until ids become a tensor."""
+
+from elmo_fast.text.atomic import replacing
+from elmo_fast.text.batches import Batch, batches, in_order
+from elmo_fast.text.characters import (
+    BOS,
+    BOS_WORD,
+    BOW,
+    EOS,
+    EOS_WORD,
+    EOW,
+    MAX_CHARACTERS,
+    PAD,
+    CharacterTable,
+    batch_to_ids,
+    words_to_ids,
+)
+from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
+from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words
+
+__all__ = [
+    "BOS",
+    "BOS_WORD",
+    "BOW",
+    "EOS",
+    "EOS_WORD",
+    "EOW",
+    "MARKERS",
+    "MAX_CHARACTERS",
+    "PAD",
+    "UNK_WORD",
+    "Batch",
+    "CharacterTable",
+    "Vocabulary",
+    "batch_to_ids",
+    "batches",
+    "count_words",
+    "files_matching",
+    "in_order",
+    "read_lines",
+    "read_sentences",
+    "replacing",
+    "rereadable",
+    "words_to_ids",
+]

@@ -1,0 +1,68 @@
+"""Sentences to batches: in the order of the text, or by length inside windows with the order restored afterwards."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from elmo_fast.errors import ElmoFastError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batch(NamedTuple):
+    """Sentences to be run together and where each stands in the text."""
+
+    indices: list[int]
+    sentences: list[Sequence[str]]
+
+
+def batches(
+    sentences: Iterable[Sequence[str]], *, batch_size: int = 64, max_tokens: int | None = None, window: int = 0
+) -> Iterator[Batch]:
+    """Cuts a stream of sentences into batches.
+
+    batch_size: most sentences in a batch
+    max_tokens: most tokens in a batch, padding counted (sentences x longest); a longer sentence stands alone
+    window: how many batches' worth of sentences are sorted, longest first, before they are cut; 0 keeps the order of
+        the text, which a model that carries its state from batch to batch needs
+    """
+    for name, value in (("batch_size", batch_size), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise ElmoFastError(f"batches: {name} must be 1 or more; got {value}")
+    if window < 0:
+        raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
+    numbered = enumerate(sentences)
+    if not window:
+        yield from _cut(numbered, batch_size, max_tokens)
+        return
+    while chunk := list(islice(numbered, window * batch_size)):
+        chunk.sort(key=lambda pair: -len(pair[1]))
+        yield from _cut(chunk, batch_size, max_tokens)
+
+
+def _cut(numbered: Iterable[tuple[int, Sequence[str]]], batch_size: int, max_tokens: int | None) -> Iterator[Batch]:
+    batch, longest = Batch([], []), 0
+    for index, sentence in numbered:
+        longest = max(longest, len(sentence))
+        count = len(batch.indices)
+        if count and (count == batch_size or (max_tokens is not None and (count + 1) * longest > max_tokens)):
+            yield batch
+            batch, longest = Batch([], []), len(sentence)
+        batch.indices.append(index)
+        batch.sentences.append(sentence)
+    if batch.indices:
+        yield batch
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Yields the results of (index, result) pairs in the order 0, 1, 2, ..., holding those whose turn has not come."""
+    waiting: dict[int, Result] = {}
+    turn = 0
+    for index, result in results:
+        waiting[index] = result
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+    if waiting:
+        raise ElmoFastError(f"in_order: the result of sentence {turn} never came, but that of {min(waiting)} did")

@@ -1,0 +1,118 @@
+"""Words to character ids, for whole batches at once.
+
+A word is the bytes of its UTF-8 form (surrogates dropped), cut to C - 2 wherever that falls. Raw ids: bytes 0-255 and
+the markers below. A row is [BOW, bytes, EOW, PAD...]; the strings <S> and </S> are [BOW, BOS or EOS, EOW, PAD...].
+Prediction ids are raw ids + 1, which leaves 0 for padding tokens. (bilm-tf: bilm/data.py; AllenNLP: elmo_indexer.py.)
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elmo_fast.errors import ElmoFastError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BOS, EOS, BOW, EOW, PAD = 256, 257, 258, 259, 260
+BOS_WORD, EOS_WORD = "<S>", "</S>"
+MAX_CHARACTERS = 50
+RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
+
+# How the two sentence markers are held among the lengths of a CharacterTable.
+_BOS_LENGTH, _EOS_LENGTH = -1, -2
+
+
+class CharacterTable:
+    """The characters of V words, one row each, from which ids are gathered: C bytes a word in place of 8 C.
+
+    bytes: UTF-8 bytes of each word, [V, C-2] uint8, zero past its length
+    lengths: bytes of each word, [V] int16; -1 stands for <S> and -2 for </S>
+    """
+
+    def __init__(self, words: Iterable[str], max_characters: int = MAX_CHARACTERS) -> None:
+        if max_characters < 3:
+            raise ElmoFastError(
+                f"max_characters must be 3 or more (two slots mark the word's ends); got {max_characters}"
+            )
+        words = list(words)
+        self.max_characters = max_characters
+        width = max_characters - 2
+        encoded = [word.encode("utf-8", "ignore")[:width] for word in words]
+        self.lengths = np.fromiter(map(len, encoded), np.int16, len(encoded))
+        self.bytes = np.zeros((len(encoded), width), np.uint8)
+        self.bytes[np.arange(width) < self.lengths[:, None]] = np.frombuffer(b"".join(encoded), np.uint8)
+        for marker, length in ((BOS_WORD, _BOS_LENGTH), (EOS_WORD, _EOS_LENGTH)):
+            self.lengths[[i for i, word in enumerate(words) if word == marker]] = length
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def ids(
+        self, rows: Any = None, n_characters: int = PREDICTION_CHARACTERS, dtype: Any = np.int64
+    ) -> np.ndarray[Any, np.dtype[Any]]:
+        """The character ids of the words named by `rows`.
+
+        rows: indices of words, any shape, integers; all words when None
+        n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as options.json counts them
+        returns: ids, rows.shape + [C], `dtype`
+        """
+        if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
+            raise ElmoFastError(f"n_characters must be 261 (raw ids) or 262 (prediction ids); got {n_characters}")
+        rows = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
+        lengths = self.lengths[rows.reshape(-1)]
+        bodies = self.bytes[rows.reshape(-1)]
+        marked = lengths < 0
+        ids = np.full((len(lengths), self.max_characters), PAD, dtype)
+        ids[:, 0] = BOW
+        np.copyto(ids[:, 1:-1], bodies, where=np.arange(bodies.shape[1]) < lengths[:, None])
+        ids[marked, 1] = np.where(lengths[marked] == _BOS_LENGTH, BOS, EOS)
+        ids[np.arange(len(ids)), np.where(marked, 1, lengths) + 1] = EOW
+        if n_characters == PREDICTION_CHARACTERS:
+            ids += 1
+        return ids.reshape(*rows.shape, self.max_characters)
+
+
+def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
+    """The character ids of each word: [len(words), C] int64, raw (261) or prediction (262)."""
+    return CharacterTable(words, max_characters).ids(n_characters=n_characters)
+
+
+def _offender(batch: Sequence[Sequence[str]]) -> str:
+    for i, sentence in enumerate(batch):
+        if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
+            return f"sentence {i} is {sentence!r:.60}"
+        for j, word in enumerate(sentence):
+            if not isinstance(word, str):
+                return f"word {j} of sentence {i} is {word!r:.60}"
+    return f"{batch!r:.60}"
+
+
+def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> "Tensor":
+    """Prediction character ids of a batch of tokenised sentences, as AllenNLP's function of this name.
+
+    batch: sentences, each a list of words; no sentence markers are added
+    returns: ids, [B, T, C] int64 with T the longest sentence; padding tokens are all zero
+
+    Raises ElmoFastError when a sentence is a string instead of a list of strings, or a word is not a string.
+    """
+    import torch
+
+    # Row 0 is the padding token; each distinct word is spelled out once and copied to where it occurs.
+    rows: dict[str, int] = {}
+    number = rows.setdefault
+    try:
+        if any(isinstance(sentence, str) for sentence in batch):
+            raise TypeError
+        matrix = np.zeros((len(batch), max(map(len, batch), default=0)), np.int64)
+        for i, sentence in enumerate(batch):
+            matrix[i, : len(sentence)] = [number(word, len(rows) + 1) for word in sentence]
+        table = CharacterTable(rows, max_characters)
+    except (AttributeError, TypeError) as error:
+        raise ElmoFastError(
+            f"batch_to_ids: batch must be a list of sentences, each a list of words (strings); {_offender(batch)}"
+        ) from error
+    ids = np.zeros((len(table) + 1, max_characters), np.int64)
+    ids[1:] = table.ids()
+    return torch.from_numpy(np.take(ids, matrix, axis=0))

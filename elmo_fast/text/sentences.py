@@ -1,0 +1,99 @@
+"""Text files as streams of sentences: one per line, tokens split at white space, as bilm-tf and AllenNLP read them."""
+
+import contextlib
+import glob
+import gzip
+import io
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+from elmo_fast.errors import ElmoFastError
+
+# A byte order mark at the start is no part of the first word. Bytes that are not UTF-8 become lone surrogates, and are
+# then reported with their line.
+_ENCODING, _ON_ERROR = "utf-8-sig", "surrogateescape"
+_UNDECODED = re.compile("[\udc80-\udcff]")
+
+
+def files_matching(pattern: str) -> list[str]:
+    """The files that `pattern` (a path or a glob, 'corpus/part-*') names, sorted; ElmoFastError when none is there."""
+    files = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
+    if not files:
+        raise ElmoFastError(f"no file matches {pattern!r}")
+    return files
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == "-" else path
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[str]]:
+    if path == "-":
+        stream = io.TextIOWrapper(sys.stdin.buffer, _ENCODING, _ON_ERROR)
+        try:
+            yield stream
+        finally:
+            stream.detach()
+    elif path.endswith(".gz"):
+        with gzip.open(path, "rt", encoding=_ENCODING, errors=_ON_ERROR) as stream:
+            yield stream
+    else:
+        with open(path, encoding=_ENCODING, errors=_ON_ERROR) as stream:
+            yield stream
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Yields (index from 0, line without white space at its ends) of a UTF-8 text file, read as it goes.
+
+    path: a file, gzip by the suffix .gz, or "-" for the standard input; lines end as Python's universal newlines do and
+        may be of any length
+
+    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged gzip; OSError for the
+    rest.
+    """
+    path = os.fspath(path)
+    index = -1
+    try:
+        with _opened(path) as stream:
+            for index, line in enumerate(stream):
+                if "\0" in line:
+                    raise ElmoFastError(
+                        f"{_name(path)}, line {index + 1}: holds a NUL byte, so this is a binary file; give UTF-8 text"
+                    )
+                if not line.isascii() and (bad := _UNDECODED.search(line)):
+                    raise ElmoFastError(
+                        f"{_name(path)}, line {index + 1}, character {bad.start() + 1}: the byte "
+                        f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for instance with iconv)"
+                    )
+                yield index, line.strip()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ElmoFastError(f"{_name(path)}: damaged gzip data after line {index + 1}: {error}") from error
+
+
+def read_sentences(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields (index from 0, tokens) of each line of a text file, [] for a blank one. Reads and raises as read_lines."""
+    for index, line in read_lines(path):
+        yield index, line.split()
+
+
+@contextlib.contextmanager
+def rereadable(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yields a path that can be read more than once: `path`, or a temporary copy when it is "-" or a pipe."""
+    path = os.fspath(path)
+    if path != "-" and not stat.S_ISFIFO(os.stat(path).st_mode):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
+        copy = os.path.join(folder, "standard-input.txt" if path == "-" else os.path.basename(path))
+        with contextlib.ExitStack() as stack:
+            source = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))
+            shutil.copyfileobj(source, stack.enter_context(open(copy, "wb")))
+        yield copy

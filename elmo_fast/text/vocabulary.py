@@ -1,0 +1,106 @@
+"""Vocabulary files of bilm-tf: one word per line, the line's index its id."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text.atomic import replacing
+from elmo_fast.text.characters import BOS_WORD, EOS_WORD, MAX_CHARACTERS, CharacterTable
+from elmo_fast.text.sentences import read_lines
+
+UNK_WORD = "<UNK>"
+MARKERS = (BOS_WORD, EOS_WORD, UNK_WORD)
+# A line of bilm-tf's published vocabularies that stands for no word and takes no id.
+SKIPPED = "!!!MAXTERMID"
+
+
+class Vocabulary:
+    """Words and their ids, with <S>, </S> and <UNK> among them.
+
+    words: the word of each id; a word that occurs twice has the id of its last place, as in bilm-tf
+    bos, eos, unk: ids of <S>, </S> and <UNK>
+
+    Raises ElmoFastError when one of the three is missing: bilm-tf then silently spoils its last word.
+    """
+
+    def __init__(self, words: Iterable[str], source: str = "the vocabulary") -> None:
+        self.words = [word for word in words if word != SKIPPED]
+        self._ids = {word: i for i, word in enumerate(self.words)}
+        missing = [marker for marker in MARKERS if marker not in self._ids]
+        if missing:
+            raise ElmoFastError(
+                f"{source} lacks {', '.join(missing)}; a vocabulary holds <S>, </S> and <UNK>, each on a line of its "
+                "own (`elmo-fast vocab` writes them first), in the places they had when the model was trained"
+            )
+        self.bos, self.eos, self.unk = (self._ids[marker] for marker in MARKERS)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Vocabulary":
+        """Reads a vocabulary file: the index of a line, not counting !!!MAXTERMID, is the id of its word."""
+        return cls((line for _, line in read_lines(path)), source=os.fspath(path))
+
+    @classmethod
+    def build(cls, counts: Counter[str], min_count: int = 1, max_size: int | None = None) -> "Vocabulary":
+        """The words of a corpus by falling count, then by code points, after <S>, </S>, <UNK>.
+
+        counts: how often each word occurs, as from `count_words`
+        min_count: rarer words are left out
+        max_size: most lines, the three markers included
+        """
+        if min_count < 1:
+            raise ElmoFastError(f"min_count must be 1 or more; got {min_count}")
+        if max_size is not None and max_size < len(MARKERS):
+            raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (the markers count); got {max_size}")
+        kept = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
+        kept.sort(key=lambda word: (-counts[word], word))
+        return cls([*MARKERS, *kept][:max_size])
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file that `read` reads back; ElmoFastError, and no file, when a word would not come back alike."""
+        for word in self.words:
+            if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
+                raise ElmoFastError(f"{os.fspath(path)}: the word {word!r} cannot stand on a line of its own")
+        try:
+            text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ElmoFastError(f"{os.fspath(path)}: a word holds a surrogate, which UTF-8 cannot: {error}") from error
+        with replacing(path) as temporary:
+            temporary.write_bytes(text)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._ids
+
+    def id(self, word: str) -> int:
+        """The id of `word`, that of <UNK> when it is not in the vocabulary."""
+        return self._ids.get(word, self.unk)
+
+    def ids(self, words: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The ids of `words`, [len(words)] int64, <UNK>'s for those out of the vocabulary."""
+        get, unk = self._ids.get, self.unk
+        return np.array([get(word, unk) for word in words], np.int64)
+
+    def characters(self, max_characters: int = MAX_CHARACTERS) -> CharacterTable:
+        """The characters of every word by its id; <UNK> is spelled out like any word, <S> and </S> are marker rows."""
+        return CharacterTable(self.words, max_characters)
+
+    def batch_to_token_ids(self, batch: Sequence[Sequence[str]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Word ids + 1 of each sentence between <S> and </S>, then zeros, [B, T + 2] int64 (bilm-tf's TokenBatcher)."""
+        ids = np.zeros((len(batch), max(map(len, batch), default=-2) + 2), np.int64)
+        for row, sentence in zip(ids, batch, strict=True):
+            row[: len(sentence) + 2] = self.ids([BOS_WORD, *sentence, EOS_WORD]) + 1
+        return ids
+
+
+def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
+    """How often each word occurs in a stream of tokenised sentences."""
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        counts.update(sentence)
+    return counts

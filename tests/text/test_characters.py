@@ -1,0 +1,149 @@
+"""Words to character ids, against a reference that spells out one character at a time."""
+
+import time
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import CharacterTable, Vocabulary, batch_to_ids, words_to_ids
+
+# Any code point, lone surrogates included, with enough markers and multi-byte characters to meet the corners.
+WORDS = st.one_of(
+    st.text(max_size=70),
+    st.text(st.characters(categories=["Cs", "Lo", "So"]), max_size=30),
+    st.sampled_from(["<S>", "</S>", "<UNK>", "", "\ud800", "a" * 47 + "é", "a" * 48, "a" * 49, "\0"]),
+)
+SENTENCES = st.lists(WORDS, max_size=6)
+
+
+def spelled(word, max_characters=50):
+    """Raw ids of one word, one character at a time (256 BOS, 257 EOS, 258 BOW, 259 EOW, 260 PAD)."""
+    if word == "<S>":
+        characters = [256]
+    elif word == "</S>":
+        characters = [257]
+    else:
+        characters = []
+        for character in word:
+            if not 0xD800 <= ord(character) <= 0xDFFF:
+                characters.extend(character.encode("utf-8"))
+        characters = characters[: max_characters - 2]
+    row = [258, *characters, 259]
+    while len(row) < max_characters:
+        row.append(260)
+    return row
+
+
+def spelled_batch(batch):
+    """Prediction ids of a batch: raw ids + 1, padding tokens all zero."""
+    longest = max([len(sentence) for sentence in batch], default=0)
+    ids = torch.zeros(len(batch), longest, 50, dtype=torch.int64)
+    for i, sentence in enumerate(batch):
+        for j, word in enumerate(sentence):
+            for k, character in enumerate(spelled(word)):
+                ids[i, j, k] = character + 1
+    return ids
+
+
+@given(st.lists(SENTENCES, max_size=5))
+@example([])
+@example([[]])
+@example([[], ["a"], []])
+@example([["<S>", "</S>", "<s>", "<UNK>"]])
+def test_batch_to_ids_equals_the_spelled_out_reference(batch):
+    ids = batch_to_ids(batch)
+    assert ids.dtype == torch.int64
+    assert torch.equal(ids, spelled_batch(batch))
+
+
+@given(st.lists(WORDS, max_size=20), st.sampled_from([3, 4, 10, 50]), st.sampled_from([261, 262]))
+def test_words_to_ids_equals_the_spelled_out_reference(words, max_characters, n_characters):
+    ids = words_to_ids(words, n_characters, max_characters)
+    wanted = [[c + n_characters - 261 for c in spelled(word, max_characters)] for word in words]
+    assert ids.shape == (len(words), max_characters)
+    assert ids.tolist() == wanted
+
+
+@given(st.lists(WORDS, min_size=1, max_size=10), st.lists(st.integers(0, 9), max_size=12))
+def test_table_gathers_rows(words, rows):
+    rows = [row % len(words) for row in rows]
+    ids = CharacterTable(words).ids(rows, 261)
+    assert ids.tolist() == [spelled(words[row]) for row in rows]
+
+
+def test_table_keeps_the_shape_of_rows_and_the_dtype_asked_for():
+    table = CharacterTable(["a", "<S>", "b"])
+    ids = table.ids(np.array([[0, 1], [2, 0]]), 262, np.int16)
+    assert ids.shape == (2, 2, 50)
+    assert ids.dtype == np.int16
+    assert ids[0, 1, :4].tolist() == [259, 257, 260, 261]
+
+
+def test_a_word_spelled_out_by_hand():
+    """ "Aé" in a batch beside a shorter sentence: BOW 259, bytes + 1, EOW 260, PAD 261; the missing token is zeros."""
+    ids = batch_to_ids([["Aé", "b"], ["<S>"]])
+    assert ids.shape == (2, 2, 50)
+    assert ids[0, 0].tolist() == [259, 66, 196, 170, 260] + [261] * 45
+    assert ids[1, 0].tolist() == [259, 257, 260] + [261] * 47
+    assert ids[1, 1].tolist() == [0] * 50
+
+
+def test_cut_falls_inside_a_code_point():
+    """Of 47 letters and a two-byte character, the first of the two bytes is kept (48 bytes in all)."""
+    row = batch_to_ids([["a" * 47 + "é"]])[0, 0]
+    assert row[48] == 0xC3 + 1
+    assert row[49] == 260
+
+
+def test_ten_thousand_bytes_are_cut_to_48():
+    assert torch.equal(batch_to_ids([["x" * 10_000]]), batch_to_ids([["x" * 48]]))
+
+
+def test_surrogates_are_dropped():
+    assert torch.equal(batch_to_ids([["a\ud83db"]]), batch_to_ids([["ab"]]))
+
+
+@pytest.mark.parametrize(
+    ("batch", "offender"),
+    [
+        (["not tokenised"], "sentence 0 is 'not tokenised'"),
+        ([["a"], "b"], "sentence 1 is 'b'"),
+        ([["a", 3]], "word 1 of sentence 0 is 3"),
+        ([["a", None]], "word 1 of sentence 0 is None"),
+        ([["a", ["b"]]], r"word 1 of sentence 0 is \['b'\]"),
+        ([1], "sentence 0 is 1"),
+    ],
+)
+def test_what_is_no_batch_of_words_is_named(batch, offender):
+    with pytest.raises(ElmoFastError, match=offender):
+        batch_to_ids(batch)
+
+
+@pytest.mark.parametrize("call", [lambda: words_to_ids(["a"], 260), lambda: CharacterTable(["a"], 2)])
+def test_wrong_counts_are_refused(call):
+    with pytest.raises(ElmoFastError):
+        call()
+
+
+def test_vocabulary_gives_the_table_of_its_words():
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "the"])
+    ids = vocabulary.characters().ids(n_characters=261)
+    assert ids.tolist() == [spelled(word) for word in ["<S>", "</S>", "<UNK>", "the"]]
+    assert ids[2, 1:6].tolist() == list(b"<UNK>")
+
+
+def test_speed_is_not_per_character():
+    """Far below the million tokens a second that the benchmark shows, so that a busy machine passes, yet above any loop
+    per character."""
+    sentences = [[f"word{(i * j) % 5000}" for j in range(25)] for i in range(2000)]
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        for i in range(0, len(sentences), 64):
+            batch_to_ids(sentences[i : i + 64])
+        best = min(best, time.perf_counter() - start)
+    assert 50_000 / best > 300_000

@@ -1,0 +1,80 @@
+"""Vocabulary files as bilm-tf reads them, refused where bilm-tf silently spoils a word."""
+
+from collections import Counter
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import Vocabulary, count_words
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_ids_are_line_indices_and_maxtermid_takes_none(tmp_path):
+    vocabulary = Vocabulary.read(write(tmp_path / "v", "</S>", "<S>", "!!!MAXTERMID", "<UNK>", "the", "é"))
+    assert vocabulary.words == ["</S>", "<S>", "<UNK>", "the", "é"]
+    assert (vocabulary.eos, vocabulary.bos, vocabulary.unk) == (0, 1, 2)
+    assert vocabulary.ids(["é", "absent", "<S>", "!!!MAXTERMID"]).tolist() == [4, 2, 1, 2]
+    assert (vocabulary.id("the"), vocabulary.id("absent")) == (3, 2)
+    assert "the" in vocabulary
+    assert "absent" not in vocabulary
+    assert len(vocabulary) == 5
+
+
+@pytest.mark.parametrize("missing", ["<S>", "</S>", "<UNK>"])
+def test_a_file_without_a_marker_is_refused_by_name(tmp_path, missing):
+    path = write(tmp_path / "v.txt", *({"<S>", "</S>", "<UNK>", "a"} - {missing}))
+    with pytest.raises(ElmoFastError, match=f"v.txt lacks {missing};"):
+        Vocabulary.read(path)
+
+
+def test_an_empty_or_binary_file_is_refused(tmp_path):
+    with pytest.raises(ElmoFastError, match="lacks <S>, </S>, <UNK>"):
+        Vocabulary.read(write(tmp_path / "empty"))
+    (tmp_path / "junk").write_bytes(b"<S>\n</S>\n<UNK>\n\xff\n")
+    with pytest.raises(ElmoFastError, match="junk, line 4"):
+        Vocabulary.read(tmp_path / "junk")
+
+
+def test_of_equal_words_the_last_has_the_id_and_all_count():
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a", "", "a", ""])
+    assert (len(vocabulary), vocabulary.id("a"), vocabulary.id("")) == (7, 5, 6)
+
+
+def test_built_by_falling_count_then_word():
+    counts = count_words([["b", "a", "d"], ["b", "<S>", "!!!MAXTERMID"], [], ["c", "a", "b"]])
+    assert counts["b"] == 3
+    assert Vocabulary.build(counts).words == ["<S>", "</S>", "<UNK>", "b", "a", "c", "d"]
+    assert Vocabulary.build(counts, min_count=2).words[3:] == ["b", "a"]
+    assert Vocabulary.build(counts, max_size=4).words[3:] == ["b"]
+
+
+@pytest.mark.parametrize("wrong", [{"min_count": 0}, {"max_size": 2}])
+def test_wrong_sizes_are_refused(wrong):
+    with pytest.raises(ElmoFastError):
+        Vocabulary.build(Counter(), **wrong)
+
+
+@given(st.lists(st.text(max_size=8), max_size=20))
+def test_write_and_read_give_the_same_words_or_no_file(tmp_path_factory, words):
+    path = tmp_path_factory.mktemp("vocabulary") / "v"
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", *words])
+    try:
+        vocabulary.write(path)
+    except ElmoFastError:
+        assert not path.exists()
+        assert any(w != w.strip() or set(w) & set("\n\r\0") or any("\ud800" <= c <= "\udfff" for c in w) for w in words)
+    else:
+        assert Vocabulary.read(path).words == vocabulary.words
+    assert [p.name for p in path.parent.iterdir()] in ([], ["v"])
+
+
+def test_token_ids_as_bilm_tfs_token_batcher():
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
+    assert vocabulary.batch_to_token_ids([["a", "x"], []]).tolist() == [[1, 4, 3, 2], [1, 2, 0, 0]]
+    assert vocabulary.batch_to_token_ids([]).shape == (0, 0)
