@@ -1,1 +1,25 @@
-"""."""
+"""ELMo as torch modules: parameters and state here, arithmetic in elmo_fast.ops.
+
+The parameters carry AllenNLP's names, so that its state_dicts load and are loaded there.
+"""
+
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
+from elmo_fast.modules.character_encoder import CharacterEncoder
+from elmo_fast.modules.elmo import Elmo
+from elmo_fast.modules.elmo_lstm import ElmoLstm
+from elmo_fast.modules.projected_lstm import ProjectedLSTM
+from elmo_fast.modules.scalar_mix import ScalarMix
+from elmo_fast.modules.token_embedder import ElmoTokenEmbedder
+
+__all__ = [
+    "BiLM",
+    "CharacterEncoder",
+    "Elmo",
+    "ElmoLstm",
+    "ElmoTokenEmbedder",
+    "ProjectedLSTM",
+    "ScalarMix",
+    "add_sentence_boundary_token_ids",
+    "remove_sentence_boundaries",
+]

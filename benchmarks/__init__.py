@@ -1,1 +1,0 @@
-"""Declared, dated measurements: `benchmarks.run` writes benchmarks/results/, `benchmarks.table` README.md's tables."""

@@ -1,0 +1,70 @@
+"""What every module does with its settings and with a checkpoint's tensors."""
+
+import os
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.checkpoints import ElmoOptions, read_options
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.ops import BACKENDS
+from elmo_fast.ops._precision import check_precision
+
+State = Mapping[str, Tensor]
+
+
+def check_settings(precision: str, backend: str) -> None:
+    """Raises ElmoFastError unless both are known; whether a device can serve them is asked when an op runs there."""
+    check_precision(precision)
+    if backend not in ("auto", *BACKENDS):
+        raise ElmoFastError(f"backend must be one of auto, {', '.join(BACKENDS)}; got {backend!r}")
+
+
+def read_bilm(
+    options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | None
+) -> tuple[ElmoOptions, State | None]:
+    """The options and, where there is a weight_file, the state of a biLM. Raises: ElmoFastError, CheckpointError."""
+    if weight_file is None and isinstance(options_file, ElmoOptions):
+        return options_file, None
+    if options_file is None or weight_file is None:
+        raise ElmoFastError(
+            "options_file and weight_file must both be given "
+            "(or an ElmoOptions and no weight_file, for new parameters); "
+            f"got options_file={options_file!r}, weight_file={weight_file!r}"
+        )
+    from elmo_fast.checkpoints import read_bilm_hdf5  # type: ignore[attr-defined]
+
+    options = options_file if isinstance(options_file, ElmoOptions) else read_options(options_file)
+    return options, read_bilm_hdf5(weight_file, options)
+
+
+def section(state: State | None, prefix: str) -> State | None:
+    """The entries under `prefix`, less the prefix."""
+    if state is None:
+        return None
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def load_state(module: nn.Module, state: State, source: str) -> None:
+    """Copies `state` into the parameters of `module`: all of them, of the right shapes, all numbers finite, or none
+    at all.
+
+    Raises: CheckpointError naming the tensor, the wanted and the found.
+    """
+    own = module.state_dict()
+    for name, tensor in own.items():
+        if name not in state:
+            raise CheckpointError(f"{source}: tensor {name} of shape {tuple(tensor.shape)} is missing")
+        found = state[name]
+        if found.shape != tensor.shape:
+            raise CheckpointError(
+                f"{source}: tensor {name}: wanted shape {tuple(tensor.shape)}, found {tuple(found.shape)}"
+            )
+        if not torch.isfinite(found).all():
+            raise CheckpointError(f"{source}: tensor {name}: wanted finite numbers, found NaN or infinity")
+    if unknown := sorted(state.keys() - own.keys()):
+        raise CheckpointError(f"{source}: tensor {unknown[0]} has no place in the model the options describe")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(state[name])

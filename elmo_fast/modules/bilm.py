@@ -1,0 +1,204 @@
+"""The bidirectional language model: character encoder and stacked LSTM."""
+
+import os
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast.checkpoints import ElmoOptions
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import State, check_settings, load_state, read_bilm, section
+from elmo_fast.modules.boundaries import add_boundaries_to_vectors
+from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
+from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates
+from elmo_fast.text import batch_to_ids
+
+
+class BiLM(nn.Module):
+    """ELMo's bidirectional language model: the activations of all its layers.
+
+    Args:
+        options_file: bilm-tf's options.json, or an ElmoOptions.
+        weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): new parameters, drawn as
+            bilm-tf does.
+        requires_grad: whether the parameters are trained.
+        vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first stands for the
+            padding.
+        stateful: whether each row of a batch starts from the state its predecessor ended with, as the originals do;
+            False: the same sentence always gives the same vectors.
+        unique_words, cache_size: as CharacterEncoder's.
+        precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
+        backend: "auto" | "native" | "reference".
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: Peters et al. 2018; names of the parameters as AllenNLP's `_ElmoBiLm`.
+    """
+
+    def __init__(
+        self,
+        options_file: str | os.PathLike[str] | ElmoOptions,
+        weight_file: str | os.PathLike[str] | None = None,
+        requires_grad: bool = False,
+        vocab_to_cache: list[str] | None = None,
+        *,
+        stateful: bool = True,
+        unique_words: bool = True,
+        cache_size: int = CACHE_SIZE,
+        precision: str = "float32",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        check_settings(precision, backend)
+        self.options, state = read_bilm(options_file, weight_file)
+        settings = {"precision": precision, "backend": backend}
+        self._token_embedder = CharacterEncoder(
+            self.options,
+            requires_grad=requires_grad,
+            unique_words=unique_words,
+            cache_size=cache_size,
+            state=section(state, "_token_embedder."),
+            **settings,
+        )
+        self._elmo_lstm = _make_lstm(self.options, section(state, "_elmo_lstm."), requires_grad, stateful, settings)
+        self.num_layers = self.options.lstm.n_layers + 1
+        self._requires_grad = requires_grad
+        self._word_embedding: nn.Embedding | None = None
+        self.register_buffer("_bos_embedding", None, persistent=False)
+        self.register_buffer("_eos_embedding", None, persistent=False)
+        if vocab_to_cache:
+            if requires_grad:
+                warnings.warn(
+                    "requires_grad=True with vocab_to_cache: the cached vectors are trained apart from the character "
+                    "encoder, and words outside the cache come from the encoder",
+                    stacklevel=2,
+                )
+            self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    def get_output_dim(self) -> int:
+        """2D, the width of every layer's activations."""
+        return 2 * self._token_embedder.get_output_dim()
+
+    @property
+    def stateful(self) -> bool:
+        """Whether state is carried from one batch to the next; may be assigned."""
+        return self._elmo_lstm.stateful
+
+    @stateful.setter
+    def stateful(self, carry: bool) -> None:
+        self._elmo_lstm.stateful = carry
+
+    def reset_states(self) -> None:
+        """Forgets the carried state: the next batch starts from zeros."""
+        self._elmo_lstm.reset_states()
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
+        """Runs both directions over a batch of sentences, BOS and EOS put around each.
+
+        Args:
+            inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
+            word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, in place of the characters; where one
+                lies
+                outside, or nothing is cached, the characters are used.
+
+        Returns:
+            'activations': L+1 tensors [B, T+2, 2D], lowest first (layer 0 is the word's vector, twice), 0 at padding;
+            'mask': [B, T+2] bool.
+        """
+        words, mask = self._words(inputs, word_inputs)
+        layers = self._elmo_lstm(words, mask)
+        lowest = torch.where(mask[..., None], torch.cat([words, words], dim=-1), 0)
+        return {"activations": [lowest, *layers.unbind(0)], "mask": mask}
+
+    def language_model(
+        self, forward_ids: Tensor, backward_ids: Tensor, state: LayerStates | None = None
+    ) -> tuple[Tensor, Tensor, LayerStates]:
+        """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
+
+        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left
+        alone. While
+        training, the options' dropout falls on the input of every LSTM layer, before the residual branches off, and
+        on the
+        result.
+
+        Args:
+            forward_ids: character ids of the stream, [B, T, C] int64, no padding.
+            backward_ids: those of the reversed stream, in its reading order (first position read first), [B, T, C].
+            state: what the call before returned, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
+
+        Returns:
+            (forward [B, T, D], backward [B, T, D], state, detached).
+
+        Source: bilm-tf, training.py.
+        """
+        if forward_ids.shape != backward_ids.shape or forward_ids.dim() != 3:
+            raise ElmoFastError(
+                "forward_ids and backward_ids must share one shape [B, T, C]; "
+                f"got {tuple(forward_ids.shape)} and {tuple(backward_ids.shape)}"
+            )
+        dropout = self.options.dropout if self.training else 0.0
+        words = self._token_embedder.encode(torch.stack([forward_ids, backward_ids]))
+        layers, (h, c) = self._elmo_lstm.run_layers(
+            words[0], words[1], None, state, reverse=(False, False), dropout=dropout
+        )
+        top = F.dropout(layers[-1], dropout) if dropout > 0 else layers[-1]
+        return top[0], top[1], (h.detach(), c.detach())
+
+    @torch.no_grad()
+    def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
+        """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
+        padding."""
+        device = self._token_embedder._char_embedding_weights.device
+        ids = batch_to_ids([["<S>", "</S>", *tokens]])[0].to(device)
+        vectors = torch.cat([self._token_embedder.encode(part) for part in ids.split(1024)])
+        self._bos_embedding, self._eos_embedding = vectors[0].clone(), vectors[1].clone()
+        self._word_embedding = nn.Embedding.from_pretrained(
+            vectors[2:].clone(), freeze=not self._requires_grad, padding_idx=0
+        )
+
+    def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words where they serve."""
+        table = self._word_embedding
+        if table is None or word_inputs is None or not _within(word_inputs, table.num_embeddings):
+            encoded = self._token_embedder(inputs)
+            return encoded["token_embedding"], encoded["mask"]
+        return add_boundaries_to_vectors(table(word_inputs), word_inputs > 0, self._bos_embedding, self._eos_embedding)
+
+
+def _make_lstm(
+    options: ElmoOptions, state: State | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
+) -> ElmoLstm:
+    lstm = options.lstm
+    made = ElmoLstm(
+        input_size=lstm.projection_dim,
+        hidden_size=lstm.projection_dim,
+        cell_size=lstm.dim,
+        num_layers=lstm.n_layers,
+        requires_grad=requires_grad,
+        memory_cell_clip_value=lstm.cell_clip,
+        state_projection_clip_value=lstm.proj_clip,
+        stateful=stateful,
+        use_skip_connections=lstm.use_skip_connections,
+        project=lstm.dim != lstm.projection_dim
+        if state is None
+        else "forward_layer_0.state_projection.weight" in state,
+        initialise=False,
+        **settings,
+    )
+    if state is not None:
+        load_state(made, state, "_elmo_lstm")
+        return made
+    for layer in [*made.forward_layers, *made.backward_layers]:
+        layer.reset_parameters_glorot()
+    return made
+
+
+def _within(indices: Tensor, size: int) -> bool:
+    """Whether all indices lie in a table of `size` rows; not asked (an index outside is an error then) while
+    compiling."""
+    if torch.compiler.is_compiling() or indices.numel() == 0:
+        return True
+    return int(indices.min()) >= 0 and int(indices.max()) < size

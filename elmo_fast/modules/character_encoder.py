@@ -1,0 +1,219 @@
+"""From the characters of a word to its context-free vector."""
+
+import math
+import os
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from elmo_fast import ops
+from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import check_settings, load_state, read_bilm, section
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
+from elmo_fast.modules.word_cache import WordCache
+from elmo_fast.ops._checks import given
+
+# Ids of the model's input: bytes and markers of NUMERICS + 1; 0 is the padding of a sentence.
+_BEGIN_WORD, _END_WORD, _PADDING = 259, 260, 261
+_BEGIN_SENTENCE, _END_SENTENCE = 257, 258
+CACHE_SIZE = 16384
+
+
+class Highways(nn.Module):
+    """The parameters of the highway layers: one Linear(W, 2W) each; rows: transform, then gate."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self._layers = nn.ModuleList(skip_init(nn.Linear, width, 2 * width) for _ in range(layers))
+
+    @property
+    def layers(self) -> list[nn.Linear]:
+        """The layers, the lowest first."""
+        return [layer for layer in self._layers if isinstance(layer, nn.Linear)]
+
+
+class CharacterEncoder(nn.Module):
+    """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
+
+    Args:
+        options_file: bilm-tf's options.json, or an ElmoOptions.
+        weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): bilm-tf's initialisation.
+        requires_grad: whether the parameters are trained.
+        unique_words: whether each distinct word of a batch is encoded once (exact, and faster).
+        cache_size: how many vectors of words met before are kept where no gradient is wanted (exact; on the CPU); 0:
+            none.
+        precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
+        backend: "auto" | "native" | "reference".
+        state: the tensors, in place of a weight_file, under the names of this module's state_dict.
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: Kim et al. 2016; Peters et al. 2018; names of the parameters as AllenNLP's `_ElmoCharacterEncoder`.
+    """
+
+    _beginning_of_sentence_characters: Tensor
+    _end_of_sentence_characters: Tensor
+
+    def __init__(
+        self,
+        options_file: str | os.PathLike[str] | ElmoOptions,
+        weight_file: str | os.PathLike[str] | None = None,
+        requires_grad: bool = False,
+        *,
+        unique_words: bool = True,
+        cache_size: int = CACHE_SIZE,
+        precision: str = "float32",
+        backend: str = "auto",
+        state: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        check_settings(precision, backend)
+        options, weights = read_bilm(options_file, weight_file)
+        state = section(weights, "_token_embedder.") if state is None else state
+        if options.char_cnn is None:
+            raise ElmoFastError("options: wanted a model of characters (char_cnn); got a model of word ids")
+        self._characters = options.char_cnn
+        self.output_dim = options.lstm.projection_dim
+        self.requires_grad = requires_grad
+        self.unique_words, self.precision, self.backend = unique_words, precision, backend
+        self._cache = WordCache(cache_size)
+        width = self._characters.n_filters
+        self._make_parameters(
+            self._characters, width != self.output_dim if state is None else "_projection.weight" in state
+        )
+        if state is None:
+            self.reset_parameters()
+        else:
+            load_state(self, state, str(weight_file or "state"))
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        slots = self._characters.max_characters_per_token
+        for name, marker in (("beginning", _BEGIN_SENTENCE), ("end", _END_SENTENCE)):
+            row = torch.tensor([_BEGIN_WORD, marker, _END_WORD] + [_PADDING] * (slots - 3))
+            self.register_buffer(f"_{name}_of_sentence_characters", row, persistent=False)
+
+    def _make_parameters(self, characters: CharCnnOptions, project: bool) -> None:
+        self._char_embedding_weights = nn.Parameter(torch.zeros(262, characters.embedding_dim))
+        for i, (width, number) in enumerate(characters.filters):
+            self.add_module(f"char_conv_{i}", skip_init(nn.Conv1d, characters.embedding_dim, number, width))
+        self._highways = Highways(characters.n_filters, characters.n_highway)
+        self._projection = skip_init(nn.Linear, characters.n_filters, self.output_dim) if project else None
+
+    @property
+    def _convolutions(self) -> list[nn.Conv1d]:
+        modules = (self.get_submodule(f"char_conv_{i}") for i in range(len(self._characters.filters)))
+        return [module for module in modules if isinstance(module, nn.Conv1d)]
+
+    @property
+    def _linears(self) -> list[nn.Linear]:
+        return self._highways.layers + ([] if self._projection is None else [self._projection])
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws new parameters as bilm-tf does.
+
+        Characters U(-1, 1); filters U(-.05, .05) under relu, N(0, 1/(k·E)) under tanh; highways and projection
+        N(0, 1/fan_in); the gates' bias 2, so that they carry at first; all other biases 0.
+        """
+        self._char_embedding_weights.uniform_(-1, 1)
+        self._char_embedding_weights[0] = 0
+        for convolution in self._convolutions:
+            if self._characters.activation == "relu":
+                convolution.weight.uniform_(-0.05, 0.05)
+            else:
+                convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
+        for layer in self._linears:
+            layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
+        for bias in [c.bias for c in self._convolutions] + [layer.bias for layer in self._linears]:
+            if bias is not None:
+                bias.zero_()
+        for layer in self._highways.layers:
+            layer.bias[layer.in_features :] = 2
+        self._cache.clear()
+
+    def get_output_dim(self) -> int:
+        """D, the width of a word's vector."""
+        return self.output_dim
+
+    @property
+    def cache_size(self) -> int:
+        """How many words' vectors may be kept across batches; assign to change it (0: none)."""
+        return self._cache.size
+
+    @cache_size.setter
+    def cache_size(self, size: int) -> None:
+        self._cache = WordCache(size)
+
+    def clear_cache(self) -> None:
+        """Forgets the vectors kept across batches. Needed only after single values were written through `.data`."""
+        self._cache.clear()
+
+    def train(self, mode: bool = True) -> "CharacterEncoder":
+        """As torch.nn.Module.train; training mode also forgets the vectors kept across batches."""
+        if mode:
+            self._cache.clear()
+        return super().train(mode)
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Vectors of a batch's words, BOS and EOS put around each sentence.
+
+        Args:
+            inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
+
+        Returns:
+            'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
+        """
+        self._check(inputs)
+        begin, end = self._beginning_of_sentence_characters, self._end_of_sentence_characters
+        ids, mask = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), begin, end)
+        return {"token_embedding": self.encode(ids), "mask": mask}
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Vectors [..., D] of words given as character ids [..., C] int64, with nothing added."""
+        rows = ids.reshape(-1, ids.shape[-1])
+        vectors = self._unique(rows) if self.unique_words and not torch.compiler.is_compiling() else self._kept(rows)
+        return vectors.reshape(*ids.shape[:-1], self.output_dim)
+
+    def _unique(self, rows: Tensor) -> Tensor:
+        unique, inverse = ops.unique_rows(rows)
+        return self._kept(unique).index_select(0, inverse)
+
+    def _kept(self, rows: Tensor) -> Tensor:
+        if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu":
+            return self._encode(rows)
+        parameters = list(self.parameters())
+        if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
+            return self._encode(rows)
+        return self._cache.lookup(rows, self._encode, parameters, self.precision, self.backend)
+
+    def _encode(self, rows: Tensor) -> Tensor:
+        convolutions, layers, projection = self._convolutions, self._highways.layers, self._projection
+        features = ops.char_cnn(
+            rows,
+            self._char_embedding_weights,
+            [c.weight for c in convolutions],
+            [c.bias for c in convolutions],  # type: ignore[misc]
+            activation=self._characters.activation,
+            precision=self.precision,
+            backend=self.backend,
+        )
+        return ops.highway(
+            features,
+            [layer.weight for layer in layers],
+            [layer.bias for layer in layers],
+            None if projection is None else projection.weight,
+            None if projection is None else projection.bias,
+            precision=self.precision,
+            backend=self.backend,
+        )
+
+    def _check(self, inputs: Tensor) -> None:
+        slots = self._characters.max_characters_per_token
+        if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
+            raise ElmoFastError(
+                f"inputs must be character ids of shape [B, T, {slots}], whole numbers, as batch_to_ids gives them; "
+                f"got {given(inputs)}"
+            )

@@ -1,0 +1,131 @@
+"""ELMo's representations: the biLM's layers, mixed, dropped out, markers removed."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.checkpoints import ElmoOptions
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.scalar_mix import ScalarMix, mixes
+
+
+class Elmo(nn.Module):
+    """Contextual word representations from a pretrained biLM, as learned mixes of its layers.
+
+    Args:
+        options_file, weight_file: as BiLM's.
+        num_output_representations: M, how many mixes, each with its own weights.
+        requires_grad: whether the biLM is trained too.
+        do_layer_norm: as ScalarMix's.
+        dropout: on each mix, while training.
+        vocab_to_cache: as BiLM's.
+        keep_sentence_boundaries: whether the representations of BOS and EOS stay in.
+        scalar_mix_parameters: the mixes' weights before the softmax, L+1 numbers, fixed; None: zeros, trained.
+        module: a biLM to use in place of the files' (both None then): has `num_layers`, returns 'activations' and
+            'mask'.
+        statistics: as ScalarMix's, for do_layer_norm.
+        backend: as BiLM's.
+        settings: stateful, unique_words, cache_size, precision: as BiLM's.
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
+    """
+
+    def __init__(
+        self,
+        options_file: str | os.PathLike[str] | ElmoOptions | None,
+        weight_file: str | os.PathLike[str] | None,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: list[str] | None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: nn.Module | None = None,
+        *,
+        statistics: str = "allennlp",
+        backend: str = "auto",
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        if module is not None:
+            if options_file is not None or weight_file is not None or settings:
+                raise ElmoFastError(
+                    "module stands in place of options_file, weight_file and the settings of a biLM; "
+                    "give None for both files and no other setting; "
+                    f"got {options_file!r}, {weight_file!r}, {settings!r}"
+                )
+            self._elmo_lstm = module
+        elif options_file is None:
+            raise ElmoFastError("options_file and weight_file are needed where no module is given")
+        else:
+            self._elmo_lstm = BiLM(
+                options_file, weight_file, requires_grad, vocab_to_cache, backend=backend, **settings
+            )
+        self._has_cached_vocab = vocab_to_cache is not None
+        self._keep_sentence_boundaries = keep_sentence_boundaries
+        self._dropout = nn.Dropout(p=dropout)
+        self._count = num_output_representations
+        for k in range(num_output_representations):
+            mix = ScalarMix(
+                self._elmo_lstm.num_layers,  # type: ignore[arg-type]
+                do_layer_norm=do_layer_norm,
+                initial_scalar_parameters=scalar_mix_parameters,
+                trainable=scalar_mix_parameters is None,
+                statistics=statistics,
+                backend=backend,
+            )
+            self.add_module(f"scalar_mix_{k}", mix)
+
+    @property
+    def _scalar_mixes(self) -> list[ScalarMix]:
+        return [self.get_submodule(f"scalar_mix_{k}") for k in range(self._count)]  # type: ignore[misc]
+
+    def get_output_dim(self) -> int:
+        """2D, the width of a representation."""
+        return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
+
+    def reset_states(self) -> None:
+        """Forgets the carried state: the next batch starts from zeros."""
+        self._elmo_lstm.reset_states()  # type: ignore[operator]
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
+        """Representations of a batch of sentences.
+
+        Args:
+            inputs: character ids as from batch_to_ids, [B, T, C] int64, or with more dimensions, [B, ..., T, C].
+            word_inputs: with vocab_to_cache: its indices, [B, T] or [B, ..., T]; see BiLM.
+
+        Returns:
+            'elmo_representations': M tensors [B, ..., T, 2D]; 'mask': [B, ..., T] bool. T+2 with
+            keep_sentence_boundaries.
+        """
+        if word_inputs is not None and not self._has_cached_vocab:
+            word_inputs = None  # AllenNLP: indices say nothing without a vocabulary
+        outer = (inputs.shape[:-1] if word_inputs is None else word_inputs.shape)[:-1]
+        flat = inputs.reshape(-1, *inputs.shape[-2:]) if inputs.dim() > 3 else inputs
+        if word_inputs is not None:
+            word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
+        output = self._elmo_lstm(flat, word_inputs)
+        mixed, mask = self._mixed(output["activations"], output["mask"])
+        shape = (*outer, mask.shape[1])
+        representations = [self._dropout(mix).reshape(*shape, mix.shape[-1]) for mix in mixed]
+        return {"elmo_representations": representations, "mask": mask.reshape(shape)}
+
+    def _mixed(self, layers: list[Tensor], mask: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The M mixes, and their mask: mixed with the markers in (the statistics may want them), which then go."""
+        if self._count == 0:
+            return [], mask if self._keep_sentence_boundaries else mask_without_boundaries(mask)
+        mixed = mixes(self._scalar_mixes, layers, mask)
+        if self._keep_sentence_boundaries:
+            return list(mixed.unbind(0)), mask
+        inner_mask = mask_without_boundaries(mask)
+        inner = torch.where(inner_mask[..., None], mixed[:, :, 1:-1], 0)
+        return list(inner.unbind(0)), inner_mask

@@ -1,0 +1,204 @@
+"""The stacked bidirectional LSTM of ELMo, and the state it carries from one batch to the next."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.projected_lstm import ProjectedLSTM
+
+LayerStates = tuple[Tensor, Tensor]
+"""(h [L, R, B, D], c [L, R, B, H])"""
+
+
+class StatefulModule(nn.Module):
+    """A module that keeps states [layers, B, size] between calls as the tuple `_states`: moved by .to(), not in
+    state_dict.
+
+    Args:
+        stateful: whether a call starts from the state after the one before; False: always from zeros.
+    """
+
+    def __init__(self, stateful: bool = False) -> None:
+        super().__init__()
+        self.stateful = stateful
+        self._states: tuple[Tensor, ...] | None = None
+
+    def reset_states(self, mask: Tensor | None = None) -> None:
+        """Forgets the state: of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError when B differs."""
+        if mask is None:
+            self._states = None
+            return
+        if self._states is None or self._states[0].shape[1] != len(mask):
+            rows = "no state" if self._states is None else f"{self._states[0].shape[1]} rows of state"
+            raise ElmoFastError(f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and {rows}")
+        self._states = tuple(torch.where(mask.bool()[None, :, None], 0, state) for state in self._states)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatefulModule":
+        super()._apply(fn, recurse)
+        if self._states is not None:
+            self._states = tuple(fn(state) for state in self._states)
+        return self
+
+
+class ElmoLstm(StatefulModule):
+    """L layers of two independent projected LSTMs, one per direction, with a residual from the second layer on.
+
+    Args:
+        input_size: I of the first layer.
+        hidden_size: D, of each direction.
+        cell_size: H.
+        num_layers: L.
+        requires_grad: whether the parameters are trained.
+        recurrent_dropout_probability, memory_cell_clip_value, state_projection_clip_value: as ProjectedLSTM's.
+        stateful: whether each row of a batch starts from the state its predecessor in the batch before ended with.
+        use_skip_connections: whether layers after the first add their input to their output (never to their state).
+        project: False leaves the projections out (D = H).
+        initialise: False leaves the parameters unset, for a caller who fills them at once.
+        precision, backend: as elmo_fast.ops.projected_lstm's.
+
+    Source: AllenNLP's `ElmoLstm`; Peters et al. 2018, section 3.4.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        cell_size: int,
+        num_layers: int,
+        requires_grad: bool = False,
+        recurrent_dropout_probability: float = 0.0,
+        memory_cell_clip_value: float | None = None,
+        state_projection_clip_value: float | None = None,
+        *,
+        stateful: bool = True,
+        use_skip_connections: bool = True,
+        project: bool = True,
+        initialise: bool = True,
+        precision: str = "float32",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(stateful)
+        self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size
+        self.num_layers = num_layers
+        self.requires_grad = requires_grad
+        self.use_skip_connections = use_skip_connections
+        self.memory_cell_clip_value = memory_cell_clip_value
+        self.state_projection_clip_value = state_projection_clip_value
+        self.precision, self.backend = precision, backend
+        for layer in range(num_layers):
+            for direction in ("forward", "backward"):
+                lstm = ProjectedLSTM(
+                    hidden_size if layer else input_size,
+                    hidden_size,
+                    cell_size,
+                    direction == "forward",
+                    recurrent_dropout_probability,
+                    memory_cell_clip_value,
+                    state_projection_clip_value,
+                    project=project,
+                    initialise=initialise,
+                    precision=precision,
+                    backend=backend,
+                )
+                self.add_module(f"{direction}_layer_{layer}", lstm)
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+
+    @property
+    def forward_layers(self) -> list[ProjectedLSTM]:
+        """The forward direction's layers, the lowest first."""
+        return [self.get_submodule(f"forward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
+
+    @property
+    def backward_layers(self) -> list[ProjectedLSTM]:
+        """The backward direction's layers, the lowest first."""
+        return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
+
+    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """The outputs of every layer, [L, B, T, 2D] (forward, then backward), 0 where masked.
+
+        Args:
+            inputs: [B, T, I].
+            mask: valid positions, [B, T] bool or number; each row's first ones.
+        """
+        lengths = mask.long().sum(dim=1)
+        state = self._initial(inputs) if self.stateful else None
+        outputs, state = self.run_layers(inputs, inputs, lengths, state)
+        if self.stateful:
+            self._carry(state)
+        return torch.stack([layer.permute(1, 2, 0, 3).flatten(2) for layer in outputs])
+
+    def run_layers(
+        self,
+        forward_inputs: Tensor,
+        backward_inputs: Tensor,
+        lengths: Tensor | None,
+        state: LayerStates | None,
+        *,
+        reverse: tuple[bool, bool] = (False, True),
+        dropout: float = 0.0,
+    ) -> tuple[list[Tensor], LayerStates]:
+        """Both directions, each over its own inputs [B, T, I], layer by layer; the state given and returned, not kept.
+
+        Args:
+            lengths: [B] int64; None: all T.
+            state: what to start from; None: zeros.
+            reverse: which direction walks its inputs from the end; bilm-tf's backward model reads a reversed stream
+                forwards.
+            dropout: on the input of every layer; the residual adds the dropped input (Peters' bilm-tf, training.py).
+
+        Returns:
+            (L outputs [2, B, T, D], state after each row's last valid step).
+        """
+        both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
+        for i, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+            if dropout > 0:
+                both = [F.dropout(x, dropout) for x in both]
+            masks = [m for lstm in pair if (m := lstm.recurrent_mask(len(both[0]), both[0])) is not None]
+            output, (h, c) = ops.projected_lstm(
+                both,
+                [lstm.weights for lstm in pair],
+                lengths,
+                None if state is None else (state[0][i], state[1][i]),
+                reverse=reverse,
+                cell_clip=self.memory_cell_clip_value or None,
+                projection_clip=self.state_projection_clip_value or None,
+                residual=i > 0 and self.use_skip_connections,
+                recurrent_masks=masks or None,
+                precision=self.precision,
+                backend=self.backend,
+            )
+            both = [output[0], output[1]]
+            outputs.append(output)
+            hs.append(h)
+            cs.append(c)
+        return outputs, (torch.stack(hs), torch.stack(cs))
+
+    def _initial(self, inputs: Tensor) -> LayerStates | None:
+        """The carried state for a batch of B rows: its first B rows, or with zeros for rows not met before."""
+        if self._states is None:
+            return None
+        batch, states = inputs.shape[0], []
+        for kept in self._states:
+            kept = kept[:, :batch].to(inputs)
+            if not torch.compiler.is_compiling() and kept.is_inference() and not torch.is_inference_mode_enabled():
+                kept = kept.clone()  # autograd refuses to save what inference mode made
+            missing = batch - kept.shape[1]
+            if missing > 0:
+                kept = torch.cat([kept, kept.new_zeros(kept.shape[0], missing, kept.shape[2])], dim=1)
+            states.append(kept.unflatten(2, (2, -1)).transpose(1, 2).contiguous())
+        return states[0], states[1]
+
+    def _carry(self, state: LayerStates) -> None:
+        """Keeps the final state, detached; rows beyond this batch keep theirs. A row without a word ended as it
+        began."""
+        new = tuple(s.detach().transpose(1, 2).flatten(2) for s in state)
+        if self._states is not None and self._states[0].shape[1] > new[0].shape[1]:
+            new = tuple(
+                torch.cat([n, old[:, n.shape[1] :].to(n)], dim=1) for n, old in zip(new, self._states, strict=True)
+            )
+        self._states = new

@@ -1,0 +1,148 @@
+"""One layer, one direction of the projected LSTM, as a module with its parameters."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import check_settings
+from elmo_fast.ops import LSTMWeights
+
+
+class ProjectedLSTM(nn.Module):
+    """An LSTM whose hidden state is projected, with clips on the cell and on the projection; see
+    elmo_fast.ops.projected_lstm.
+
+    Args:
+        input_size: I.
+        hidden_size: D, width of the projection.
+        cell_size: H.
+        go_forward: walks from the first position to the last; False: from the last to the first.
+        recurrent_dropout_probability: dropout on the hidden state while training, one mask per sequence, kept over
+            time.
+        memory_cell_clip_value: bound of |cell|; None or 0: no clip.
+        state_projection_clip_value: bound of |projection|; None or 0: no clip.
+        project: False leaves the projection out (D = H).
+        initialise: False leaves the parameters unset, for a caller who fills them at once.
+        precision, backend: as the op's.
+
+    Source: AllenNLP's `LstmCellWithProjection`; initialisation: block-orthogonal matrices, forget bias 1, other
+    biases 0.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        cell_size: int,
+        go_forward: bool = True,
+        recurrent_dropout_probability: float = 0.0,
+        memory_cell_clip_value: float | None = None,
+        state_projection_clip_value: float | None = None,
+        *,
+        project: bool = True,
+        initialise: bool = True,
+        precision: str = "float32",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        check_settings(precision, backend)
+        if not project and hidden_size != cell_size:
+            raise ElmoFastError(
+                f"without a projection hidden_size must equal cell_size; got {hidden_size} and {cell_size}"
+            )
+        if not 0 <= recurrent_dropout_probability < 1:
+            raise ElmoFastError(
+                f"recurrent_dropout_probability must lie in [0, 1); got {recurrent_dropout_probability!r}"
+            )
+        self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size
+        self.go_forward = go_forward
+        self.recurrent_dropout_probability = recurrent_dropout_probability
+        self.memory_cell_clip_value, self.state_projection_clip_value = (
+            memory_cell_clip_value,
+            state_projection_clip_value,
+        )
+        self.precision, self.backend = precision, backend
+        self.input_linearity = skip_init(nn.Linear, input_size, 4 * cell_size, bias=False)
+        self.state_linearity = skip_init(nn.Linear, hidden_size, 4 * cell_size, bias=True)
+        self.state_projection = skip_init(nn.Linear, cell_size, hidden_size, bias=False) if project else None
+        if initialise:
+            self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws new parameters: each gate's matrices orthogonal, the projection as torch.nn.Linear's, forget bias 1."""
+        for linear in (self.input_linearity, self.state_linearity):
+            for gate in linear.weight.split(self.cell_size):
+                nn.init.orthogonal_(gate)
+        self._reset_bias()
+        if self.state_projection is not None:
+            self.state_projection.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters_glorot(self) -> None:
+        """Draws new parameters as TensorFlow's LSTMCell does: kernel [I+D, 4H] and projection [H, D] Glorot-uniform."""
+        bound = (6 / (self.input_size + self.hidden_size + 4 * self.cell_size)) ** 0.5
+        self.input_linearity.weight.uniform_(-bound, bound)
+        self.state_linearity.weight.uniform_(-bound, bound)
+        self._reset_bias()
+        if self.state_projection is not None:
+            bound = (6 / (self.cell_size + self.hidden_size)) ** 0.5
+            self.state_projection.weight.uniform_(-bound, bound)
+
+    def _reset_bias(self) -> None:
+        self.state_linearity.bias.zero_()
+        self.state_linearity.bias[self.cell_size : 2 * self.cell_size] = 1
+
+    @property
+    def weights(self) -> LSTMWeights:
+        """The parameters as the op takes them."""
+        projection = None if self.state_projection is None else self.state_projection.weight
+        return LSTMWeights(
+            self.input_linearity.weight, self.state_linearity.weight, self.state_linearity.bias, projection
+        )
+
+    def recurrent_mask(self, batch: int, like: Tensor) -> Tensor | None:
+        """A dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""
+        p = self.recurrent_dropout_probability
+        if p == 0 or not self.training:
+            return None
+        kept = torch.rand(batch, self.hidden_size, dtype=like.dtype, device=like.device) > p
+        return kept.to(like.dtype) / (1 - p)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        batch_lengths: Sequence[int] | Tensor | None = None,
+        initial_state: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Runs over a batch of padded sequences.
+
+        Args:
+            inputs: [B, T, I].
+            batch_lengths: valid positions per row, B numbers in any order; None: all T.
+            initial_state: (hidden [1, B, D], cell [1, B, H]); None: zeros.
+
+        Returns:
+            (outputs [B, T, D], 0 past each length, (hidden [1, B, D], cell [1, B, H])).
+        """
+        lengths = None
+        if batch_lengths is not None:
+            lengths = torch.as_tensor(batch_lengths, dtype=torch.int64, device=inputs.device)
+        mask = self.recurrent_mask(inputs.shape[0], inputs)
+        outputs, state = ops.projected_lstm(
+            [inputs],
+            [self.weights],
+            lengths,
+            initial_state,
+            reverse=[not self.go_forward],
+            cell_clip=self.memory_cell_clip_value or None,
+            projection_clip=self.state_projection_clip_value or None,
+            recurrent_masks=None if mask is None else [mask],
+            precision=self.precision,
+            backend=self.backend,
+        )
+        return outputs[0], state

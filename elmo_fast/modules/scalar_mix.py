@@ -1,0 +1,91 @@
+"""Learned weighted sums of layers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.boundaries import mask_without_boundaries
+
+STATISTICS = ("allennlp", "bilm")
+EPS = 1e-12
+
+
+class ScalarMix(nn.Module):
+    """gamma * sum_k softmax(w)_k * h_k, with layer normalisation of the h_k over the whole batch if wanted.
+
+    Args:
+        mixture_size: L, number of layers.
+        do_layer_norm: whether each layer is normalised by one mean and one variance of all its unmasked elements.
+        initial_scalar_parameters: the w at first, L numbers; None: zeros.
+        trainable: whether w and gamma are trained.
+        statistics: which positions the mean and the variance are of: "allennlp": all that the mask marks; "bilm":
+            those less
+            the first and the last of each row (BOS and EOS), as bilm-tf, which removes them first.
+        backend: "auto" | "native" | "reference".
+
+    Raises: ElmoFastError.
+
+    Source: Peters et al. 2018, equation 1; AllenNLP's `ScalarMix`.
+    """
+
+    def __init__(
+        self,
+        mixture_size: int,
+        do_layer_norm: bool = False,
+        initial_scalar_parameters: Sequence[float] | None = None,
+        trainable: bool = True,
+        *,
+        statistics: str = "allennlp",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if statistics not in STATISTICS:
+            raise ElmoFastError(f"statistics must be one of {', '.join(STATISTICS)}; got {statistics!r}")
+        initial = [0.0] * mixture_size if initial_scalar_parameters is None else list(initial_scalar_parameters)
+        if len(initial) != mixture_size:
+            raise ElmoFastError(
+                f"initial_scalar_parameters must hold mixture_size={mixture_size} numbers; got {len(initial)}"
+            )
+        self.mixture_size = mixture_size
+        self.do_layer_norm, self.statistics, self.backend = bool(do_layer_norm), statistics, backend
+        self.scalar_parameters = nn.ParameterList(
+            nn.Parameter(torch.tensor([float(w)]), requires_grad=trainable) for w in initial
+        )
+        self.gamma = nn.Parameter(torch.tensor([1.0]), requires_grad=trainable)
+
+    def forward(self, tensors: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+        """The mix of L tensors of one shape [..., D].
+
+        Args:
+            tensors: the layers, lowest first.
+            mask: unmasked positions, [...]; needed with do_layer_norm, not used without.
+        """
+        return mixes([self], tensors, mask)[0]
+
+
+def mixes(modules: Sequence[ScalarMix], tensors: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+    """The mixes [M, ..., D] of the same layers by M modules of the same settings, in one pass."""
+    first = modules[0]
+    for module in modules:
+        if len(tensors) != module.mixture_size:
+            raise ElmoFastError(f"tensors must be mixture_size={module.mixture_size} layers; got {len(tensors)}")
+    return ops.scalar_mix(
+        list(tensors),
+        torch.stack([torch.cat(list(module.scalar_parameters)) for module in modules]),
+        torch.cat([module.gamma for module in modules]),
+        layer_norm=first.do_layer_norm,
+        statistics_mask=_statistics_mask(first, mask) if first.do_layer_norm else None,
+        eps=EPS,
+        backend=first.backend,
+    )
+
+
+def _statistics_mask(module: ScalarMix, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        raise ElmoFastError("do_layer_norm=True needs the mask of the unmasked positions; got None")
+    if module.statistics == "allennlp":
+        return mask
+    return nn.functional.pad(mask_without_boundaries(mask), (1, 1))

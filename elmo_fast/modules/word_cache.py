@@ -1,0 +1,110 @@
+"""The vectors of words met before, kept across batches at inference."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_PROBES = 64
+
+
+class WordCache:
+    """At most `size` word vectors, the least recently used word making room; exact, since a word's vector depends on
+    nothing else.
+
+    Everything is forgotten when the parameters are seen to have changed: another tensor, another version counter, or
+    another
+    value at one of up to 64 positions spread over each (the counter misses writes through `.data`).
+    A copy or a pickle of the cache is empty.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets every word."""
+        self._slots: OrderedDict[bytes, int] = OrderedDict()
+        self._vectors: Tensor | None = None
+        self._seen: tuple[Hashable, ...] = ()
+        self._values: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __reduce__(self) -> tuple[type["WordCache"], tuple[int]]:
+        return WordCache, (self.size,)
+
+    def lookup(
+        self, words: Tensor, encode: Callable[[Tensor], Tensor], parameters: Iterable[Tensor], *settings: Hashable
+    ) -> Tensor:
+        """The vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU); `encode` is asked only for those
+        not kept.
+
+        `parameters` and `settings` are all that the vectors depend on besides the words.
+        """
+        self._forget_if_changed(list(parameters), settings)
+        keys = _keys(words)
+        slots = [self._slots.get(key, -1) for key in keys]
+        missing = [row for row, slot in enumerate(slots) if slot < 0]
+        for key, slot in zip(keys, slots, strict=True):
+            if slot >= 0:
+                self._slots.move_to_end(key)
+        if not missing and self._vectors is not None:
+            return self._vectors[slots]
+        fresh = encode(words[missing] if len(missing) < len(keys) else words)
+        vectors = self._merged(slots, missing, fresh)
+        self._keep([keys[row] for row in missing], fresh)
+        return vectors
+
+    def _merged(self, slots: list[int], missing: list[int], fresh: Tensor) -> Tensor:
+        if len(missing) == len(slots) or self._vectors is None:
+            return fresh
+        vectors = self._vectors[[max(slot, 0) for slot in slots]]
+        vectors[missing] = fresh
+        return vectors
+
+    def _keep(self, keys: list[bytes], fresh: Tensor) -> None:
+        """Stores the last `size` of the fresh vectors, over the least recently used ones where there is no room."""
+        keys, fresh = keys[-self.size :], fresh[-self.size :].detach()
+        slots = []
+        for key in keys:
+            slot = self._slots.get(key, len(self._slots))
+            if slot == self.size:
+                slot = self._slots.popitem(last=False)[1]
+            self._slots[key] = slot
+            slots.append(slot)
+        with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
+            self._vectors = _with_room(self._vectors, max(slots, default=-1) + 1, self.size, fresh)
+        self._vectors[slots] = fresh
+
+    def _forget_if_changed(self, parameters: list[Tensor], settings: tuple[Hashable, ...]) -> None:
+        seen = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
+        values = torch.cat([_probe(p) for p in parameters])
+        if seen != self._seen or self._values is None or not torch.equal(values, self._values):
+            self.clear()
+            self._seen, self._values = seen, values
+
+
+def _keys(words: Tensor) -> list[bytes]:
+    rows = np.ascontiguousarray(words.numpy().astype(np.int32))
+    width = rows.shape[1] * rows.itemsize
+    flat = rows.tobytes()
+    return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+def _probe(parameter: Tensor) -> Tensor:
+    flat = parameter.detach().reshape(-1) if parameter.is_contiguous() else parameter.detach().flatten()
+    return flat[:: max(flat.numel() // _PROBES, 1)].double()
+
+
+def _with_room(vectors: Tensor | None, rows: int, limit: int, like: Tensor) -> Tensor:
+    """`vectors` with at least `rows` rows, doubled when too few, up to `limit`."""
+    if vectors is not None and len(vectors) >= rows:
+        return vectors
+    grown = torch.zeros(min(limit, max(2 * rows, 1024)), like.shape[1], dtype=like.dtype, device=like.device)
+    if vectors is not None:
+        grown[: len(vectors)] = vectors
+    return grown
