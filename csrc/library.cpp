@@ -14,6 +14,15 @@ TORCH_LIBRARY(elmo_fast, m) {
   // highway
 
   // projected_lstm
+  m.def(
+      "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, Tensor lengths, "
+      "Tensor? h0, Tensor? c0, Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision, "
+      "bool save) -> (Tensor outputs, Tensor h, Tensor c, Tensor gates, Tensor cells, Tensor projections)");
+  m.def(
+      "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, "
+      "Tensor[] weight_hr, Tensor lengths, Tensor? h0, Tensor? c0, Tensor[] masks, Tensor gates, Tensor cells, Tensor projections, "
+      "bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision, bool need_inputs, bool need_weights) -> "
+      "(Tensor[] d_inputs, Tensor[] d_weight_ih, Tensor[] d_weight_hh, Tensor[] d_bias, Tensor[] d_weight_hr, Tensor d_h0, Tensor d_c0)");
 
   // scalar_mix
 

@@ -17,7 +17,7 @@ def seeded() -> None:
 
 @pytest.fixture(autouse=True)
 def poisoned():
-    """Uninitialised memory reads as NaN (torch.utils.deterministic.fill_uninitialized_memory), so that an unwritten output is seen."""
+    """torch.empty* is filled with NaN, so that an output nothing wrote is seen."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield

@@ -1,17 +1,17 @@
-"""The one table of tolerances. A kernel passes when its error against float64 is no worse than plain torch's at the same
-precision (times `RATIO`) plus a small term; `close` is for outputs known to full precision."""
+"""The one table of tolerances. A kernel passes when its error against float64 is no worse than plain torch's at the
+same precision (times `RATIO`) plus a small term; `assert_close` is for results that two sides know to full precision."""
 
 import torch
 from torch import Tensor
 
-# What the kernel's root-mean-square and largest error may exceed plain torch's by, as a factor: two orders of summation differ by chance.
+# The factor by which a kernel's rms or largest error may exceed plain torch's: two orders of summation differ by chance.
 RATIO = 1.5
 # The small term, relative to the largest |truth|: a few units in the last place of the precision in use.
 SMALL = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
 def assert_no_worse(name: str, ours: Tensor, torchs: Tensor, truth: Tensor, precision: str) -> None:
-    """|ours - truth| <= RATIO * |torch at the same precision - truth| + SMALL * max|truth|, rms and largest; no NaN passes."""
+    """|ours - truth| <= RATIO * |torch's - truth| + SMALL * max|truth|, rms and largest; no NaN passes."""
     assert ours.shape == truth.shape, f"{name}: shape {tuple(ours.shape)}, wanted {tuple(truth.shape)}"
     if truth.numel() == 0:
         return

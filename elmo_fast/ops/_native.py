@@ -2,6 +2,7 @@
 
 import pathlib
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -9,7 +10,7 @@ C: ModuleType | None = None
 WHY_NOT: str | None = None
 
 try:
-    from elmo_fast import _C as C  # type: ignore[no-redef,attr-defined]
+    from elmo_fast import _C as C  # type: ignore[no-redef]  # noqa: F401
 except ImportError as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _reason = _note.read_text(encoding="utf-8").strip() if _note.is_file() else str(_error)
@@ -28,3 +29,15 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     if dtype not in (torch.float32, torch.float64):
         return f"the C++ kernels take float32 or float64 tensors, not {str(dtype).removeprefix('torch.')}"
     return None
+
+
+def once_differentiable(backward_op: str) -> None:
+    """Lets a registered backward op say, in one sentence, that it cannot be differentiated again."""
+
+    def refuse(ctx: Any, *grads: Any) -> None:
+        raise RuntimeError(
+            f"{backward_op} is not differentiable: the C++ kernels have first derivatives only; "
+            'for second derivatives use backend="reference"'
+        )
+
+    torch.library.register_autograd(backward_op, refuse, setup_context=lambda ctx, inputs, output: None)

@@ -15,7 +15,7 @@ def check_precision(precision: str) -> None:
 
 
 def rounded(tensor: Tensor, precision: str) -> Tensor:
-    """Values of `tensor` rounded to `precision`, dtype kept, the gradient passed unchanged; "float32" rounds nothing."""
+    """`tensor` rounded to `precision`, dtype kept, the gradient passed unchanged; "float32" rounds nothing."""
     if precision == "float32":
         return tensor
     values = tensor.detach().to(getattr(torch, precision)).to(tensor.dtype)

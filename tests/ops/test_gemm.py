@@ -1,4 +1,4 @@
-"""Packed matrix products: right at every precision and odd shape, the same numbers on the fall-back, rows independent."""
+"""Packed matrix products: right at every precision and odd shape, also on the fall-back; rows independent."""
 
 import pytest
 import torch

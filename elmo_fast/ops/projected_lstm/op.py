@@ -13,7 +13,7 @@ from elmo_fast.ops._precision import check_precision
 
 
 class LSTMWeights(NamedTuple):
-    """The parameters of one direction; gates in the order i, f, g, o, as in torch.nn.LSTM; the forget bias is part of `bias`."""
+    """The parameters of one direction; gates in torch.nn.LSTM's order i, f, g, o; the forget bias is part of `bias`."""
 
     weight_ih: Tensor
     """input weights, [4H, I]"""
@@ -44,8 +44,8 @@ def projected_lstm(
         i, f, g, o = split(W_ih x_t + W_hh h + b);  c = clip(σ(f) c + σ(i) tanh(g), ±cell_clip)
         h = clip(W_hr (σ(o) tanh(c)), ±projection_clip) * recurrent_mask;  y_t = h (+ x_t if residual)
 
-    The clipped c and h are both output and state; the residual never enters the state. A reversed direction walks each row
-    from its last position to its first. Past a row's length the state stands still and the output is 0. The gradients
+    The clipped c and h are both output and state; the residual never enters the state. A reversed direction walks
+    each row from its last position to its first. Past a row's length the state stands still and the output is 0. The gradients
     of the clips are torch.clamp's: passed inside and at the bound, 0 beyond it.
 
     Args:

@@ -1,0 +1,308 @@
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <limits>
+
+#include "common/packed.h"
+#include "projected_lstm/cells.h"
+#include "projected_lstm/layout.h"
+
+namespace elmo_fast::projected_lstm {
+namespace {
+
+ELMO_MULTIVERSION void run_cells_backward(
+    int64_t rows, const float* dh, int64_t ld_dh, const float* gates, int64_t ld_gates, const float* before, int64_t ld_before,
+    const float* previous, int64_t ld_previous, float previous_clip, float* dc, int64_t ld_dc, float* dgates, float* bias, float* h,
+    int64_t ld_h, float clip) {
+  cells_backward<float>(
+      rows, dh, ld_dh, gates, ld_gates, before, ld_before, previous, ld_previous, previous_clip, dc, ld_dc, dgates, bias, h, ld_h, clip);
+}
+void run_cells_backward(
+    int64_t rows, const double* dh, int64_t ld_dh, const double* gates, int64_t ld_gates, const double* before, int64_t ld_before,
+    const double* previous, int64_t ld_previous, double previous_clip, double* dc, int64_t ld_dc, double* dgates, double* bias, double* h,
+    int64_t ld_h, double clip) {
+  cells_backward<double>(
+      rows, dh, ld_dh, gates, ld_gates, before, ld_before, previous, ld_previous, previous_clip, dc, ld_dc, dgates, bias, h, ld_h, clip);
+}
+
+// One direction while its gradient walks from the last step to the first. Buffers in sorted row order, or packed step by step.
+template <typename T>
+struct Direction {
+  bool reverse;
+  std::shared_ptr<const Packed> recurrent_weight, projection;
+  at::Tensor dy, c0, mask;                  // dy packed; mask in the caller's row order
+  at::Tensor dh, dc;                        // [B, D], [B, H']: gradients of the state that leaves the step at hand
+  at::Tensor dm, dm_operands;               // packed [positions, D]: gradient before the projection clip
+  at::Tensor dgates;                        // packed [positions, 4H'] operands
+  at::Tensor hidden;                        // packed [positions, H']: σ(o) tanh(c)
+  at::Tensor dbias;                         // [4H'] in packed column order
+  const T *gates, *cells, *projections;
+};
+
+template <typename T>
+class Backward {
+ public:
+  Backward(const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip)
+      : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip) {}
+
+  void run(std::vector<Direction<T>>& directions) {
+    const int64_t cell_tasks = (n.cells + kBlock - 1) / kBlock, output_tasks = (n.output + kBlock - 1) / kBlock;
+    for (int64_t s = steps.time - 1; s >= 0; --s) {
+      if (steps.active(s) == 0) continue;
+      for (auto& d : directions) enter_projection(d, s);
+      at::parallel_for(0, n.directions * cell_tasks, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) cells_of_block(directions[task / cell_tasks], task % cell_tasks, s);
+        release_kernels(*directions[0].recurrent_weight);
+      });
+      at::parallel_for(0, n.directions * output_tasks, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) through_recurrence(directions[task / output_tasks], task % output_tasks, s);
+        release_kernels(*directions[0].recurrent_weight);
+      });
+    }
+  }
+
+ private:
+  const Sizes n;
+  const Steps& steps;
+  const Operand operand;
+  const T cell_clip, projection_clip;
+
+  char* operands(at::Tensor& t, int64_t row, int64_t column) const {
+    return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
+  }
+
+  // dm = (dy + dh) * mask, where the projection was not clipped.
+  void enter_projection(Direction<T>& d, int64_t s) const {
+    for (int64_t i = 0; i < steps.active(s); ++i) {
+      const int64_t packed = (steps.offset[s] + i) * n.output;
+      const T* dy = d.dy.template const_data_ptr<T>() + packed;
+      const T* dh = d.dh.template const_data_ptr<T>() + i * n.output;
+      const T* mask = d.mask.defined() ? d.mask.template const_data_ptr<T>() + steps.order[i] * n.output : nullptr;
+      const T* before = d.projections + packed;
+      T* dm = d.dm.template mutable_data_ptr<T>() + packed;
+      for (int64_t j = 0; j < n.output; ++j) {
+        const T total = (dy[j] + dh[j]) * (mask == nullptr ? T(1) : mask[j]);
+        dm[j] = !d.projection || (before[j] >= -projection_clip && before[j] <= projection_clip) ? total : T(0);
+      }
+      if (d.projection) to_operands(dm, operands(d.dm_operands, steps.offset[s] + i, 0), n.output, operand);
+    }
+  }
+
+  // dm · W_hr for 64 cells of all active rows, then the gradient of their gates and cell states.
+  void cells_of_block(Direction<T>& d, int64_t block, int64_t s) const {
+    T dh_tile[kRows * kBlock];
+    const int64_t first = block * kBlock, groups = std::min(kBlock / kCells, n.cell_blocks() - first / kCells);
+    for (int64_t row = 0; row < steps.active(s); row += kRows) {
+      const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
+      if (d.projection) {
+        multiply_block<T>(*d.projection, block, operands(d.dm_operands, packed, 0), d.dm_operands.size(1), rows, dh_tile, kBlock, false);
+      } else {
+        const int64_t width = std::min(kBlock, n.output - first);
+        std::memset(dh_tile, 0, sizeof(dh_tile));
+        for (int64_t i = 0; i < rows; ++i)
+          std::copy_n(d.dm.template const_data_ptr<T>() + (packed + i) * n.output + first, width, dh_tile + i * kBlock);
+      }
+      for (int64_t group = 0; group < groups; ++group) cells_of_group(d, first / kCells + group, s, row, rows, dh_tile + group * kCells);
+    }
+  }
+
+  void cells_of_group(Direction<T>& d, int64_t group, int64_t s, int64_t row, int64_t rows, const T* dh) const {
+    T dgates[kRows * kBlock];
+    const int64_t columns = n.gate_columns(), cells = n.padded_cells(), cell = group * kCells, packed = steps.offset[s] + row;
+    const T* previous = s == 0 ? d.c0.template const_data_ptr<T>() + row * cells + cell
+                               : d.cells + (steps.offset[s - 1] + row) * cells + cell;
+    const T previous_clip = s == 0 ? std::numeric_limits<T>::infinity() : cell_clip;  // the first state is used as given
+    run_cells_backward(
+        rows, dh, kBlock, d.gates + packed * columns + group * kBlock, columns, d.cells + packed * cells + cell, cells, previous, cells,
+        previous_clip, d.dc.template mutable_data_ptr<T>() + row * cells + cell, cells, dgates,
+        d.dbias.template mutable_data_ptr<T>() + group * kBlock, d.hidden.template mutable_data_ptr<T>() + packed * cells + cell, cells,
+        cell_clip);
+    for (int64_t i = 0; i < rows; ++i)
+      to_operands(dgates + i * kBlock, operands(d.dgates, packed + i, group * kBlock), kBlock, operand);
+  }
+
+  // dh of the step before: dgates · W_hh, 64 columns.
+  void through_recurrence(Direction<T>& d, int64_t block, int64_t s) const {
+    T tile[kRows * kBlock];
+    const int64_t first = block * kBlock, width = std::min(kBlock, n.output - first);
+    for (int64_t row = 0; row < steps.active(s); row += kRows) {
+      const int64_t rows = std::min(kRows, steps.active(s) - row);
+      multiply_block<T>(
+          *d.recurrent_weight, block, operands(d.dgates, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile, kBlock, false);
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(tile + i * kBlock, width, d.dh.template mutable_data_ptr<T>() + (row + i) * n.output + first);
+    }
+  }
+};
+
+// [R, B, width] of the caller -> sorted rows of one direction, padded with zeros.
+template <typename T>
+at::Tensor sorted_rows(const std::optional<at::Tensor>& state, int64_t r, const Steps& steps, int64_t width, const at::Tensor& like) {
+  auto sorted = at::zeros({steps.batch, width}, like.options());
+  if (!state) return sorted;
+  const auto given = state->select(0, r).contiguous();
+  for (int64_t i = 0; i < steps.batch; ++i)
+    std::copy_n(
+        given.template const_data_ptr<T>() + steps.order[i] * given.size(1), given.size(1), sorted.template mutable_data_ptr<T>() + i * width);
+  return sorted;
+}
+
+// Packed gate columns [positions, 4H'] -> [4H, positions] in torch's gate order: the left operand of the weights' gradients.
+template <typename T>
+void transpose_gates(const T* dgates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
+  at::parallel_for(0, n.cell_blocks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block)
+      for (int64_t p0 = 0; p0 < positions; p0 += kCells)
+        for (int64_t j = 0; j < kBlock; ++j) {
+          const int64_t cell = block * kCells + j % kCells;
+          if (cell >= n.cells) continue;
+          T* line = target + (j / kCells * n.cells + cell) * ld;
+          for (int64_t p = p0; p < std::min(p0 + kCells, positions); ++p) line[p] = dgates[p * n.gate_columns() + block * kBlock + j];
+        }
+  });
+}
+
+at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand operand) {
+  const int64_t positions = dgates.size(0), ld = padded(positions, operand);
+  auto target = at::empty({n.cells * kGates, ld}, dgates.options());
+  if (ld > positions) target.select(1, positions).zero_();
+  if (operand == Operand::BFloat16)
+    transpose_gates(
+        static_cast<const uint16_t*>(dgates.const_data_ptr()), n, positions, ld, static_cast<uint16_t*>(target.mutable_data_ptr()));
+  else if (operand == Operand::Float64)
+    transpose_gates(dgates.const_data_ptr<double>(), n, positions, ld, target.mutable_data_ptr<double>());
+  else
+    transpose_gates(dgates.const_data_ptr<float>(), n, positions, ld, target.mutable_data_ptr<float>());
+  return target;
+}
+
+// left (operands [M, padded K]) · right [K, N] -> [M, N]
+template <typename T>
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, Operand operand) {
+  auto result = at::empty({left.size(0), right.size(1)}, right.options());
+  const auto w = pack(right, operand);
+  multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
+  return result;
+}
+
+// The state that entered each packed position: h0 at the first step, then the clipped and masked projection of the step before.
+template <typename T>
+at::Tensor entering_state(const Direction<T>& d, const at::Tensor& h0, const Steps& steps, int64_t width, T clip) {
+  auto rows = at::empty({steps.valid(), width}, h0.options());
+  T* target = rows.template mutable_data_ptr<T>();
+  if (steps.valid() > 0) std::copy_n(h0.template const_data_ptr<T>(), steps.active(0) * width, target);
+  for (int64_t s = 1; s < steps.time; ++s)
+    for (int64_t i = 0; i < steps.active(s); ++i) {
+      const T* before = d.projections + (steps.offset[s - 1] + i) * width;
+      const T* mask = d.mask.defined() ? d.mask.template const_data_ptr<T>() + steps.order[i] * width : nullptr;
+      T* row = target + (steps.offset[s] + i) * width;
+      for (int64_t j = 0; j < width; ++j)
+        row[j] = (d.projection ? clip_of(before[j], clip) : before[j]) * (mask == nullptr ? T(1) : mask[j]);
+    }
+  return rows;
+}
+
+using Gradients = std::tuple<
+    std::vector<at::Tensor>, std::vector<at::Tensor>, std::vector<at::Tensor>, std::vector<at::Tensor>, std::vector<at::Tensor>, at::Tensor,
+    at::Tensor>;
+
+// Packed rows of a direction -> dx [B, T, I]; positions past a row's length get zero.
+template <typename T>
+at::Tensor scatter_steps(const at::Tensor& rows, const at::Tensor* residual, const Sizes& n, const Steps& steps, bool reverse) {
+  auto dx = at::zeros({n.batch, n.time, n.input}, rows.options());
+  T* target = dx.template mutable_data_ptr<T>();
+  for (int64_t s = 0; s < steps.time; ++s)
+    for (int64_t i = 0; i < steps.active(s); ++i) {
+      const int64_t packed = (steps.offset[s] + i) * n.input;
+      T* row = target + (steps.order[i] * steps.time + steps.position(i, s, reverse)) * n.input;
+      std::copy_n(rows.template const_data_ptr<T>() + packed, n.input, row);
+      if (residual == nullptr) continue;
+      const T* dy = residual->template const_data_ptr<T>() + packed;
+      for (int64_t j = 0; j < n.input; ++j) row[j] += dy[j];
+    }
+  return dx;
+}
+
+template <typename T>
+Gradients backward_of(
+    const at::Tensor& d_outputs, const std::optional<at::Tensor>& d_h, const std::optional<at::Tensor>& d_c, at::TensorList inputs,
+    at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList weight_hr, const at::Tensor& lengths,
+    const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks, const at::Tensor& gates,
+    const at::Tensor& cells, const at::Tensor& projections, c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual,
+    Operand operand, bool need_inputs, bool need_weights) {
+  const Sizes n = sizes_of(inputs, weight_hh);
+  const Steps steps(lengths, n.time);
+  const int64_t positions = steps.valid(), columns = n.gate_columns();
+  const auto options = inputs[0].options(), held = options.dtype(storage_type(operand));
+  const auto order = gate_order(n);
+  std::vector<Direction<T>> directions(n.directions);
+  for (int64_t r = 0; r < n.directions; ++r) {
+    auto& d = directions[r];
+    d.reverse = reverse.get(r);
+    d.recurrent_weight = packed_of(weight_hh[r], "gates, transposed", operand, [&] { return pack(weight_hh[r], operand, {}, order); });
+    if (!weight_hr.empty())
+      d.projection = packed_of(weight_hr[r], "projection, transposed", operand, [&] { return pack(weight_hr[r], operand); });
+    d.dy = gather_steps<T>(d_outputs[r], steps, d.reverse);
+    d.c0 = sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]);
+    d.dh = sorted_rows<T>(d_h, r, steps, n.output, inputs[0]);
+    d.dc = sorted_rows<T>(d_c, r, steps, n.padded_cells(), inputs[0]);
+    if (!masks.empty()) d.mask = masks[r].contiguous();
+    d.dm = at::empty({positions, n.output}, options);
+    d.dm_operands = at::zeros({positions, padded(n.output, operand)}, held);
+    d.dgates = at::empty({positions, columns}, held);
+    d.hidden = at::empty({positions, n.padded_cells()}, options);
+    d.dbias = at::zeros({columns}, options);
+    d.gates = gates[r].const_data_ptr<T>();
+    d.cells = cells[r].const_data_ptr<T>();
+    d.projections = projections[r].const_data_ptr<T>();
+  }
+  Backward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip)).run(directions);
+
+  std::vector<at::Tensor> dx, d_ih, d_hh, d_bias, d_hr;
+  auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);
+  for (int64_t r = 0; r < n.directions; ++r) {
+    auto& d = directions[r];
+    for (int64_t i = 0; i < n.batch; ++i) {
+      std::copy_n(d.dh.template const_data_ptr<T>() + i * n.output, n.output, dh0[r][steps.order[i]].template mutable_data_ptr<T>());
+      std::copy_n(d.dc.template const_data_ptr<T>() + i * n.padded_cells(), n.cells, dc0[r][steps.order[i]].template mutable_data_ptr<T>());
+    }
+    if (need_inputs) {
+      const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order); });
+      auto rows = at::empty({positions, n.input}, options);
+      multiply<T>(*w, d.dgates.const_data_ptr(), columns, positions, rows.template mutable_data_ptr<T>(), n.input);
+      dx.push_back(scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse));
+    }
+    if (need_weights) {
+      const auto left = transposed_gates(d.dgates, n, operand);
+      const auto start = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
+      d_ih.push_back(product<T>(left, gather_steps<T>(inputs[r], steps, d.reverse), operand));
+      d_hh.push_back(product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(projection_clip)), operand));
+      if (d.projection)
+        d_hr.push_back(product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.slice(1, 0, n.cells), operand));
+      auto b = at::empty({n.cells * kGates}, options);
+      for (int64_t j = 0; j < columns; ++j)
+        if (order[j] >= 0) b.template mutable_data_ptr<T>()[order[j]] = d.dbias.template const_data_ptr<T>()[j];
+      d_bias.push_back(b);
+    }
+  }
+  return {dx, d_ih, d_hh, d_bias, d_hr, dh0, dc0};
+}
+
+Gradients backward(
+    const at::Tensor& d_outputs, const std::optional<at::Tensor>& d_h, const std::optional<at::Tensor>& d_c, at::TensorList inputs,
+    at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList weight_hr, const at::Tensor& lengths,
+    const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks, const at::Tensor& gates,
+    const at::Tensor& cells, const at::Tensor& projections, c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual,
+    const std::string& precision, bool need_inputs, bool need_weights) {
+  const auto dtype = inputs[0].scalar_type();
+  const auto of = dtype == at::kDouble ? &backward_of<double> : &backward_of<float>;
+  return of(
+      d_outputs, d_h, d_c, inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, gates, cells, projections, reverse, cell_clip,
+      projection_clip, residual, resolve_operand(precision, dtype), need_inputs, need_weights);
+}
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm_backward", backward); }
+
+}  // namespace
+}  // namespace elmo_fast::projected_lstm

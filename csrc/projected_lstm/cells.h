@@ -1,0 +1,65 @@
+// The arithmetic of 16 cells over some rows, forward and backward: gates, cell clip, cell state. Products are done elsewhere.
+#pragma once
+
+#include <cstdint>
+
+#include "common/simd.h"
+
+namespace elmo_fast::projected_lstm {
+
+// products, gates: [rows][64] as i, f, g, o of 16 cells; gates hold W_ih x + b and, if Save, receive the activations.
+// c: state, clipped; before: if Save, receives the cell before its clip; h: [rows][16], σ(o) tanh(c).
+template <typename T, bool Save>
+ELMO_INLINE void cells_forward(
+    int64_t rows, const T* __restrict__ products, T* __restrict__ gates, int64_t ld_gates, T* __restrict__ c, int64_t ld_c,
+    T* __restrict__ before, int64_t ld_before, T* __restrict__ h, T clip) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* z = products + row * 64;
+    T* a = gates + row * ld_gates;
+    for (int64_t j = 0; j < 16; ++j) {
+      const T i = sigmoid_of(z[j] + a[j]);
+      const T f = sigmoid_of(z[16 + j] + a[16 + j]);
+      const T g = tanh_of(z[32 + j] + a[32 + j]);
+      const T o = sigmoid_of(z[48 + j] + a[48 + j]);
+      const T cell = f * c[row * ld_c + j] + i * g;
+      const T clipped = clip_of(cell, clip);
+      c[row * ld_c + j] = clipped;
+      h[row * 16 + j] = o * tanh_of(clipped);
+      if (Save) {
+        a[j] = i, a[16 + j] = f, a[32 + j] = g, a[48 + j] = o;
+        before[row * ld_before + j] = cell;
+      }
+    }
+  }
+}
+
+// dh: [rows][ld_dh] gradient of h; gates: activations; before: cell before its clip; previous: cell state entering the step, before
+// its clip if clip_previous; dc: gradient of the cell state, updated in place; dgates: [rows][64], gradient of the pre-activations;
+// bias: += their sums over rows; h: [rows][ld_h] receives σ(o) tanh(c) again.
+template <typename T>
+ELMO_INLINE void cells_backward(
+    int64_t rows, const T* __restrict__ dh, int64_t ld_dh, const T* __restrict__ gates, int64_t ld_gates, const T* __restrict__ before,
+    int64_t ld_before, const T* __restrict__ previous, int64_t ld_previous, T previous_clip, T* __restrict__ dc, int64_t ld_dc,
+    T* __restrict__ dgates, T* __restrict__ bias, T* __restrict__ h, int64_t ld_h, T clip) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* a = gates + row * ld_gates;
+    T* dz = dgates + row * 64;
+    for (int64_t j = 0; j < 16; ++j) {
+      const T i = a[j], f = a[16 + j], g = a[32 + j], o = a[48 + j];
+      const T cell = before[row * ld_before + j], tanh_c = tanh_of(clip_of(cell, clip));
+      const T d = dh[row * ld_dh + j];
+      const bool inside = cell >= -clip && cell <= clip;
+      const T total = dc[row * ld_dc + j] + d * o * (T(1) - tanh_c * tanh_c);
+      const T dcell = inside ? total : T(0);
+      dz[j] = dcell * g * i * (T(1) - i);
+      dz[16 + j] = dcell * clip_of(previous[row * ld_previous + j], previous_clip) * f * (T(1) - f);
+      dz[32 + j] = dcell * i * (T(1) - g * g);
+      dz[48 + j] = d * tanh_c * o * (T(1) - o);
+      dc[row * ld_dc + j] = dcell * f;
+      h[row * ld_h + j] = o * tanh_c;
+    }
+    for (int64_t j = 0; j < 64; ++j) bias[j] += dz[j];
+  }
+}
+
+}  // namespace elmo_fast::projected_lstm

@@ -1,0 +1,220 @@
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <limits>
+
+#include "common/packed.h"
+#include "projected_lstm/cells.h"
+#include "projected_lstm/layout.h"
+
+namespace elmo_fast::projected_lstm {
+namespace {
+
+ELMO_MULTIVERSION void run_cells(
+    int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* h, float clip) {
+  cells_forward<float, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip);
+}
+ELMO_MULTIVERSION void run_cells_saving(
+    int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* before, int64_t ld_before, float* h,
+    float clip) {
+  cells_forward<float, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip);
+}
+void run_cells(int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* h, double clip) {
+  cells_forward<double, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip);
+}
+void run_cells_saving(
+    int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* before, int64_t ld_before,
+    double* h, double clip) {
+  cells_forward<double, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip);
+}
+
+// One direction of one layer while it runs. Buffers are in sorted row order; `*_operands` are what products read.
+template <typename T>
+struct Direction {
+  bool reverse;
+  std::shared_ptr<const Packed> input_weight, recurrent_weight, projection;
+  at::Tensor x, h, c, h_operands, hidden_operands, mask;
+  T *gates, *cells, *projections, *output;  // [positions, 4H'], [positions, H'], [positions, D], [B, T, D]
+};
+
+template <typename T>
+class Forward {
+ public:
+  Forward(const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip, bool residual, bool save)
+      : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip), residual(residual), save(save) {}
+
+  void run(std::vector<Direction<T>>& directions, bool zero_state) {
+    for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
+      const int64_t blocks = n.cell_blocks(), tasks = n.directions * blocks;
+      at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) update_cells(directions[task / blocks], task % blocks, s, zero_state && s == 0);
+        release_kernels(*directions[0].recurrent_weight);
+      });
+      const int64_t outputs = (n.output + kBlock - 1) / kBlock;
+      at::parallel_for(0, n.directions * outputs, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) project(directions[task / outputs], task % outputs, s);
+        release_kernels(*directions[0].recurrent_weight);
+      });
+    }
+  }
+
+ private:
+  const Sizes n;
+  const Steps& steps;
+  const Operand operand;
+  const T cell_clip, projection_clip;
+  const bool residual, save;
+
+  char* operands(at::Tensor& t, int64_t row, int64_t column) const {
+    return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
+  }
+
+  // Gates, cell state and σ(o) tanh(c) of the 16 cells of `block`, for all active rows.
+  void update_cells(Direction<T>& d, int64_t block, int64_t s, bool zero_state) const {
+    T products[kRows * kBlock], hidden[kRows * kCells];
+    const int64_t columns = n.gate_columns(), padded_cells = n.padded_cells(), first = block * kCells;
+    const int64_t width = std::min(kCells, n.cells - first);
+    if (zero_state) std::memset(products, 0, sizeof(products));
+    for (int64_t row = 0; row < steps.active(s); row += kRows) {
+      const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
+      if (!zero_state)
+        multiply_block<T>(*d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
+      T* gates = d.gates + packed * columns + block * kBlock;
+      T* c = d.c.template mutable_data_ptr<T>() + row * padded_cells + first;
+      if (save)
+        run_cells_saving(
+            rows, products, gates, columns, c, padded_cells, d.cells + packed * padded_cells + first, padded_cells, hidden, cell_clip);
+      else
+        run_cells(rows, products, gates, columns, c, padded_cells, hidden, cell_clip);
+      for (int64_t i = 0; i < rows; ++i) {
+        if (d.projection)
+          to_operands(hidden + i * kCells, operands(d.hidden_operands, row + i, first), width, operand);
+        else
+          std::copy_n(hidden + i * kCells, width, d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first);
+      }
+    }
+  }
+
+  // 64 outputs of all active rows: projection, clip, mask, state, residual.
+  void project(Direction<T>& d, int64_t block, int64_t s) const {
+    T products[kRows * kBlock];
+    const int64_t first = block * kBlock, width = std::min(kBlock, n.output - first);
+    for (int64_t row = 0; row < steps.active(s); row += kRows) {
+      const int64_t rows = std::min(kRows, steps.active(s) - row);
+      if (d.projection)
+        multiply_block<T>(*d.projection, block, operands(d.hidden_operands, row, 0), d.hidden_operands.size(1), rows, products, kBlock, false);
+      for (int64_t i = 0; i < rows; ++i) {
+        T* h = d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first;
+        finish(d, products + i * kBlock, h, row + i, s, first, width);
+        to_operands(h, operands(d.h_operands, row + i, first), width, operand);
+      }
+    }
+  }
+
+  void finish(Direction<T>& d, const T* products, T* h, int64_t row, int64_t s, int64_t first, int64_t width) const {
+    const int64_t position = steps.order[row] * steps.time + steps.position(row, s, d.reverse), packed = steps.offset[s] + row;
+    if (d.projection) {
+      if (save) std::copy_n(products, width, d.projections + packed * n.output + first);
+      for (int64_t j = 0; j < width; ++j) h[j] = clip_of(products[j], projection_clip);
+    } else if (save) {
+      std::copy_n(h, width, d.projections + packed * n.output + first);
+    }
+    if (d.mask.defined()) {
+      const T* mask = d.mask.template const_data_ptr<T>() + steps.order[row] * n.output + first;
+      for (int64_t j = 0; j < width; ++j) h[j] *= mask[j];
+    }
+    T* output = d.output + position * n.output + first;
+    const T* x = d.x.template const_data_ptr<T>() + packed * n.input + first;
+    for (int64_t j = 0; j < width; ++j) output[j] = residual ? h[j] + x[j] : h[j];
+  }
+};
+
+// state [R, B, width] in sorted row order, padded with zeros to `padded` columns; zeros where there is none.
+template <typename T>
+at::Tensor sorted_state(const std::optional<at::Tensor>& state, int64_t direction, const Steps& steps, int64_t width, const at::Tensor& like) {
+  auto sorted = at::zeros({steps.batch, width}, like.options());
+  if (!state) return sorted;
+  const auto given = state->select(0, direction).contiguous();
+  for (int64_t i = 0; i < steps.batch; ++i)
+    std::copy_n(
+        given.template const_data_ptr<T>() + steps.order[i] * given.size(1), given.size(1), sorted.template mutable_data_ptr<T>() + i * width);
+  return sorted;
+}
+
+template <typename T>
+void restore_order(const at::Tensor& sorted, const Steps& steps, int64_t width, T* target) {
+  for (int64_t i = 0; i < steps.batch; ++i)
+    std::copy_n(sorted.template const_data_ptr<T>() + i * sorted.size(1), width, target + steps.order[i] * width);
+}
+
+using Saved = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+template <typename T>
+Saved forward_of(
+    at::TensorList inputs, at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList bias, at::TensorList weight_hr,
+    const at::Tensor& lengths, const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks,
+    c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual, Operand operand, bool save) {
+  const Sizes n = sizes_of(inputs, weight_hh);
+  const Steps steps(lengths, n.time);
+  const auto options = inputs[0].options();
+  const int64_t positions = n.batch * n.time, columns = n.gate_columns(), saved = save ? positions : 0;
+  auto outputs = at::zeros({n.directions, n.batch, n.time, n.output}, options);
+  auto h = at::empty({n.directions, n.batch, n.output}, options), c = at::empty({n.directions, n.batch, n.cells}, options);
+  auto gates = at::empty({n.directions, save ? positions : steps.valid(), columns}, options);
+  auto cells = at::empty({n.directions, saved, n.padded_cells()}, options);
+  auto projections = at::empty({n.directions, saved, n.output}, options);
+  const auto order = gate_order(n);
+
+  std::vector<Direction<T>> directions(n.directions);
+  for (int64_t r = 0; r < n.directions; ++r) {
+    auto& d = directions[r];
+    d.reverse = reverse.get(r);
+    d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });
+    d.recurrent_weight = packed_of(weight_hh[r], "gates", operand, [&] { return pack(weight_hh[r].t(), operand, order); });
+    if (!weight_hr.empty())
+      d.projection = packed_of(weight_hr[r], "projection", operand, [&] { return pack(weight_hr[r].t(), operand); });
+    d.x = gather_steps<T>(inputs[r], steps, d.reverse);
+    d.h = sorted_state<T>(h0, r, steps, n.output, inputs[0]);
+    d.c = sorted_state<T>(c0, r, steps, n.padded_cells(), inputs[0]);
+    d.h_operands = to_operand_rows(d.h, operand).clone();
+    d.hidden_operands = at::zeros({n.batch, padded(n.cells, operand)}, options.dtype(storage_type(operand)));
+    if (!masks.empty()) d.mask = masks[r].contiguous();
+    d.gates = gates[r].mutable_data_ptr<T>();
+    d.cells = cells[r].mutable_data_ptr<T>();
+    d.projections = projections[r].mutable_data_ptr<T>();
+    d.output = outputs[r].mutable_data_ptr<T>();
+    std::vector<T> column_bias(columns);
+    const auto b = bias[r].contiguous();
+    for (int64_t j = 0; j < columns; ++j) column_bias[j] = order[j] < 0 ? T(0) : b.template const_data_ptr<T>()[order[j]];
+    const auto x = to_operand_rows(d.x, operand);
+    multiply<T>(*d.input_weight, x.const_data_ptr(), x.size(1), steps.valid(), d.gates, columns, false, column_bias.data());
+    if (save) {  // what no position owns is zero, not whatever the memory held
+      gates[r].slice(0, steps.valid()).zero_();
+      cells[r].slice(0, steps.valid()).zero_();
+      projections[r].slice(0, steps.valid()).zero_();
+    }
+  }
+  Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save).run(directions, !h0);
+  for (int64_t r = 0; r < n.directions; ++r) {
+    restore_order<T>(directions[r].h, steps, n.output, h[r].mutable_data_ptr<T>());
+    restore_order<T>(directions[r].c, steps, n.cells, c[r].mutable_data_ptr<T>());
+  }
+  return {outputs, h, c, save ? gates : at::empty({n.directions, 0, columns}, options), cells, projections};
+}
+
+Saved forward(
+    at::TensorList inputs, at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList bias, at::TensorList weight_hr,
+    const at::Tensor& lengths, const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks,
+    c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual, const std::string& precision, bool save) {
+  const auto dtype = inputs[0].scalar_type();
+  const Operand operand = resolve_operand(precision, dtype);
+  const auto of = dtype == at::kDouble ? &forward_of<double> : &forward_of<float>;
+  return of(
+      inputs, weight_ih, weight_hh, bias, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual, operand, save);
+}
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", forward); }
+
+}  // namespace
+}  // namespace elmo_fast::projected_lstm

@@ -1,0 +1,80 @@
+// Where things lie: rows sorted by falling length, so that the active ones of every step are a prefix; gates of 16 cells side by side.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "common/gemm.h"
+
+namespace elmo_fast::projected_lstm {
+
+constexpr int64_t kCells = 16;                // cells whose four gates fill one block of columns
+constexpr int64_t kGates = 4;                 // i, f, g, o
+constexpr int64_t kRows = 64;                 // rows of a tile of products
+static_assert(kCells * kGates == kBlock);
+
+// Step s of a row is its s-th step in walking order. Valid positions are packed step by step: row `i` (in sorted order) of step `s`
+// is packed row offset[s] + i.
+struct Steps {
+  int64_t batch, time;
+  std::vector<int64_t> order, length, offset;
+
+  Steps(const at::Tensor& lengths, int64_t time) : batch(lengths.size(0)), time(time), order(batch), length(batch), offset(time + 1, 0) {
+    const auto held = lengths.contiguous();
+    const int64_t* given = held.const_data_ptr<int64_t>();
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return given[a] > given[b]; });
+    for (int64_t i = 0; i < batch; ++i) {
+      length[i] = given[order[i]];
+      TORCH_CHECK_VALUE(
+          length[i] >= 0 && length[i] <= time, "projected_lstm: lengths must lie in 0..T=", time, "; got ", length[i], " for row ", order[i]);
+      for (int64_t s = 0; s < length[i]; ++s) ++offset[s + 1];
+    }
+    for (int64_t s = 0; s < time; ++s) offset[s + 1] += offset[s];
+  }
+  int64_t valid() const { return offset[time]; }
+  int64_t active(int64_t s) const { return offset[s + 1] - offset[s]; }
+  int64_t position(int64_t i, int64_t s, bool reverse) const { return reverse ? length[i] - 1 - s : s; }
+};
+
+struct Sizes {
+  int64_t directions, batch, time, input, output, cells;
+  int64_t cell_blocks() const { return (cells + kCells - 1) / kCells; }
+  int64_t padded_cells() const { return cell_blocks() * kCells; }
+  int64_t gate_columns() const { return cell_blocks() * kBlock; }
+};
+
+inline Sizes sizes_of(at::TensorList inputs, at::TensorList weight_hh) {
+  return {static_cast<int64_t>(inputs.size()), inputs[0].size(0), inputs[0].size(1), inputs[0].size(2), weight_hh[0].size(1),
+          weight_hh[0].size(0) / kGates};
+}
+
+// Packed gate column -> row of weight_ih, weight_hh or bias (torch's order: all i, all f, all g, all o); -1 past the last cell.
+inline std::vector<int64_t> gate_order(const Sizes& n) {
+  std::vector<int64_t> order(n.gate_columns());
+  for (int64_t column = 0; column < n.gate_columns(); ++column) {
+    const int64_t cell = column / kBlock * kCells + column % kCells, gate = column % kBlock / kCells;
+    order[column] = cell < n.cells ? gate * n.cells + cell : -1;
+  }
+  return order;
+}
+
+// x[b, position(i, s)] -> row offset[s] + i, for every valid position.
+template <typename T>
+at::Tensor gather_steps(const at::Tensor& x, const Steps& steps, bool reverse) {
+  const auto source = x.contiguous();
+  const int64_t width = x.size(2);
+  auto rows = at::empty({steps.valid(), width}, x.options());
+  const T* from = source.const_data_ptr<T>();
+  T* to = rows.mutable_data_ptr<T>();
+  for (int64_t s = 0; s < steps.time; ++s)
+    for (int64_t i = 0; i < steps.active(s); ++i)
+      std::copy_n(
+          from + (steps.order[i] * steps.time + steps.position(i, s, reverse)) * width, width, to + (steps.offset[s] + i) * width);
+  return rows;
+}
+
+}  // namespace elmo_fast::projected_lstm

@@ -1,0 +1,366 @@
+"""projected_lstm: the C++ kernels against the float64 definition, the definition against torch.nn.LSTM and by hand."""
+
+import warnings
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import LSTMWeights, _native, projected_lstm
+from tests.tolerances import SMALL, assert_no_worse
+
+native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+BACKENDS = [pytest.param("native", marks=native), "reference"]
+
+
+def make(
+    batch,
+    time,
+    width,
+    size,
+    cells,
+    *,
+    directions=2,
+    scale=1.0,
+    dtype=torch.float32,
+    projected=True,
+    lengths=None,
+    state=True,
+):
+    """Inputs, weights, lengths and state of a layer; `scale` makes the clips bite."""
+
+    def weights():
+        return LSTMWeights(
+            torch.randn(4 * cells, width, dtype=dtype) * scale / width**0.5,
+            torch.randn(4 * cells, size, dtype=dtype) * scale / size**0.5,
+            torch.randn(4 * cells, dtype=dtype) * 0.3,
+            torch.randn(size, cells, dtype=dtype) * scale * 2 / cells**0.5 if projected else None,
+        )
+
+    inputs = [torch.randn(batch, time, width, dtype=dtype) for _ in range(directions)]
+    held = (torch.randn(directions, batch, size, dtype=dtype), torch.randn(directions, batch, cells, dtype=dtype))
+    return inputs, [weights() for _ in range(directions)], lengths, held if state else None
+
+
+def cast(case, dtype):
+    inputs, weights, lengths, state = case
+    return (
+        [x.detach().to(dtype).requires_grad_() for x in inputs],
+        [LSTMWeights(*(None if p is None else p.detach().to(dtype).requires_grad_() for p in w)) for w in weights],
+        lengths,
+        None if state is None else tuple(s.detach().to(dtype).requires_grad_() for s in state),
+    )
+
+
+def leaves(case):
+    inputs, weights, _, state = case
+    return [*inputs, *(p for w in weights for p in w if p is not None), *(state or ())]
+
+
+def outputs_and_gradients(case, backend, precision="float32", **options):
+    out, (h, c) = projected_lstm(*case, backend=backend, precision=precision, **options)
+    torch.manual_seed(7)
+    loss = sum((t * torch.randn(t.shape, dtype=torch.float64).to(t.dtype)).sum() for t in (out, h, c))
+    return [out, h, c, *torch.autograd.grad(loss, leaves(case))]
+
+
+def check(case, precision="float32", **options):
+    """Native against float64, allowed the error of the plain-torch definition at the same precision."""
+    truth = outputs_and_gradients(cast(case, torch.float64), "reference", **options)
+    plain = outputs_and_gradients(cast(case, torch.float32), "reference", precision, **options)
+    ours = outputs_and_gradients(cast(case, torch.float32), "native", precision, **options)
+    for i, (a, b, t) in enumerate(zip(ours, plain, truth, strict=True)):
+        assert_no_worse(f"result {i}", a, b, t, precision)
+
+
+@native
+@pytest.mark.parametrize("batch", [1, 3, 129])
+@pytest.mark.parametrize("sizes", [(5, 7, 16), (8, 8, 40), (70, 66, 100)], ids=str)
+def test_odd_shapes(batch, sizes):
+    lengths = torch.randint(0, 6, (batch,))
+    lengths[0] = 5
+    check(make(batch, 5, *sizes, lengths=lengths))
+
+
+@native
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_precisions(precision):
+    check(make(9, 7, 64, 64, 256, lengths=torch.tensor([7, 7, 6, 5, 3, 1, 1, 0, 4])), precision, residual=True)
+
+
+@native
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_sixteen_bit_falls_back_to_the_same_numbers(precision):
+    case = cast(make(4, 5, 32, 32, 48), torch.float32)
+    fast = outputs_and_gradients(case, "native", precision)
+    _native.C.disable_block_kernels(True)
+    try:
+        slow = outputs_and_gradients(case, "native", precision)
+    finally:
+        _native.C.disable_block_kernels(False)
+    for a, b in zip(fast, slow, strict=True):
+        # The sums run in another order, so now and then an operand rounds to its neighbour: one such step, not more.
+        torch.testing.assert_close(a, b, rtol=0, atol=SMALL[precision] * max(1.0, b.abs().max().item()))
+
+
+@native
+@pytest.mark.parametrize("clips", [(0.3, 0.2), (None, 0.2), (0.3, None), (None, None)], ids=str)
+@pytest.mark.parametrize("residual", [False, True])
+def test_saturated_clips(clips, residual):
+    scale = 1.0 if clips == (None, None) else 2.0  # unclipped, a larger recurrence is chaotic and every rounding grows
+    case = make(6, 8, 24, 24, 32, scale=scale, lengths=torch.tensor([8, 8, 5, 2, 1, 0]))
+    check(case, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clips_hold(backend):
+    out, (h, c) = projected_lstm(
+        *make(6, 8, 24, 24, 32, scale=6.0), cell_clip=0.3, projection_clip=0.2, backend=backend
+    )
+    assert out.abs().max() == h.abs().max() == pytest.approx(0.2)
+    assert c.abs().max() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradient_passes_at_the_bound_and_not_beyond(backend):
+    """One cell, one step: the projection sits exactly at, or just past, its bound; torch.clamp's rule."""
+    for weight, passes in ((0.5, True), (0.5000001, False)):
+        w = LSTMWeights(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4), torch.tensor([[weight]]).requires_grad_())
+        hidden = torch.sigmoid(torch.tensor(0.0)) * torch.tanh(torch.tensor(0.5))  # σ(0) tanh(σ(0)·1): c0 = 1
+        bound = float(torch.tensor(0.5) * hidden)
+        state = (torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+        out, _ = projected_lstm(
+            [torch.zeros(1, 1, 1)], [w], None, state, reverse=(False,), projection_clip=bound, backend=backend
+        )
+        out.sum().backward()
+        assert (w.weight_hr.grad.item() != 0.0) == passes
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_cell_gradient_passes_at_the_bound_and_not_beyond(backend):
+    for start, passes in ((1.0, True), (1.0000001, False)):
+        w = LSTMWeights(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4), torch.ones(1, 1))
+        c0 = torch.full((1, 1, 1), start).requires_grad_()
+        _, (_, c) = projected_lstm(
+            [torch.zeros(1, 1, 1)],
+            [w],
+            None,
+            (torch.zeros(1, 1, 1), c0),
+            reverse=(False,),
+            cell_clip=0.5,
+            backend=backend,
+        )
+        c.sum().backward()
+        assert (c0.grad.item() != 0.0) == passes
+
+
+@native
+def test_without_projection():
+    check(
+        make(5, 6, 9, 20, 20, projected=False, scale=3.0, lengths=torch.tensor([6, 5, 0, 3, 6])),
+        cell_clip=0.5,
+        projection_clip=0.1,
+    )
+
+
+@native
+def test_recurrent_masks_and_one_direction():
+    masks = [torch.rand(5, 12).round() * 2]
+    for reverse in (False, True):
+        case = make(5, 6, 9, 12, 20, directions=1)
+        truth = outputs_and_gradients(
+            cast(case, torch.float64), "reference", reverse=(reverse,), recurrent_masks=[masks[0].double()]
+        )
+        plain = outputs_and_gradients(cast(case, torch.float32), "reference", reverse=(reverse,), recurrent_masks=masks)
+        ours = outputs_and_gradients(cast(case, torch.float32), "native", reverse=(reverse,), recurrent_masks=masks)
+        for a, b, t in zip(ours, plain, truth, strict=True):
+            assert_no_worse("masked", a, b, t, "float32")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("projected", [True, False])
+def test_gradcheck(backend, projected):
+    lengths = torch.tensor([3, 0, 2])
+    inputs, weights, _, state = cast(
+        make(3, 3, 4, 4, 5 if projected else 4, projected=projected, scale=2.0), torch.float64
+    )
+    flat = leaves((inputs, weights, None, state))
+
+    def function(*tensors):
+        taken = iter(tensors)
+        xs = [next(taken) for _ in inputs]
+        ws = [LSTMWeights(*(None if p is None else next(taken) for p in w)) for w in weights]
+        held = (next(taken), next(taken))
+        out, last = projected_lstm(
+            xs, ws, lengths, held, cell_clip=0.8, projection_clip=0.6, residual=True, backend=backend
+        )
+        return out, *last
+
+    assert torch.autograd.gradcheck(function, flat, fast_mode=False, atol=1e-6)
+
+
+@native
+@pytest.mark.parametrize("state", [True, False])
+def test_opcheck(state):
+    inputs, weights, _, held = cast(make(3, 4, 6, 6, 20, state=state), torch.float32)
+    lists = [[getattr(w, name) for w in weights] for name in LSTMWeights._fields]
+    h0, c0 = held or (None, None)
+    lengths, tail = torch.tensor([4, 2, 0]), ([True, False], 0.5, 0.4, True, "float32")
+    torch.library.opcheck(
+        torch.ops.elmo_fast.projected_lstm.default, (inputs, *lists, lengths, h0, c0, [], *tail, True)
+    )
+    with torch.no_grad():
+        out, h, c, *saved = torch.ops.elmo_fast.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
+    plain = [t.detach() for t in (out, h, c)]
+    detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
+    h0, c0 = (None, None) if held is None else (h0.detach(), c0.detach())
+    torch.library.opcheck(
+        torch.ops.elmo_fast.projected_lstm_backward.default,
+        (*plain, *detached, lengths, h0, c0, [], *saved, *tail, True, True),
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_long_run_equals_two_halves(backend):
+    (x, _), w, _, _ = make(4, 10, 12, 12, 32, state=False)
+    whole, last = projected_lstm([x], w[:1], reverse=(False,), residual=True, backend=backend)
+    first, state = projected_lstm([x[:, :4]], w[:1], reverse=(False,), residual=True, backend=backend)
+    second, end = projected_lstm([x[:, 4:]], w[:1], None, state, reverse=(False,), residual=True, backend=backend)
+    torch.testing.assert_close(torch.cat([first, second], 2), whole, rtol=0, atol=1e-6)
+    torch.testing.assert_close(end, last, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
+    """A row alone, cut to its length, gives what it gives in a padded batch; the padding is never read."""
+    lengths = torch.tensor([2, 6, 0, 4])
+    (x, _), w, _, state = make(4, 6, 12, 12, 32)
+    for row, length in enumerate(lengths.tolist()):
+        x[row, length:] = float("nan")
+    out, (h, c) = projected_lstm([x, x], w, lengths, state, backend=backend)
+    for row, length in enumerate(lengths.tolist()):
+        assert torch.equal(out[:, row, length:], torch.zeros_like(out[:, row, length:]))
+        held = tuple(s[:, row : row + 1] for s in state)
+        alone = x[row : row + 1, :length]
+        y, (h1, c1) = projected_lstm([alone, alone], w, None, held, backend=backend)
+        torch.testing.assert_close(out[:, row, :length], y[:, 0], rtol=0, atol=2e-6)
+        torch.testing.assert_close((h[:, row], c[:, row]), (h1[:, 0], c1[:, 0]), rtol=0, atol=2e-6)
+
+
+@native
+def test_a_row_is_bit_equal_whatever_its_company():
+    (x, _), w, _, _ = make(130, 4, 48, 48, 64)
+    out, _ = projected_lstm([x, x], w, backend="native")
+    for rows in (1, 7, 65):
+        assert torch.equal(projected_lstm([x[:rows], x[:rows]], w, backend="native")[0], out[:, :rows])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_equals_torch_lstm_without_clips(backend):
+    (x, _), (w, _), _, _ = make(3, 5, 7, 6, 10)
+    theirs = torch.nn.LSTM(7, 10, proj_size=6, batch_first=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that its own projected LSTM is slow on the CPU
+        for name, value in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "weight_hr_l0"), w, strict=True):
+            getattr(theirs, name).copy_(value)
+        theirs.bias_hh_l0.zero_()
+        wanted, (h, c) = theirs(x)
+    ours, last = projected_lstm([x], [w], reverse=(False,), cell_clip=None, projection_clip=None, backend=backend)
+    torch.testing.assert_close((ours[0], *last), (wanted, h, c), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_strided_views_and_empty_batches(backend):
+    (x, _), w, _, _ = make(4, 6, 12, 12, 32)
+    views = [
+        LSTMWeights(*(p.t().contiguous().t() if p.dim() == 2 else p.repeat_interleave(2)[::2] for p in v)) for v in w
+    ]
+    wide = torch.stack([x, x], -1)[..., 0]
+    torch.testing.assert_close(
+        projected_lstm([wide, wide.flip(0)], views, backend=backend)[0],
+        projected_lstm([x, x.flip(0)], w, backend=backend)[0],
+    )
+    for batch, time in ((0, 6), (4, 0)):
+        out, (h, _) = projected_lstm([x[:batch, :time]] * 2, w, backend=backend)
+        assert out.shape == (2, batch, time, 12)
+        assert not h.any()
+
+
+@native
+def test_changed_weights_are_seen():
+    """The packed copy is made anew after an in-place step, and after an edit behind autograd's back."""
+    (x, _), w, _, _ = make(2, 3, 12, 12, 32)
+    for edit in (lambda p: p.mul_(0.5), lambda p: p.data.mul_(0.5), lambda p: p.numpy().__imul__(0.5)):
+        projected_lstm([x, x], w, backend="native")
+        edit(w[0].weight_hh)
+        ours, wanted = (projected_lstm([x, x], w, backend=b)[0] for b in ("native", "reference"))
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
+
+
+@native
+def test_packed_copies_die_with_their_parameters():
+    _native.C.clear_packed()
+    case = make(2, 3, 12, 12, 32)
+    projected_lstm(*case, backend="native")
+    assert _native.C.packed_count() == 6
+    del case
+    assert _native.C.packed_count() == 0
+
+
+@native
+def test_threads_do_not_change_the_result():
+    case = cast(make(5, 6, 32, 32, 64), torch.float32)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(outputs_and_gradients(case, "native"))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@native
+def test_compiles_without_graph_break():
+    inputs, weights, _, _ = cast(make(3, 4, 12, 12, 32, state=False), torch.float32)
+
+    def function(x, y):
+        return projected_lstm([x, y], weights, torch.tensor([4, 2, 3]), residual=True)[0]
+
+    wanted = function(*inputs)
+    ours = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
+    assert torch.equal(ours, wanted)
+    for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (ours, wanted)), strict=True):
+        assert torch.equal(a, b)
+
+
+@native
+def test_second_derivative_is_refused():
+    case = cast(make(2, 3, 6, 6, 16), torch.float32)
+    out, _ = projected_lstm(*case, backend="native")
+    (dx,) = torch.autograd.grad(out.square().sum(), case[0][:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        torch.autograd.grad(dx.sum(), case[0][:1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda k: k.update(inputs=k["inputs"][:1]), "one entry per direction"),
+        (lambda k: k.update(lengths=torch.tensor([4, 2])), r"lengths must have shape \[B=3\]"),
+        (lambda k: k.update(lengths=torch.tensor([4, 2, 9])), "lengths must lie in 0..T=4"),
+        (lambda k: k.update(lengths=torch.tensor([4.0, 2, 1])), "lengths must be int64"),
+        (lambda k: k.update(cell_clip=0.0), "cell_clip must be a number > 0"),
+        (lambda k: k.update(precision="half"), "precision must be one of"),
+        (lambda k: k.update(backend="cuda"), "backend must be one of"),
+        (lambda k: k.update(residual=True), "I=5, D=6"),
+        (lambda k: k.update(inputs=[x.double() for x in k["inputs"]]), "share one device and dtype"),
+    ],
+)
+def test_bad_arguments_say_what_was_wanted(change, message):
+    inputs, weights, _, _ = make(3, 4, 5, 6, 16)
+    arguments = {"inputs": inputs, "weights": weights}
+    change(arguments)
+    with pytest.raises(ElmoFastError, match=message):
+        projected_lstm(**arguments)
