@@ -1,6 +1,6 @@
 """Text to numbers: vocabularies, character ids, sentences, batches. No torch until ids become a tensor."""
 
-from elmo_fast.text.atomic import replacing
+from elmo_fast.files import replacing
 from elmo_fast.text.batches import Batch, batches, in_order
 from elmo_fast.text.characters import (
     BOS,

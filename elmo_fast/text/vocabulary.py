@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text.atomic import replacing
+from elmo_fast.files import replacing
 from elmo_fast.text.characters import BOS_WORD, EOS_WORD, MAX_CHARACTERS, CharacterTable
 from elmo_fast.text.sentences import read_lines
 

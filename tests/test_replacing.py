@@ -1,11 +1,16 @@
 """Files that appear whole or not at all."""
 
+import errno
 import os
+import subprocess
+import sys
 
+import h5py
+import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import replacing
+from elmo_fast.files import hdf5_replacing, replacing
 
 
 def test_the_file_appears_at_the_end_only(tmp_path):
@@ -66,3 +71,48 @@ def test_devices_and_folders_are_refused(tmp_path):
 def test_a_missing_folder_is_named_by_the_target(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent/out"), replacing(tmp_path / "absent" / "out"):
         pass
+
+
+def test_hdf5_is_written_and_read_back(tmp_path):
+    values = np.arange(60_000, dtype=np.float32).reshape(3, -1)
+    with hdf5_replacing(tmp_path / "out.hdf5") as (file, written):
+        for i in range(5):
+            file.create_dataset(str(i), data=values + i)
+        file.attrs["name"] = "é"
+        written.check()
+        assert not (tmp_path / "out.hdf5").exists()
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert file.attrs["name"] == "é"
+        assert all(np.array_equal(file[str(i)], values + i) for i in range(5))
+    assert os.listdir(tmp_path) == ["out.hdf5"]
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from elmo_fast.files import hdf5_replacing
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    with hdf5_replacing(sys.argv[1]) as (file, written):
+        for i in range(200):
+            file.create_dataset(str(i), data=np.ones((3, 27, 64), np.float32))
+            if sys.argv[2] == "check":
+                written.check()
+except OSError as error:
+    sys.exit(f"{error.errno} {error.filename} at {i}")
+"""
+
+
+@pytest.mark.parametrize("when", ["check", "close"])
+def test_hdf5_on_a_full_disk_is_an_os_error_and_leaves_nothing(tmp_path, when):
+    """A limit on the size of files (EFBIG) stands for the full disk (ENOSPC); HDF5 left alone dies of either."""
+    target = tmp_path / "out.hdf5"
+    target.write_text("old")
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, target, when], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    number, name, _, written = done.stderr.split()
+    assert (int(number), name) == (errno.EFBIG, str(target))
+    assert int(written) == 199 if when == "close" else 45 < int(written) <= 51
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.hdf5"]

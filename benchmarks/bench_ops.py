@@ -1,0 +1,106 @@
+"""pytest-benchmark cases of every op: native and reference in turn, forward and forward + backward, one thread.
+
+`python -m benchmarks.run --case ops` runs it and pools the turns; alone: `pytest -o addopts= benchmarks/bench_ops.py`.
+A backend that cannot serve a case skips it with its own sentence.
+"""
+
+import os
+
+import pytest
+import torch
+
+from elmo_fast import ops
+
+QUICK = os.environ.get("ELMO_FAST_BENCH_QUICK") == "1"
+TURNS = 1 if QUICK else 3
+WIDTHS = ((1, 4), (2, 8), (3, 20)) if QUICK else ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+FILTERS = sum(number for _, number in WIDTHS)
+WORDS, PROJECTION, CELLS = (16, 32, 64) if QUICK else (400, 512, 4096)
+TABLE, SAMPLES = (1000, 64) if QUICK else (100_000, 8192)
+
+
+def tensor(*shape, scale=1.0):
+    return torch.empty(*shape).uniform_(-scale, scale)
+
+
+def char_cnn(precision, backend):
+    ids = torch.randint(97, 123, (WORDS, 50))
+    ids[:, 0], ids[:, 9], ids[:, 10:] = 259, 260, 261
+    weights = [tensor(number, 16, width, scale=0.2) for width, number in WIDTHS]
+    biases = [tensor(number) for _, number in WIDTHS]
+    table = tensor(262, 16)
+    return [table, *weights, *biases], lambda: ops.char_cnn(
+        ids, table, weights, biases, precision=precision, backend=backend
+    )
+
+
+def highway(precision, backend):
+    x = tensor(WORDS, FILTERS)
+    weights = [tensor(2 * FILTERS, FILTERS, scale=FILTERS**-0.5) for _ in range(2)]
+    biases = [tensor(2 * FILTERS) for _ in range(2)]
+    projection, bias = tensor(PROJECTION, FILTERS, scale=FILTERS**-0.5), tensor(PROJECTION)
+    return [x, *weights, *biases, projection, bias], lambda: ops.highway(
+        x, weights, biases, projection, bias, precision=precision, backend=backend
+    )
+
+
+def projected_lstm(precision, backend):
+    sizes = ((4 * CELLS, PROJECTION), (4 * CELLS, PROJECTION), (4 * CELLS,), (PROJECTION, CELLS))
+    weights = [ops.LSTMWeights(*(tensor(*size, scale=CELLS**-0.5) for size in sizes)) for _ in range(2)]
+    x = tensor(32, 20, PROJECTION)
+    lengths = torch.arange(32) % 12 + 9
+    return [x, *weights[0], *weights[1]], lambda: ops.projected_lstm(
+        [x, x], weights, lengths, residual=True, precision=precision, backend=backend
+    )[0]
+
+
+def scalar_mix(precision, backend):
+    layers = [tensor(32, 22, 2 * PROJECTION) for _ in range(3)]
+    scalars, gammas = tensor(2, 3), tensor(2)
+    return [*layers, scalars, gammas], lambda: ops.scalar_mix(layers, scalars, gammas, backend=backend)
+
+
+def sampled_softmax(precision, backend):
+    samples, tries = ops.log_uniform_sample(SAMPLES, TABLE, seed=0)
+    hidden, weight, bias = tensor(160, PROJECTION), tensor(TABLE, PROJECTION), tensor(TABLE)
+    targets = torch.randint(0, TABLE, (160,))
+    return [hidden, weight, bias], lambda: ops.sampled_softmax(
+        hidden, targets, weight, bias, samples, tries, sparse=True, precision=precision, backend=backend
+    )
+
+
+CASES = [
+    *((case, precision) for case in (char_cnn, highway, projected_lstm) for precision in ("float32", "bfloat16")),
+    (scalar_mix, "float32"),
+    (sampled_softmax, "float32"),
+    (sampled_softmax, "bfloat16"),
+]
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("turn", range(TURNS))
+@pytest.mark.parametrize("train", [False, True], ids=["forward", "forward+backward"])
+@pytest.mark.parametrize(
+    ("case", "precision"), CASES, ids=[f"{case.__name__}-{precision}" for case, precision in CASES]
+)
+def test_op(benchmark, case, precision, train, turn, backend):
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    choice = ops.explain(case.__name__, torch.device("cpu"), torch.float32, precision)
+    if backend == "native" and choice.backend != "native":
+        pytest.skip(choice.refusals.get("native", f"{case.__name__} has no native backend"))
+    inputs, forward = case(precision, backend)
+    for each in inputs:
+        each.requires_grad_(train)
+    cotangent = torch.randn_like(forward())
+
+    def call():
+        with torch.set_grad_enabled(train):
+            outputs = forward()
+            if train:
+                torch.autograd.grad(outputs, inputs, cotangent)
+
+    name = f"{case.__name__}, {precision}, {'forward + backward' if train else 'forward'}"
+    benchmark.group = name
+    benchmark.extra_info.update(variant=name, backend=backend)
+    benchmark.pedantic(call, rounds=3 if QUICK else 8, warmup_rounds=1)

@@ -1,0 +1,26 @@
+"""The cases, in the order in which they are run; each module has `run(settings) -> Report`."""
+
+import pathlib
+from typing import NamedTuple
+
+
+class Settings(NamedTuple):
+    """What a case may ask of the command line.
+
+    quick: a short look in place of a measurement. text: a file of one sentence per line, or None for the default.
+    peer_python: an interpreter with AllenNLP 2.10.1, or None.
+    """
+
+    quick: bool
+    text: pathlib.Path | None
+    peer_python: str | None
+
+
+CASES = {
+    "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",
+    "projected_lstm": "one layer, both directions, against torch.nn.LSTM(proj_size=512)",
+    "train_step": "one step of pretraining against plain torch with a dense update of the softmax table",
+    "embed_file": "elmo-fast embed on a long file: memory over time, one thread and two",
+    "text": "words to character ids",
+    "ops": "every op, native against reference (pytest-benchmark)",
+}

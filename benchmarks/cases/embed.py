@@ -1,0 +1,93 @@
+"""Sentences to ELMo vectors with the original architecture: elmo_fast and AllenNLP 2.10.1 in turn, one thread."""
+
+import functools
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+
+from benchmarks import architectures, texts
+from benchmarks.cases import Settings
+from benchmarks.results import Report, Row, faster, row, significant
+from benchmarks.timing import in_turn
+from benchmarks.workers import Worker, elmo_worker
+
+PRECISIONS = ("float32", "bfloat16")
+GOALS = {(32, "float32"): 4.0, (32, "bfloat16"): 15.0, (1, "float32"): 3.0, (1, "bfloat16"): 6.0}
+NO_PEER = "AllenNLP: no interpreter that has it (--peer-python, ELMO_FAST_PEER_PYTHON; CONTRIBUTING.md tells how)"
+COMPARED = 4  # batches whose activations are compared
+
+
+def run(settings: Settings) -> Report:
+    """Rows "tokens/s" for batches of 32 and of 1; error: max |difference| of all layers' activations to AllenNLP's."""
+    text = texts.read(settings.text)
+    size = "small" if settings.quick else "original"
+    report = Report(notes={"text": text.source, "weights": f"random, architecture {size}", "cross-batch cache": "off"})
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        options_file, weight_file = architectures.write(size, folder)
+        (folder / "text.jsonl").write_text("".join(json.dumps(s) + "\n" for s in text.sentences), encoding="utf-8")
+        options = {
+            "options_file": str(options_file),
+            "weight_file": str(weight_file),
+            "text": str(folder / "text.jsonl"),
+        }
+        workers: dict[str, Worker] = {}
+        try:
+            start_workers(workers, options, settings, report)
+            errors = differences(workers, folder, len(text.sentences))
+            for batch in (32, 1):
+                rounds = (3 if settings.quick else 24) if batch == 32 else (6 if settings.quick else 60)
+                report.rows += timed(workers, batch, rounds, errors, len(text.sentences))
+        finally:
+            for worker in workers.values():
+                worker.close()
+    return report
+
+
+def start_workers(workers: dict[str, Worker], options: dict, settings: Settings, report: Report) -> None:
+    """Adds to `workers` the peer (or says why it is absent) and one of ours per precision."""
+    if settings.peer_python is None:
+        report.skipped.append(NO_PEER)
+    else:
+        worker = workers["AllenNLP"] = elmo_worker("allennlp", settings.peer_python, 1, {**options, "keywords": {}})
+        report.notes["AllenNLP"] = worker.ask(do="about")["version"]
+    for precision in PRECISIONS:
+        keywords = {"precision": precision, "cache_size": 0}
+        workers[precision] = elmo_worker("elmo_fast", sys.executable, 1, {**options, "keywords": keywords})
+
+
+def differences(workers: dict[str, Worker], folder: pathlib.Path, available: int) -> dict[str, float]:
+    """max |difference| of each of ours to AllenNLP (else to our float32), state carried over COMPARED batches of 32."""
+    activations = {}
+    for name, worker in workers.items():
+        saved = []
+        for i in range(min(COMPARED, available // 32)):
+            path = folder / f"{name}.bin"
+            worker.ask(do="save", first=32 * i, size=32, path=str(path))
+            saved.append(np.fromfile(path, dtype="float32"))
+        activations[name] = np.concatenate(saved)
+    truth = next(iter(activations.values()))
+    return {name: significant(float(np.abs(mine - truth).max()), 2) for name, mine in activations.items()}
+
+
+def timed(workers: dict[str, Worker], batch: int, rounds: int, errors: dict[str, float], available: int) -> list[Row]:
+    """One row per worker; in every round all of them embed the same sentences, one batch after another."""
+
+    def rate(worker: Worker, turn: list[int]) -> float:
+        turn[0] += 1
+        answer = worker.ask(do="time", first=(turn[0] * batch) % (available - batch), size=batch)
+        return answer["tokens"] / answer["seconds"]
+
+    taken = in_turn({name: functools.partial(rate, worker, [-1]) for name, worker in workers.items()}, rounds)
+    rows, peer = [], next(iter(workers))
+    for name, values in taken.items():
+        side = name if name == "AllenNLP" else f"elmo_fast, {name}"
+        mine = row(f"batches of {batch}", side, values, threads=1, unit="tokens/s")
+        if name != peer:
+            mine.error, mine.error_to = errors[name], "AllenNLP" if peer == "AllenNLP" else f"elmo_fast, {peer}"
+            faster(mine, rows[0], GOALS[batch, name] if peer == "AllenNLP" else None)
+        rows.append(mine)
+    return rows

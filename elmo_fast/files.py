@@ -1,0 +1,130 @@
+"""Files that are either complete under their name or absent."""
+
+import contextlib
+import io
+import os
+import pathlib
+import stat
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yields a temporary name beside `path`; renames it to `path` when the block ends well, else removes it.
+
+    The bytes are on the disk before the name appears, so that no error, signal or crash leaves a part of a file under
+    `path`; an existing file stays as it was until then. Raises ElmoFastError when `path` is something other than a
+    regular file, and OSError when the folder cannot be written.
+    """
+    target = pathlib.Path(os.path.realpath(path))
+    mode = 0o666 & ~_umask()
+    if target.exists():
+        if not target.is_file():
+            kind = "a folder" if target.is_dir() else "a device or pipe"
+            raise ElmoFastError(f"cannot write {os.fspath(path)!r}: it is {kind}, and a regular file is needed")
+        mode = stat.S_IMODE(target.stat().st_mode)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".partial", dir=target.parent)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
+    os.close(handle)
+    temporary = pathlib.Path(name)
+    try:
+        yield temporary
+        temporary.chmod(mode)
+        _flush(temporary)
+        os.replace(temporary, target)
+        _flush(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
+    """Yields a new h5py.File and the bytes under it; the file takes the place of `path` as in `replacing`.
+
+    HDF5 ends the process with a segmentation fault when it closes a file on a full disk. Here it never sees the error,
+    which is kept in the second thing yielded: its `check()` raises it, as does leaving the block.
+    """
+    import h5py
+
+    with replacing(path) as temporary:
+        written = WrittenBytes(temporary, os.fspath(path))
+        try:
+            with h5py.File(written, "w") as file:
+                yield file, written
+            written.check()
+        finally:
+            written.close()
+
+
+class WrittenBytes(io.RawIOBase):
+    """A file for HDF5 to write to whose first error is kept for `check()`; whatever is written after it is dropped."""
+
+    def __init__(self, path: os.PathLike[str], shown: str) -> None:
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
+        self._shown = shown
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raises the OSError that a write has met, if one has."""
+        if self._error is not None:
+            raise OSError(self._error.errno, self._error.strerror, self._shown) from self._error
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int | None:
+        return self._file.readinto(buffer)
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        try:
+            while view and self._error is None:
+                view = view[self._file.write(view) or 0 :]
+        except OSError as error:
+            self._error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self.tell() if size is None else size
+        try:
+            return self._file.truncate(size) if self._error is None else size
+        except OSError as error:
+            self._error = error
+            return size
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _flush(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

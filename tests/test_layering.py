@@ -1,0 +1,136 @@
+"""Imports run one way (docs/design.md): every import of every file of elmo_fast is read, those inside functions too."""
+
+import ast
+import pathlib
+
+import pytest
+
+import elmo_fast
+
+PACKAGE = pathlib.Path(elmo_fast.__file__).parent
+BELOW_MODULES = {"errors", "files", "ops", "checkpoints", "text"}
+# Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
+MAY_IMPORT = {
+    "errors": set(),
+    "files": {"errors"},
+    "ops": {"errors"},
+    "checkpoints": {"errors", "files"},
+    "text": {"errors", "files"},
+    "modules": BELOW_MODULES,
+    "pretrain": BELOW_MODULES | {"modules"},
+    "compat": BELOW_MODULES | {"modules", "pretrain"},
+    "cli": BELOW_MODULES | {"modules", "pretrain", "compat"},
+    "demo": BELOW_MODULES | {"modules", "pretrain", "compat", "cli"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+
+
+def imported(path, root):
+    """(line, dotted name below elmo_fast) of each import of the project's own; "" stands for the package itself."""
+    here = path.relative_to(root).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = ("elmo_fast", *here[:-1])
+                base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [base])))
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+        else:
+            continue
+        for name in names:
+            if name == "elmo_fast" or name.startswith("elmo_fast."):
+                yield node.lineno, name.removeprefix("elmo_fast").removeprefix(".")
+
+
+def violations(root):
+    """One sentence per import that the table above forbids."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        layer = parts[0]
+        if layer not in MAY_IMPORT:
+            found.append(f"{path.relative_to(root)}: layer {layer!r} is not in the table")
+            continue
+        for line, name in imported(path, root):
+            target = elmo_fast._HOMES.get(name, name).split(".")
+            where = f"{path.relative_to(root)}:{line} imports elmo_fast.{'.'.join(target)}"
+            if target[0] in ("", "__version__", layer):
+                found += [where] if layer == "ops" and not within_ops(parts, target) else []
+            elif target[0] == "_C":
+                found += [] if parts == ("ops", "_native") else [where]
+            elif target[0] not in MAY_IMPORT[layer]:
+                found.append(where)
+    return found
+
+
+def within_ops(parts, target):
+    """An op may use another op's public function, never its backends; what all share (ops/_*.py) knows no op."""
+    if (
+        len(target) < 2
+        or target[1].startswith("_")
+        or len(parts) < 2
+        or target[1] == parts[1]
+        or parts[1] == "__init__"
+    ):
+        return True
+    return not parts[1].startswith("_") and "native" not in target[2:] and "reference" not in target[2:]
+
+
+def test_imports_run_one_way():
+    """No file of the package imports upwards, or another op's backend, or the extension past ops/_native.py."""
+    assert violations(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("text/vocabulary.py", "from elmo_fast.ops import highway\n"),
+        ("text/vocabulary.py", "def f():\n    import elmo_fast.modules.elmo\n"),
+        ("ops/highway/op.py", "from ...modules import elmo\n"),
+        ("ops/highway/op.py", "from elmo_fast import Elmo\n"),
+        ("ops/highway/op.py", "from elmo_fast import _C\n"),
+        ("ops/highway/native.py", "from elmo_fast.ops.char_cnn import native\n"),
+        ("ops/highway/op.py", "from elmo_fast.ops.char_cnn.reference import run\n"),
+        ("ops/_checks.py", "from elmo_fast.ops import highway\n"),
+        ("checkpoints/hdf5.py", "if True:\n    from elmo_fast.text import Vocabulary\n"),
+        ("modules/elmo.py", "from elmo_fast.pretrain.config import Config\n"),
+        ("modules/elmo.py", "import importlib\nimportlib.import_module('elmo_fast.cli.main')\n"),
+        ("pretrain/trainer.py", "from ..cli import main\n"),
+        ("errors.py", "from elmo_fast.text import Vocabulary\n"),
+        ("plots/curve.py", "import math\n"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path, file, source):
+    """The test above can fail: each way of importing upwards is caught in a file that does nothing else."""
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    assert len(violations(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        (
+            "text/vocabulary.py",
+            "from elmo_fast.errors import ElmoFastError\nfrom .characters import ids\nimport math\n",
+        ),
+        (
+            "ops/highway/op.py",
+            "from elmo_fast.ops._dispatch import select\nfrom elmo_fast.ops.char_cnn import char_cnn\n",
+        ),
+        ("ops/_native.py", "from elmo_fast import _C as C\n"),
+        ("ops/__init__.py", "from elmo_fast.ops.highway import highway\n"),
+        ("cli/main.py", "from elmo_fast import Elmo, __version__\nfrom elmo_fast.pretrain import trainer\n"),
+    ],
+)
+def test_an_allowed_import_is_not_found(tmp_path, file, source):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    assert violations(tmp_path) == []
