@@ -1,6 +1,6 @@
 """Files are whole: one newline at the end, no stray blanks or conflict marks, YAML, TOML and JSON parse, nothing large.
 
-A pre-commit hook too: `python tests/test_files.py FILE ...` prints what is wrong and exits with 1.
+A pre-commit hook too: `python tests/test_tracked_files.py FILE ...` prints what is wrong and exits with 1.
 """
 
 import json
