@@ -61,7 +61,7 @@ def _load(path: str | os.PathLike[str]) -> Any:
             raise CheckpointError(f"{path}: not a file of torch.save, or a damaged one ({_line(error)})") from error
         raise CheckpointError(
             f"{path}: holds Python objects besides tensors; reading those could run code hidden in the file, so it "
-            "is refused; if you trust it, load it yourself and save its tensors alone: torch.save(model.state_dict(), p)"
+            "is refused; if you trust it, load it and save its tensors alone: torch.save(model.state_dict(), p)"
         ) from error
     except Exception as error:  # a damaged pickle can raise anything; the cause is kept
         raise CheckpointError(f"{path}: not a file of torch.save, or a damaged one ({_line(error)})") from error
