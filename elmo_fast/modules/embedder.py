@@ -84,7 +84,8 @@ class ElmoEmbedder:
         embeddings, mask = self.batch_to_embeddings(batch)
         layers = embeddings.cpu().numpy()
         # Copies, so that keeping one sentence does not keep the padding of its batch.
-        return [layers[i, :, :length].copy() for i, length in enumerate(mask.sum(dim=1).tolist())]
+        lengths = mask.sum(dim=1).tolist()
+        return [layers[i, :, :n].copy() if n > 0 else self._empty() for i, n in enumerate(lengths)]
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE) -> Iterator[Array]:
         """The vectors of each tokenised sentence, in order, `batch_size` sentences at a time."""
