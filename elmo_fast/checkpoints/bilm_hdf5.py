@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import CheckpointError
-from ._atomic import written_aside
+from ..files import hdf5_replacing
 from ._complaints import Shape, exact_float32, finite_complaints, refuse, shape_complaints, shape_text
+from ._writing import failures_named
 from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
 from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state
@@ -146,13 +147,7 @@ def _complaints(found: Mapping[str, Any], wanted: Mapping[str, Shape]) -> list[s
 
 
 def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
-    """Writes an image made in memory, since the HDF5 library does not let the failures of a full disk be caught."""
-    import h5py
-
-    with written_aside(path) as aside:
-        with h5py.File("image", "w", driver="core", backing_store=False) as file:
-            for name, array in arrays.items():
-                file.create_dataset(name, data=array.detach().cpu().numpy())
-            file.flush()
-            image = file.id.get_file_image()
-        aside.write_bytes(image)
+    with failures_named(path), hdf5_replacing(path) as (file, written):
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array.detach().cpu().numpy())
+            written.check()

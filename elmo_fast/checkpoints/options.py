@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
-from ._atomic import written_aside
+from ._writing import written_aside
 
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))

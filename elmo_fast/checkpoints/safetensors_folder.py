@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import CheckpointError
-from ._atomic import written_aside
 from ._complaints import refuse
+from ._writing import written_aside
 from .options import OWN_FORMAT, ElmoOptions, read_json
 from .state import State, check_state
 
