@@ -63,7 +63,7 @@ def test_gradients_survive_a_step_and_the_accumulator_is_in_the_state_dict():
 
 
 def test_the_clip_is_over_everything_with_rows_merged():
-    """norm = sqrt(3² + 4² + (1 + 1)² + 6²): both rows of id 1 count as their sum; the factor is clip / max(norm, clip)."""
+    """norm = sqrt(3² + 4² + (1 + 1)² + 6²): both rows of id 1 are summed; the factor is clip / max(norm, clip)."""
     table, matrix = Parameter(torch.zeros(3, 1)), Parameter(torch.zeros(2))
     table.grad = sparse([1, 1, 2], torch.tensor([[1.0], [1.0], [6.0]]), 3)
     matrix.grad = torch.tensor([3.0, 4.0])
