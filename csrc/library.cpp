@@ -9,9 +9,25 @@ TORCH_LIBRARY(elmo_fast, m) {
   // common/gemm: a[M, K] · b[K, N], operands rounded to `precision`
   m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
 
-  // char_cnn
+  // unique_rows
+  m.def("unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse)");
 
-  // highway
+  // char_cnn: `winners` is the window that gave each feature, [N, F] int16 where `save`, else [0, F]
+  m.def(
+      "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, bool tanh, str precision, bool save)"
+      " -> (Tensor features, Tensor winners)");
+  m.def(
+      "char_cnn_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, Tensor[] weights, bool tanh,"
+      " str precision, bool need_embedding, bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)");
+
+  // highway: `saved` holds each layer's transform, gate and output, [layers, 3, N, W] where `save`, else [0]
+  m.def(
+      "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias, str precision,"
+      " bool save) -> (Tensor y, Tensor saved)");
+  m.def(
+      "highway_backward(Tensor grad, Tensor x, Tensor saved, Tensor[] weights, Tensor? projection_weight, str precision,"
+      " bool need_x, bool need_weights) -> (Tensor x, Tensor[] weights, Tensor[] biases, Tensor projection_weight,"
+      " Tensor projection_bias)");
 
   // projected_lstm
   m.def(

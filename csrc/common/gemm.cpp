@@ -161,6 +161,7 @@ void multiply(const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int6
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
+  if (a.size(1) == 0) return at::zeros({a.size(0), b.size(1)}, a.options());  // no terms: the block kernels refuse
   const auto x = to_operand_rows(a, operand);
   const auto w = pack(b, operand);
   auto c = at::empty({a.size(0), b.size(1)}, a.options());

@@ -28,6 +28,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return f"the C++ kernels serve tensors on the CPU, and these are on {device.type}"
     if dtype not in (torch.float32, torch.float64):
         return f"the C++ kernels take float32 or float64 tensors, not {str(dtype).removeprefix('torch.')}"
+    if dtype == torch.float64 and precision != "float32":
+        return f"the C++ kernels multiply float64 tensors as they are, and precision={precision!r} rounds them"
     return None
 
 

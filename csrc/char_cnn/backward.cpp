@@ -1,0 +1,157 @@
+// char_cnn backward: each feature's gradient goes to the one window that won it. Sums run in an order that depends on the sizes
+// alone, never on the number of threads: weights in parallel over features, the embedding over a fixed number of groups of words.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "char_cnn/words.h"
+#include "common/simd.h"
+
+namespace elmo_fast::char_cnn {
+namespace {
+
+constexpr int64_t kFeatures = 16;  // features whose weight gradients stay in the first-level cache over all words
+constexpr int64_t kGroups = 16;    // partial sums of the embedding's gradient
+
+// Arrays of one backward pass; gradients and rounded operands in T, one filter a row [width][E].
+template <typename T>
+struct Pass {
+  Words words;
+  int64_t size, features;           // E, F
+  const T* gradient;                // [N, F], of the maxima
+  const int16_t* winners;           // [N, F]
+  const T* embedding;               // [characters, E], rounded
+  const int32_t* ids(int64_t row) const { return words.ids.data() + row * words.slots; }
+};
+
+// The loops over the E numbers of a character, with E known to the compiler where it is the published 16.
+template <int64_t fixed, typename T>
+ELMO_INLINE void add_scaled(T* __restrict target, const T* __restrict source, T scale, int64_t n) {
+  const int64_t count = fixed > 0 ? fixed : n;
+  for (int64_t e = 0; e < count; ++e) target[e] += scale * source[e];
+}
+
+template <int64_t fixed, typename T>
+ELMO_INLINE void weight_loop(const Pass<T>& p, const Width& w, int64_t begin, int64_t end, T* d_filters, T* d_bias) {
+  for (int64_t row = 0; row < p.words.rows; ++row) {
+    const int32_t* ids = p.ids(row);
+    for (int64_t f = begin; f < end; ++f) {
+      const int64_t at = row * p.features + w.feature + f;
+      const T g = p.gradient[at];
+      if (g == T(0)) continue;
+      d_bias[f] += g;
+      T* filter = d_filters + f * w.width * p.size;
+      for (int64_t j = 0; j < w.width; ++j)
+        add_scaled<fixed>(filter + j * p.size, p.embedding + ids[p.winners[at] + j] * p.size, g, p.size);
+    }
+  }
+}
+
+template <int64_t fixed, typename T>
+ELMO_INLINE void embedding_loop(const Pass<T>& p, const Width& w, const T* filters, int64_t begin, int64_t end, T* d_embedding) {
+  for (int64_t row = begin; row < end; ++row) {
+    const int32_t* ids = p.ids(row);
+    for (int64_t f = 0; f < w.filters; ++f) {
+      const int64_t at = row * p.features + w.feature + f;
+      const T g = p.gradient[at];
+      if (g == T(0)) continue;
+      const T* filter = filters + f * w.width * p.size;
+      for (int64_t j = 0; j < w.width; ++j)
+        add_scaled<fixed>(d_embedding + ids[p.winners[at] + j] * p.size, filter + j * p.size, g, p.size);
+    }
+  }
+}
+
+template <typename T>
+ELMO_MULTIVERSION void add_weight_gradients(const Pass<T>& p, const Width& w, int64_t begin, int64_t end, T* d_filters, T* d_bias) {
+  if (p.size == 16)
+    weight_loop<16>(p, w, begin, end, d_filters, d_bias);
+  else
+    weight_loop<0>(p, w, begin, end, d_filters, d_bias);
+}
+
+template <typename T>
+ELMO_MULTIVERSION void add_embedding_gradients(
+    const Pass<T>& p, const Width& w, const T* filters, int64_t begin, int64_t end, T* d_embedding) {
+  if (p.size == 16)
+    embedding_loop<16>(p, w, filters, begin, end, d_embedding);
+  else
+    embedding_loop<0>(p, w, filters, begin, end, d_embedding);
+}
+
+// [n, E, width] -> rounded, [n, width, E].
+at::Tensor filter_rows(const at::Tensor& weight, c10::string_view precision) {
+  return rounded_values(weight.permute({0, 2, 1}).contiguous(), precision);
+}
+
+template <typename T>
+at::Tensor embedding_gradient(const Pass<T>& p, const at::Tensor& embedding, at::TensorList weights, c10::string_view precision) {
+  const auto widths = widths_of(weights);
+  std::vector<at::Tensor> filters;
+  for (const auto& weight : weights) filters.push_back(filter_rows(weight, precision));
+  const auto partial = at::zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options());
+  T* sums = partial.template mutable_data_ptr<T>();
+  at::parallel_for(0, kGroups, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group)
+      for (size_t i = 0; i < widths.size(); ++i)
+        add_embedding_gradients<T>(
+            p, widths[i], filters[i].template const_data_ptr<T>(), group * p.words.rows / kGroups, (group + 1) * p.words.rows / kGroups,
+            sums + group * embedding.numel());
+  });
+  auto total = partial[0].clone();
+  for (int64_t group = 1; group < kGroups; ++group) total.add_(partial[group]);
+  return total;
+}
+
+template <typename T>
+void weight_gradients(
+    const Pass<T>& p, at::TensorList weights, std::vector<at::Tensor>& d_weights, std::vector<at::Tensor>& d_biases) {
+  for (const auto& w : widths_of(weights)) {
+    const auto d_filters = at::zeros({w.filters, w.width, p.size}, weights[0].options());
+    d_biases.push_back(at::zeros({w.filters}, weights[0].options()));
+    T *filters = d_filters.template mutable_data_ptr<T>(), *bias = d_biases.back().template mutable_data_ptr<T>();
+    at::parallel_for(0, (w.filters + kFeatures - 1) / kFeatures, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        add_weight_gradients<T>(p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), filters, bias);
+    });
+    d_weights.push_back(d_filters.permute({0, 2, 1}).contiguous());
+  }
+}
+
+using Gradients = std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>;
+
+template <typename T>
+Gradients backward(
+    const at::Tensor& gradient, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights,
+    c10::string_view precision, bool need_embedding, bool need_weights) {
+  const auto table = rounded_values(embedding.contiguous(), precision);
+  const Pass<T> p{
+      read_words(ids, embedding.size(0)),
+      embedding.size(1),
+      gradient.size(1),
+      gradient.template const_data_ptr<T>(),
+      winners.const_data_ptr<int16_t>(),
+      table.template const_data_ptr<T>()};
+  Gradients result{at::empty({0}, embedding.options()), {}, {}};
+  if (need_embedding) std::get<0>(result) = embedding_gradient(p, embedding, weights, precision);
+  if (need_weights) weight_gradients(p, weights, std::get<1>(result), std::get<2>(result));
+  return result;
+}
+
+Gradients char_cnn_backward(
+    const at::Tensor& grad, const at::Tensor& features, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding,
+    at::TensorList weights, bool tanh, c10::string_view precision, bool need_embedding, bool need_weights) {
+  TORCH_CHECK(winners.sizes() == features.sizes(), "char_cnn_backward: the forward pass was told to save nothing");
+  const auto gradient = (tanh ? at::tanh_backward(grad, features) : at::threshold_backward(grad, features, 0)).contiguous();
+  return embedding.scalar_type() == at::kDouble
+             ? backward<double>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights)
+             : backward<float>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("char_cnn_backward", char_cnn_backward); }
+
+}  // namespace elmo_fast::char_cnn

@@ -1,0 +1,64 @@
+#include "char_cnn/words.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace elmo_fast::char_cnn {
+
+Words read_words(const at::Tensor& ids, int64_t characters) {
+  Words words;
+  words.rows = ids.size(0), words.slots = ids.size(1);
+  const auto wide = ids.to(at::kLong).contiguous();
+  const auto* source = wide.const_data_ptr<int64_t>();
+  words.ids.resize(words.rows * words.slots);
+  for (int64_t i = 0; i < words.rows * words.slots; ++i) {
+    TORCH_CHECK_INDEX(
+        source[i] >= 0 && source[i] < characters, "char_cnn: ids must lie from 0 to ", characters - 1, ", the rows of embedding; got ",
+        source[i]);
+    words.ids[i] = static_cast<int32_t>(source[i]);
+  }
+  words.tails.resize(words.rows);
+  for (int64_t row = 0; row < words.rows; ++row) {
+    const int32_t* slot = words.ids.data() + row * words.slots;
+    int64_t tail = words.slots - 1;
+    while (tail > 0 && slot[tail - 1] == slot[words.slots - 1]) --tail;
+    words.tails[row] = static_cast<int32_t>(tail);
+  }
+  words.order.resize(words.rows);
+  std::iota(words.order.begin(), words.order.end(), 0);
+  std::stable_sort(words.order.begin(), words.order.end(), [&](int64_t a, int64_t b) { return words.tails[a] > words.tails[b]; });
+  return words;
+}
+
+std::vector<Width> widths_of(at::TensorList weights) {
+  std::vector<Width> widths;
+  int64_t feature = 0;
+  for (const auto& weight : weights) {
+    widths.push_back({weight.size(2), weight.size(0), feature});
+    feature += weight.size(0);
+  }
+  return widths;
+}
+
+int64_t widest(const std::vector<Width>& widths) {
+  int64_t most = 0;
+  for (const auto& width : widths) most = std::max(most, width.width);
+  return most;
+}
+
+std::shared_ptr<const Packed> packed_filters(const at::Tensor& weight, Operand operand) {
+  return packed_of(weight, "char_cnn", operand, [&] {
+    const int64_t size = weight.size(1), width = weight.size(2);
+    std::vector<int64_t> terms;
+    for (int64_t j = 0; j < width; ++j)
+      for (int64_t e = 0; e < padded(size, operand); ++e) terms.push_back(e < size ? e * width + j : -1);
+    return pack(weight.reshape({weight.size(0), size * width}).t(), operand, {}, terms);
+  });
+}
+
+at::Tensor rounded_values(const at::Tensor& x, c10::string_view precision) {
+  if (precision == "float32") return x;
+  return x.to(precision == "bfloat16" ? at::kBFloat16 : at::kHalf).to(x.scalar_type());
+}
+
+}  // namespace elmo_fast::char_cnn

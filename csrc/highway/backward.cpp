@@ -1,0 +1,117 @@
+// highway backward: one fused loop per layer gives the gradients of its products; four kinds of product do the rest.
+#include "highway/layers.h"
+
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "common/simd.h"
+
+namespace elmo_fast::highway {
+namespace {
+
+// n units of one row: dy -> d_products (transform, then gate) and the part of dx that the gate carries.
+template <typename T>
+ELMO_MULTIVERSION void unmix(
+    const T* __restrict dy, const T* __restrict x, const T* __restrict transform, const T* __restrict gate, T* __restrict d_transform,
+    T* __restrict d_gate, T* __restrict dx, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) {
+    d_transform[j] = transform[j] <= T(0) ? T(0) : dy[j] * (T(1) - gate[j]);
+    d_gate[j] = dy[j] * (x[j] - transform[j]) * gate[j] * (T(1) - gate[j]);
+    dx[j] = dy[j] * gate[j];
+  }
+}
+
+template <typename T>
+ELMO_MULTIVERSION void add_rows(const T* __restrict source, int64_t rows, int64_t stride, T* __restrict sum, int64_t n) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < n; ++j) sum[j] += source[i * stride + j];
+}
+
+// Sums over rows, in the order of the rows whatever the number of threads.
+template <typename T>
+at::Tensor column_sums(const at::Tensor& x) {
+  const auto sums = at::zeros({x.size(1)}, x.options());
+  const T* source = x.template const_data_ptr<T>();
+  T* target = sums.template mutable_data_ptr<T>();
+  const int64_t rows = x.size(0), columns = x.size(1);
+  at::parallel_for(0, (columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kBlock;
+    add_rows(source + first, rows, columns, target + first, std::min(columns, end * kBlock) - first);
+  });
+  return sums;
+}
+
+// d [N, n] · weight [n, k], added to dx [N, k].
+template <typename T>
+void add_input_gradient(const at::Tensor& d, const at::Tensor& weight, Operand operand, const at::Tensor& dx, bool accumulate) {
+  const auto operands = to_operand_rows(d, operand);
+  const auto w = packed_backward(weight, operand);
+  multiply<T>(
+      *w, operands.const_data_ptr(), operands.size(1), d.size(0), dx.template mutable_data_ptr<T>(), w->n, accumulate);
+}
+
+template <typename T>
+std::tuple<at::Tensor, at::Tensor> layer_gradients(
+    const at::Tensor& dy, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight, Operand operand, bool need_x) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  const auto d_products = at::empty({rows, 2 * width}, x.options()), dx = at::empty_like(x);
+  const T *from = dy.template const_data_ptr<T>(), *input = x.template const_data_ptr<T>();
+  const T *transform = saved.template const_data_ptr<T>(), *gate = transform + rows * width;
+  T *products = d_products.template mutable_data_ptr<T>(), *carried = dx.template mutable_data_ptr<T>();
+  at::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      unmix(
+          from + i * width, input + i * width, transform + i * width, gate + i * width, products + 2 * i * width,
+          products + (2 * i + 1) * width, carried + i * width, width);
+  });
+  if (need_x) add_input_gradient<T>(d_products, weight, operand, dx, true);
+  return {d_products, dx};
+}
+
+using Gradients = std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>, at::Tensor, at::Tensor>;
+
+template <typename T>
+Gradients backward(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& saved, at::TensorList weights,
+    const std::optional<at::Tensor>& projection_weight, Operand operand, bool need_x, bool need_weights) {
+  const auto x = input.contiguous();
+  const int64_t layers = static_cast<int64_t>(weights.size());
+  const auto input_of = [&](int64_t layer) { return layer == 0 ? x : saved.select(0, layer - 1).select(0, 2); };
+  const auto none = [&] { return at::empty({0}, x.options()); };  // three tensors: outputs of an op may not alias
+  const std::vector<at::Tensor> each(need_weights ? layers : 0);
+  Gradients g{none(), each, each, none(), none()};
+  auto& [dx, d_weights, d_biases, d_projection, d_projection_bias] = g;
+  at::Tensor dy = grad.contiguous();
+  if (projection_weight.has_value()) {
+    const auto d = dy;
+    if (need_weights) d_projection = matmul(d.t(), input_of(layers), operand), d_projection_bias = column_sums<T>(d);
+    if (layers == 0 && !need_x) return g;
+    dy = at::empty_like(x);
+    add_input_gradient<T>(d, *projection_weight, operand, dy, false);
+  }
+  for (int64_t layer = layers - 1; layer >= 0; --layer) {
+    const auto [d_products, carried] = layer_gradients<T>(
+        dy, input_of(layer), saved.select(0, layer), weights[layer], operand, layer > 0 || need_x);
+    if (need_weights) d_weights[layer] = matmul(d_products.t(), input_of(layer), operand), d_biases[layer] = column_sums<T>(d_products);
+    dy = carried;
+  }
+  if (need_x) dx = dy.is_same(grad) ? dy.clone() : dy;
+  return g;
+}
+
+Gradients highway_backward(
+    const at::Tensor& grad, const at::Tensor& x, const at::Tensor& saved, at::TensorList weights,
+    const std::optional<at::Tensor>& projection_weight, c10::string_view precision, bool need_x, bool need_weights) {
+  TORCH_CHECK(saved.dim() == 4, "highway_backward: the forward pass was told to save nothing");
+  const Operand operand = resolve_operand(std::string(precision), x.scalar_type());
+  return operand == Operand::Float64 ? backward<double>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights)
+                                     : backward<float>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("highway_backward", highway_backward); }
+
+}  // namespace elmo_fast::highway

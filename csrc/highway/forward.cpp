@@ -1,0 +1,129 @@
+// highway forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into
+// the layer's output, and into the next product's operands, while it lies in the first-level cache.
+#include "highway/layers.h"
+
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "common/simd.h"
+
+namespace elmo_fast::highway {
+namespace {
+
+// One layer's arrays; `transform` and `gate` are null unless backward will want them.
+template <typename T>
+struct Layer {
+  const T *x, *bias;
+  T *y, *transform, *gate;
+  int64_t width;
+};
+
+// Row `row` of units first..first+n from its tile row: 32 transforms, then 32 gates; `bias` likewise.
+template <typename T>
+ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T* __restrict bias, int64_t row, int64_t first, int64_t n) {
+  T transform[kUnits], gate[kUnits];
+  for (int64_t j = 0; j < kUnits; ++j) {
+    const T p = tile[j] + bias[j];
+    transform[j] = p < T(0) ? T(0) : p;
+    gate[j] = sigmoid_of(tile[kUnits + j] + bias[kUnits + j]);
+  }
+  const T* x = l.x + row * l.width + first;
+  T* __restrict y = l.y + row * l.width + first;
+  for (int64_t j = 0; j < n; ++j) y[j] = gate[j] * x[j] + (T(1) - gate[j]) * transform[j];
+  if (l.transform == nullptr) return;
+  std::copy_n(transform, n, l.transform + row * l.width + first);
+  std::copy_n(gate, n, l.gate + row * l.width + first);
+}
+
+// One layer on `rows` rows: y from x and, where operands differ from values, y's operands in `next`.
+template <typename T>
+void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* next, int64_t rows) {
+  const int64_t depth = padded(w.k, w.operand), size = element_size(w.operand);
+  for (int64_t strip = 0; strip < rows; strip += kStrip) {
+    const int64_t strip_end = std::min(rows, strip + kStrip);
+    at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
+      alignas(64) T tile[kRows * kBlock], bias[kBlock];
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * kUnits, units = std::min(kUnits, l.width - first);
+        std::fill_n(bias, kBlock, T(0));
+        std::copy_n(l.bias + first, units, bias);
+        std::copy_n(l.bias + l.width + first, units, bias + kUnits);
+        for (int64_t row = strip; row < strip_end; row += kRows) {
+          const int64_t m = std::min(kRows, strip_end - row);
+          multiply_block<T>(w, block, operands + row * depth * size, depth, m, tile, kBlock, false);
+          for (int64_t i = 0; i < m; ++i) {
+            mix(l, tile + i * kBlock, bias, row + i, first, units);
+            if (next != nullptr)
+              to_operands(l.y + (row + i) * l.width + first, next + ((row + i) * depth + first) * size, units, w.operand);
+          }
+        }
+      }
+      release_kernels(w);
+    });
+  }
+}
+
+// All layers on x, whose operands are replaced by those of the result. A layer's parts go into `saved` [layers, 3, N, W] when
+// backward will want them.
+template <typename T>
+at::Tensor run_layers(
+    at::Tensor x, at::TensorList weights, at::TensorList biases, Operand operand, const at::Tensor& saved, at::Tensor& operands) {
+  const bool save = saved.dim() == 4, rounds = operand != Operand::Float32 && operand != Operand::Float64;
+  auto next = rounds ? at::zeros_like(operands) : at::Tensor();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto bias = biases[i].contiguous();
+    const auto part = [&](int64_t which) { return saved.select(0, static_cast<int64_t>(i)).select(0, which); };
+    const auto y = save ? part(2) : at::empty_like(x);
+    const Layer<T> layer{
+        x.template const_data_ptr<T>(),
+        bias.template const_data_ptr<T>(),
+        y.template mutable_data_ptr<T>(),
+        save ? part(0).template mutable_data_ptr<T>() : nullptr,
+        save ? part(1).template mutable_data_ptr<T>() : nullptr,
+        x.size(1)};
+    run_layer(
+        layer, *packed_layer(weights[i], operand), static_cast<const char*>(operands.const_data_ptr()),
+        rounds ? static_cast<char*>(next.mutable_data_ptr()) : nullptr, x.size(0));
+    if (rounds)
+      std::swap(operands, next);
+    else
+      operands = y;
+    x = y;
+  }
+  return x;
+}
+
+template <typename T>
+std::tuple<at::Tensor, at::Tensor> forward(
+    const at::Tensor& input, at::TensorList weights, at::TensorList biases, const std::optional<at::Tensor>& projection_weight,
+    const std::optional<at::Tensor>& projection_bias, Operand operand, bool save) {
+  const auto x = input.contiguous();
+  const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
+  auto saved = save ? at::empty({layers, 3, rows, width}, x.options()) : at::empty({0}, x.options());
+  auto operands = to_operand_rows(x, operand);
+  const auto last = run_layers<T>(x, weights, biases, operand, saved, operands);
+  if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
+  const auto w = packed_forward(*projection_weight, operand);
+  const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : at::Tensor();
+  auto y = at::empty({rows, w->n}, x.options());
+  multiply<T>(
+      *w, operands.const_data_ptr(), operands.size(1), rows, y.template mutable_data_ptr<T>(), w->n, false,
+      bias.defined() ? bias.template const_data_ptr<T>() : nullptr);
+  return {y, saved};
+}
+
+std::tuple<at::Tensor, at::Tensor> highway(
+    const at::Tensor& x, at::TensorList weights, at::TensorList biases, const std::optional<at::Tensor>& projection_weight,
+    const std::optional<at::Tensor>& projection_bias, c10::string_view precision, bool save) {
+  const Operand operand = resolve_operand(std::string(precision), x.scalar_type());
+  return operand == Operand::Float64 ? forward<double>(x, weights, biases, projection_weight, projection_bias, operand, save)
+                                     : forward<float>(x, weights, biases, projection_weight, projection_bias, operand, save);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("highway", highway); }
+
+}  // namespace elmo_fast::highway

@@ -1,0 +1,23 @@
+// The arrangement that both passes of highway share.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+
+#include "common/packed.h"
+
+namespace elmo_fast::highway {
+
+constexpr int64_t kUnits = 32;  // units of a layer whose transform and gate share one block of 64 columns
+constexpr int64_t kRows = 64;   // rows of one product
+constexpr int64_t kStrip = 512; // rows that stay in the second-level cache while every block of the weight passes by
+
+// weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
+std::shared_ptr<const Packed> packed_layer(const at::Tensor& weight, Operand operand);
+
+// weight [n, k] as right operand [k, n] of x weight^T, and [n, k] as it stands for the gradient's product with it.
+std::shared_ptr<const Packed> packed_forward(const at::Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_backward(const at::Tensor& weight, Operand operand);
+
+}  // namespace elmo_fast::highway

@@ -1,0 +1,321 @@
+"""char_cnn: the native kernels against the definition in float64, on words of every length and in every precision."""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import PRECISIONS, _native, char_cnn
+from tests.tolerances import assert_no_worse
+
+BACKENDS = ["reference", "native"]
+WIDTHS = ((1, 5), (2, 3), (3, 64), (5, 70), (7, 20))  # (width, filters): less than, exactly and more than a block of 64
+PAD = 30
+
+
+class Case(NamedTuple):
+    ids: Tensor
+    embedding: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
+
+    def to(self, dtype: torch.dtype) -> "Case":
+        """Copies in `dtype` that require gradients."""
+        embedding, *rest = (
+            t.detach().to(dtype).requires_grad_() for t in (self.embedding, *self.weights, *self.biases)
+        )
+        return Case(self.ids, embedding, rest[: len(self.weights)], rest[len(self.weights) :])
+
+    def parameters(self) -> list[Tensor]:
+        return [self.embedding, *self.weights, *self.biases]
+
+
+def words(kind: str, rows: int, slots: int) -> Tensor:
+    """Rows of ids 0..30; PAD fills what a word leaves, except where the kind says otherwise."""
+    ids = torch.randint(0, PAD, (rows, slots))
+    position = torch.arange(slots)
+    if kind == "mixed":
+        lengths = torch.randint(0, slots + 1, (rows, 1))
+        return torch.where(position < lengths, ids, PAD)
+    if kind == "short":
+        return torch.where(position < torch.randint(1, 6, (rows, 1)), ids, PAD)
+    if kind == "padding rows":
+        ids[1::2] = 0
+        return torch.where((position < 4) | (ids == 0), ids, PAD)
+    if kind == "two tails":
+        return torch.where(position < torch.randint(0, slots, (rows, 1)), ids, torch.randint(0, 2, (rows, 1)) * PAD)
+    assert kind == "full"
+    return ids
+
+
+def case(kind: str = "mixed", rows: int = 129, slots: int = 50, size: int = 16, widths: tuple = WIDTHS) -> Case:
+    weights = [torch.randn(n, size, k) / (size * k) ** 0.5 for k, n in widths]
+    return Case(words(kind, rows, slots), torch.randn(PAD + 1, size), weights, [torch.randn(n) for _, n in widths])
+
+
+def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
+    features = char_cnn(c.ids, c.embedding, c.weights, c.biases, **options)
+    generator = torch.Generator().manual_seed(1)
+    grad = torch.randn(features.shape, generator=generator).to(features.dtype)
+    return features, list(torch.autograd.grad(features, c.parameters(), grad))
+
+
+def assert_matches_truth(c: Case, precision: str = "float32", activation: str = "relu") -> None:
+    truth, d_truth = gradients(c.to(torch.float64), activation=activation, backend="reference")
+    torchs, d_torchs = gradients(c.to(torch.float32), activation=activation, precision=precision, backend="reference")
+    ours, d_ours = gradients(c.to(torch.float32), activation=activation, precision=precision, backend="native")
+    assert_no_worse("features", ours, torchs, truth, precision)
+    names = [
+        "embedding",
+        *(f"weights[{k}]" for k, _ in enumerate(c.weights)),
+        *(f"biases[{k}]" for k, _ in enumerate(c.biases)),
+    ]
+    for name, one, other, true in zip(names, d_ours, d_torchs, d_truth, strict=True):
+        assert_no_worse(f"gradient of {name}", one, other, true, precision)
+
+
+@pytest.fixture
+def no_block_kernels() -> Iterator[None]:
+    assert _native.C is not None
+    _native.C.disable_block_kernels(True)
+    yield
+    _native.C.disable_block_kernels(False)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", ["mixed", "short", "full", "padding rows", "two tails"])
+def test_native_is_no_worse_than_torch(kind: str, precision: str) -> None:
+    assert_matches_truth(case(kind), precision)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("rows", "slots", "size"), [(1, 50, 16), (3, 7, 3), (129, 9, 5), (33, 300, 1), (65, 8, 16)])
+def test_awkward_sizes(rows: int, slots: int, size: int, precision: str) -> None:
+    """One row; windows as wide as the row; odd and single embedding sizes; more slots than a byte counts."""
+    assert_matches_truth(case("mixed", rows, slots, size), precision)
+
+
+@pytest.mark.parametrize("widths", [((1, 4),), ((6, 130),), ((3, 4), (3, 4))])
+def test_any_set_of_widths(widths: tuple) -> None:
+    assert_matches_truth(case("mixed", 40, 12, widths=widths))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_tanh(precision: str) -> None:
+    assert_matches_truth(case("mixed", 50), precision, "tanh")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("no_block_kernels")
+def test_fall_back_without_block_kernels(precision: str) -> None:
+    assert_matches_truth(case("mixed", 40), precision)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_rows(backend: str) -> None:
+    c = case(rows=0).to(torch.float32)
+    features, grads = gradients(c, backend=backend)
+    assert features.shape == (0, 162)
+    assert all(g.eq(0).all() for g in grads)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_gradcheck(backend: str, activation: str) -> None:
+    c = case("two tails", 6, 7, 3, ((1, 2), (3, 4), (7, 3))).to(torch.float64)
+
+    def run(embedding: Tensor, *rest: Tensor) -> Tensor:
+        return char_cnn(c.ids, embedding, rest[:3], rest[3:], activation=activation, backend=backend)
+
+    assert torch.autograd.gradcheck(run, c.parameters())
+
+
+def test_windows_of_padding_take_part() -> None:
+    """A filter that answers to padding alone is largest on the pad window of a short word, and 0 on a full one."""
+    embedding = torch.zeros(3, 1)
+    embedding[2] = 5.0
+    ids = torch.tensor([[1, 1, 2, 2, 2, 2], [1, 0, 1, 0, 1, 0], [2, 2, 2, 2, 2, 2]])
+    for backend in BACKENDS:
+        features = char_cnn(ids, embedding, [torch.ones(1, 1, 3)], [torch.tensor([0.5])], backend=backend)
+        assert features.flatten().tolist() == [15.5, 0.5, 15.5]
+
+
+def test_ties_go_to_the_first_window() -> None:
+    """With whole numbers many windows tie exactly; the gradient of the embedding tells which one won."""
+    c = case("two tails", 200, 12, 2, ((1, 6), (2, 6), (3, 6)))
+    c = Case(c.ids, c.embedding.sign(), [w.sign() for w in c.weights], [b.round() for b in c.biases]).to(torch.float32)
+    (reference, d_reference), (native, d_native) = (gradients(c, backend=b) for b in BACKENDS)
+    assert torch.equal(reference, native)
+    for theirs, ours in zip(d_reference, d_native, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
+    """A NaN in the embedding of one character shows in every feature of the words that hold it, and in no other."""
+    c = case("short", 20)
+    c.ids[c.ids == 7] = 8
+    c.ids[4, 0] = c.ids[9, 3] = 7
+    c.ids[9, 4:] = PAD
+    c.embedding[7] = torch.nan
+    features = char_cnn(c.ids, c.embedding, c.weights, c.biases, activation=activation, backend=backend)
+    assert features.isnan().any(1).nonzero().flatten().tolist() == [4, 9]
+    assert features[[4, 9]].isnan().all()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_word_is_the_same_in_any_batch(precision: str) -> None:
+    """Bit-equal alone, in any order and among any others: encoding unique words only changes no bit."""
+    c = case("mixed", 100)
+    everything = char_cnn(c.ids, *c[1:], precision=precision)
+    shuffled = torch.randperm(100)
+    assert torch.equal(char_cnn(c.ids[shuffled], *c[1:], precision=precision), everything[shuffled])
+    for rows in (1, 3, 31, 40):
+        assert torch.equal(char_cnn(c.ids[:rows], *c[1:], precision=precision), everything[:rows])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_threads_change_nothing(precision: str) -> None:
+    c, before = case("mixed", 129).to(torch.float32), torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(gradients(c, precision=precision))
+    finally:
+        torch.set_num_threads(before)
+    (one, d_one), (two, d_two) = results
+    assert torch.equal(one, two)
+    assert all(torch.equal(a, b) for a, b in zip(d_one, d_two, strict=True))
+
+
+def test_saving_for_backward_changes_nothing() -> None:
+    c = case().to(torch.float32)
+    with torch.no_grad():
+        without = char_cnn(*c)
+    assert torch.equal(without, char_cnn(*c))
+
+
+def test_strided_views() -> None:
+    """Transposed ids, every second embedding column, permuted weights, strided biases and an expanded gradient."""
+    c = case("mixed", 24, 20, 4, ((2, 6), (3, 4)))
+    wanted = char_cnn(*c, backend="native")
+    strided = Case(
+        c.ids.t().contiguous().t(),
+        torch.stack([c.embedding, c.embedding], 2).flatten(1)[:, ::2],
+        [w.permute(2, 0, 1).contiguous().permute(1, 2, 0) for w in c.weights],
+        [torch.stack([b, b], 1)[:, 0] for b in c.biases],
+    )
+    assert not any(t.is_contiguous() for t in (strided.ids, *strided.parameters()))
+    parameters = [t.requires_grad_() for t in strided.parameters()]
+    features = char_cnn(*strided, backend="native")
+    assert torch.equal(features, wanted)
+    plain = c.to(torch.float32)
+    expected = torch.autograd.grad(char_cnn(*plain, backend="reference").sum(), plain.parameters())
+    for ours, theirs in zip(torch.autograd.grad(features.sum(), parameters), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("wanted", list(itertools.product([True, False], repeat=3))[:-1])
+def test_some_gradients_only(wanted: tuple[bool, bool, bool]) -> None:
+    c = case("mixed", 12, 12).to(torch.float32)
+    _, everything = gradients(c)
+    count = len(c.weights)
+    flags = [wanted[0], *[wanted[1]] * count, *[wanted[2]] * count]
+    for parameter, flag in zip(c.parameters(), flags, strict=True):
+        parameter.requires_grad_(flag)
+    char_cnn(*c, backend="native").backward(torch.randn(12, 162, generator=torch.Generator().manual_seed(1)))
+    for parameter, flag, grad in zip(c.parameters(), flags, everything, strict=True):
+        assert torch.equal(parameter.grad, grad) if flag else parameter.grad is None
+
+
+def test_int32_ids() -> None:
+    c = case("mixed", 12)
+    assert torch.equal(char_cnn(c.ids.int(), *c[1:]), char_cnn(*c))
+
+
+def test_weights_changed_in_place_are_seen() -> None:
+    c = case("mixed", 12).to(torch.float32)
+    char_cnn(*c)
+    with torch.no_grad():
+        c.weights[2].mul_(-1)
+        c.weights[3].data[5, 2, 1] += 1
+        c.weights[3].data.neg_()
+    torch.testing.assert_close(char_cnn(*c), char_cnn(*c, backend="reference"), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_opcheck(save: bool) -> None:
+    c = case("two tails", 5, 9, 4, ((1, 3), (4, 5)))
+    c = c.to(torch.float32) if save else c
+    torch.library.opcheck(torch.ops.elmo_fast.char_cnn.default, (*c, False, "float32", save))
+
+
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
+def test_opcheck_backward(needs: tuple[bool, bool]) -> None:
+    c = case("two tails", 5, 9, 4, ((1, 3), (4, 5)))
+    features, winners = torch.ops.elmo_fast.char_cnn(*c, True, "bfloat16", True)
+    arguments = (torch.randn_like(features), features, winners, *c[:3], True, "bfloat16", *needs)
+    torch.library.opcheck(torch.ops.elmo_fast.char_cnn_backward.default, arguments)
+
+
+def test_second_derivative_is_refused() -> None:
+    c = case("mixed", 5, 9).to(torch.float32)
+    (grad,) = torch.autograd.grad(char_cnn(*c, activation="tanh").sum(), c.embedding, create_graph=True)
+    with pytest.raises(RuntimeError, match='backend="reference"'):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compiles_to_one_graph(backend: str) -> None:
+    c = case("mixed", 6, 12, 4, ((2, 6), (3, 4))).to(torch.float32)
+    expected, d_expected = gradients(c, backend=backend)
+    compiled = torch.compile(char_cnn, fullgraph=True, backend="aot_eager")
+    features = compiled(*c, backend=backend)
+    grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(features, expected)
+    for ours, theirs in zip(torch.autograd.grad(features, c.parameters(), grad), d_expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_an_id_outside_the_embedding_is_named_even_when_compiled() -> None:
+    c = case("mixed", 6, 12)
+    c.ids[3, 3] = PAD + 1
+    with pytest.raises(ElmoFastError, match="ids must lie from 0 to 30, the rows of embedding; got 0 to 31"):
+        char_cnn(*c)
+    with pytest.raises(IndexError, match="ids must lie from 0 to 30"):
+        torch.ops.elmo_fast.char_cnn(*c, False, "float32", False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": torch.zeros(3, 4, 5, dtype=torch.int64)}, r"ids must have shape \[N, C\]"),
+        ({"ids": torch.zeros(3, 9)}, "ids must be int64 or int32"),
+        ({"ids": torch.zeros(3, 6, dtype=torch.int64)}, r"width of weights\[4\] must be from 1 to 6"),
+        ({"ids": torch.full((3, 9), -1)}, "ids must lie from 0 to 30"),
+        ({"embedding": torch.zeros(31, 8)}, r"weights\[0\] must have shape \[filters, E=8, width\]"),
+        ({"embedding": torch.zeros(31, 16, dtype=torch.int64)}, "embedding must hold floating-point numbers"),
+        ({"embedding": torch.zeros(31, 16).double()}, "must share one device and dtype"),
+        ({"biases": [torch.zeros(5)]}, "one tensor per width each; got 5 and 1"),
+        ({"biases": [torch.zeros(5)] * 5}, r"biases\[1\] must have shape \[filters=3\]"),
+        ({"activation": "gelu"}, "activation must be one of relu, tanh; got 'gelu'"),
+        ({"precision": "fp16"}, "precision must be one of"),
+        ({"backend": "cuda"}, "backend must be one of auto, native, reference"),
+    ],
+)
+def test_errors_name_the_argument(change: dict, message: str) -> None:
+    with pytest.raises(ElmoFastError, match=message):
+        char_cnn(**{**case(slots=9)._asdict(), **change})
+
+
+def test_float64_with_rounded_operands_is_left_to_the_reference() -> None:
+    c = case("mixed", 3).to(torch.float64)
+    with pytest.raises(ElmoFastError, match="float64"):
+        char_cnn(*c, precision="bfloat16", backend="native")
+    assert char_cnn(*c, precision="bfloat16", backend="reference").dtype == torch.float64
