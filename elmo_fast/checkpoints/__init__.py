@@ -18,6 +18,31 @@ and, where a file has them,
     scalar_mix_{k}.gamma, scalar_mix_{k}.scalar_parameters.{j}     [1]
 """
 
+from .allennlp_state import read_allennlp_state
+from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .options import ORIGINAL_FILTERS, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
+from .resolve import load_checkpoint
+from .safetensors_folder import load_folder, read_config, save_folder
+from .state import State, bilm_part, check_state, state_shapes
 
-__all__ = ["ORIGINAL_FILTERS", "CharCnnOptions", "ElmoOptions", "LstmOptions", "read_options", "write_options"]
+__all__ = [
+    "ORIGINAL_FILTERS",
+    "CharCnnOptions",
+    "ElmoOptions",
+    "LstmOptions",
+    "State",
+    "bilm_part",
+    "check_state",
+    "load_checkpoint",
+    "load_folder",
+    "read_allennlp_state",
+    "read_bilm_hdf5",
+    "read_config",
+    "read_options",
+    "read_token_embeddings",
+    "save_folder",
+    "state_shapes",
+    "write_bilm_hdf5",
+    "write_options",
+    "write_token_embeddings",
+]

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
-from ._atomic import written_aside
+from ._writing import written_aside
 
+OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -31,6 +32,8 @@ def _filters(value: Any) -> bool:
 # kind -> (what is wanted, in words; whether a value is that)
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "count": ("a whole number, 1 or more", lambda v: _whole(v) and v >= 1),
+    "layers": ("a whole number from 1 to 1000", lambda v: _whole(v) and 1 <= v <= 1000),
+    "highways": ("a whole number from 0 to 1000", lambda v: _whole(v) and 0 <= v <= 1000),
     "whole": ("a whole number, 0 or more", lambda v: _whole(v) and v >= 0),
     "flag": ("true or false", lambda v: isinstance(v, bool)),
     "true": ("true (a language model of one direction only is not supported)", lambda v: v is True),
@@ -72,7 +75,7 @@ class CharCnnOptions(_Section):
     embedding_dim: int = _option("count", 16, key="embedding.dim")
     max_characters_per_token: int = _option("slots", 50)
     n_characters: int = _option("characters", 262)
-    n_highway: int = _option("whole", 0)
+    n_highway: int = _option("highways", 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +97,7 @@ class LstmOptions(_Section):
 
     dim: int = _option("count")
     projection_dim: int = _option("count")
-    n_layers: int = _option("count", 1)
+    n_layers: int = _option("layers", 1)
     cell_clip: float | None = _option("clip", None)
     proj_clip: float | None = _option("clip", None)
     use_skip_connections: bool = _option("flag", False)
@@ -142,8 +145,14 @@ class ElmoOptions(_Section):
 
 
 def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
-    """The options in a bilm-tf options.json. Raises: CheckpointError: every key at fault, the wanted and the found."""
-    return ElmoOptions.from_dict(read_json(path), source=str(path))
+    """The options in a bilm-tf options.json or an own config.json.
+
+    Raises: CheckpointError naming every key at fault, the wanted and the found.
+    """
+    values = read_json(path)
+    if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
+        values = values.get("options")
+    return ElmoOptions.from_dict(values, source=str(path))
 
 
 def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:

@@ -8,7 +8,9 @@ from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove
 from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.modules.elmo import Elmo
 from elmo_fast.modules.elmo_lstm import ElmoLstm
+from elmo_fast.modules.embedder import ElmoEmbedder
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
+from elmo_fast.modules.sampled_softmax import SampledSoftmaxLoss
 from elmo_fast.modules.scalar_mix import ScalarMix
 from elmo_fast.modules.token_embedder import ElmoTokenEmbedder
 
@@ -16,9 +18,11 @@ __all__ = [
     "BiLM",
     "CharacterEncoder",
     "Elmo",
+    "ElmoEmbedder",
     "ElmoLstm",
     "ElmoTokenEmbedder",
     "ProjectedLSTM",
+    "SampledSoftmaxLoss",
     "ScalarMix",
     "add_sentence_boundary_token_ids",
     "remove_sentence_boundaries",

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions, read_options
+from elmo_fast.checkpoints import ElmoOptions, load_checkpoint
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.ops import BACKENDS
 from elmo_fast.ops._precision import check_precision
@@ -24,19 +25,16 @@ def check_settings(precision: str, backend: str) -> None:
 def read_bilm(
     options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | None
 ) -> tuple[ElmoOptions, State | None]:
-    """The options and, where there is a weight_file, the state of a biLM. Raises: ElmoFastError, CheckpointError."""
-    if weight_file is None and isinstance(options_file, ElmoOptions):
+    """The options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
+    if isinstance(options_file, ElmoOptions):
+        if weight_file is not None:
+            raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
         return options_file, None
-    if options_file is None or weight_file is None:
-        raise ElmoFastError(
-            "options_file and weight_file must both be given "
-            "(or an ElmoOptions and no weight_file, for new parameters); "
-            f"got options_file={options_file!r}, weight_file={weight_file!r}"
-        )
-    from elmo_fast.checkpoints import read_bilm_hdf5  # type: ignore[attr-defined]
-
-    options = options_file if isinstance(options_file, ElmoOptions) else read_options(options_file)
-    return options, read_bilm_hdf5(weight_file, options)
+    if weight_file is None and options_file is not None and Path(options_file).is_dir():
+        state, options = load_checkpoint(options_file)
+    else:
+        state, options = load_checkpoint(options_file=options_file, weight_file=weight_file)
+    return options, state
 
 
 def section(state: State | None, prefix: str) -> State | None:

@@ -21,7 +21,7 @@ class BiLM(nn.Module):
     """ELMo's bidirectional language model: the activations of all its layers.
 
     Args:
-        options_file: bilm-tf's options.json, or an ElmoOptions.
+        options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
         weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): new parameters, drawn as
             bilm-tf does.
         requires_grad: whether the parameters are trained.

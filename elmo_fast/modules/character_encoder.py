@@ -39,7 +39,7 @@ class CharacterEncoder(nn.Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
     Args:
-        options_file: bilm-tf's options.json, or an ElmoOptions.
+        options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
         weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): bilm-tf's initialisation.
         requires_grad: whether the parameters are trained.
         unique_words: whether each distinct word of a batch is encoded once (exact, and faster).
@@ -134,6 +134,11 @@ class CharacterEncoder(nn.Module):
             layer.bias[layer.in_features :] = 2
         self._cache.clear()
 
+    @property
+    def max_characters_per_token(self) -> int:
+        """C, the slots of a word."""
+        return self._characters.max_characters_per_token
+
     def get_output_dim(self) -> int:
         """D, the width of a word's vector."""
         return self.output_dim
@@ -211,7 +216,7 @@ class CharacterEncoder(nn.Module):
         )
 
     def _check(self, inputs: Tensor) -> None:
-        slots = self._characters.max_characters_per_token
+        slots = self.max_characters_per_token
         if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
             raise ElmoFastError(
                 f"inputs must be character ids of shape [B, T, {slots}], whole numbers, as batch_to_ids gives them; "

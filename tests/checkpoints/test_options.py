@@ -103,7 +103,7 @@ def test_every_complaint_is_made_at_once():
     assert message.startswith("folder/options.json: ")
     for part in (
         "lstm.dim: wanted a whole number, 1 or more, found nothing",
-        "lstm.n_layers: wanted a whole number, 1 or more, found true",
+        "lstm.n_layers: wanted a whole number from 1 to 1000, found true",
         'lstm.cell_clip: wanted a number above 0, or null for no clip, found "3"',
         "char_cnn.n_characters: wanted 261 (bilm-tf while training) or 262 (when used), found 60",
         "char_cnn.filters: wanted a list of pairs [width, number]",
@@ -122,6 +122,8 @@ def test_every_complaint_is_made_at_once():
         ("dropout", -0.1),
         ("lstm.dim", 0),
         ("lstm.dim", 8.0),
+        ("lstm.n_layers", 10**9),
+        ("char_cnn.n_highway", 10**9),
         ("lstm.proj_clip", 0),
         ("lstm.proj_clip", float("nan")),
         ("lstm.cell_clip", float("inf")),

@@ -1,0 +1,113 @@
+"""State dictionaries of AllenNLP's ELMo, in files of torch.save or in memory: the biLM and its scalar mixes."""
+
+import os
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import CheckpointError
+from ._complaints import exact_float32, refuse
+from .options import ElmoOptions
+from .state import State, check_state
+
+_MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
+_BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_word_embedding\.).*")
+_MIX = re.compile(r"scalar_mix_\d+\..*")
+# Elmo holds the biLM as `_elmo_lstm`, beside its scalar mixes; a bare _ElmoBiLm has neither.
+_INSIDE_ELMO = "_elmo_lstm."
+
+
+def read_allennlp_state(
+    source: str | os.PathLike[str] | Mapping[str, Any], options: ElmoOptions, *, prefix: str | None = None
+) -> State:
+    """Copies of the biLM and the scalar mixes in a .th or .pt file or a state dictionary, whatever model holds them.
+
+    prefix: where the biLM's names begin, such as "text_field_embedder.token_embedder_elmo._elmo._elmo_lstm.";
+    wanted only when the model holds several different ones.
+    Files are never unpickled: only tensors and plain containers are read (torch.load with weights_only=True).
+    Raises: CheckpointError naming the file and every tensor at fault, the wanted and the found.
+    """
+    if isinstance(source, Mapping):
+        name, tensors = "state dictionary", _flat(source, "")
+    else:
+        name, tensors = str(source), _flat(_load(source), "")
+    where = _prefix(name, tensors, prefix)
+    state = _part(tensors, where, _BILM)
+    if where.endswith(_INSIDE_ELMO):
+        state |= _part(tensors, where.removesuffix(_INSIDE_ELMO), _MIX)
+    strange = [f"{key}: wanted a dense tensor of floating-point numbers" for key, t in state.items() if not _plain(t)]
+    if strange:
+        refuse(name, strange)
+    state = {key: exact_float32(key, tensor, name) for key, tensor in state.items()}
+    check_state(state, options, name)
+    return state
+
+
+def _load(path: str | os.PathLike[str]) -> Any:
+    """The value in a file of torch.save, of tensors and plain containers only."""
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's notes on old storages; what matters is checked afterwards
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except pickle.UnpicklingError as error:
+        if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
+            raise CheckpointError(f"{path}: not a file of torch.save, or a damaged one ({_line(error)})") from error
+        raise CheckpointError(
+            f"{path}: holds Python objects besides tensors; reading those could run code hidden in the file, so it "
+            "is refused; if you trust it, load it and save its tensors alone: torch.save(model.state_dict(), p)"
+        ) from error
+    except Exception as error:  # a damaged pickle can raise anything; the cause is kept
+        raise CheckpointError(f"{path}: not a file of torch.save, or a damaged one ({_line(error)})") from error
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _flat(value: Any, prefix: str) -> dict[str, Tensor]:
+    """Every tensor in nested dictionaries ({"model": {...}}), under dotted names."""
+    result: dict[str, Tensor] = {}
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if isinstance(inner, Tensor):
+                result[f"{prefix}{key}"] = inner
+            elif isinstance(inner, Mapping):
+                result |= _flat(inner, f"{prefix}{key}.")
+    return result
+
+
+def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str:
+    """Where the biLM's names begin; several are fine where they hold the same numbers (a module registered twice)."""
+    found = [match[1] for match in map(_MARK.fullmatch, tensors) if match]
+    if wanted is not None:
+        if wanted not in found:
+            refuse(name, [f"prefix={wanted!r}: wanted a prefix of a biLM's tensors, found biLMs at {found}"])
+        return wanted
+    if not found:
+        refuse(name, ["wanted an ELMo's tensors (…_elmo_lstm.forward_layer_0.input_linearity.weight), found none"])
+    first = _part(tensors, found[0], _BILM)
+    for other in found[1:]:
+        if not _same(first, _part(tensors, other, _BILM)):
+            refuse(name, [f"holds several different biLMs, at {found}: say which as prefix="])
+    return found[0]
+
+
+def _same(a: State, b: State) -> bool:
+    return a.keys() == b.keys() and all(a[k].shape == b[k].shape and torch.equal(a[k], b[k]) for k in a)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) -> State:
+    inner = ((key.removeprefix(prefix), tensor) for key, tensor in tensors.items() if key.startswith(prefix))
+    return {key: tensor for key, tensor in inner if names.fullmatch(key)}
+
+
+def _plain(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"

@@ -1,0 +1,153 @@
+"""bilm-tf's HDF5 weights (also AllenNLP's): read and written; every shape is checked against the options first."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import CheckpointError
+from ..files import hdf5_replacing
+from ._complaints import Shape, exact_float32, finite_complaints, refuse, shape_complaints, shape_text
+from ._writing import failures_named
+from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
+from .options import ElmoOptions
+from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state
+
+PathLike = str | os.PathLike[str]
+# Under these roots a tensor that the options do not call for means that the options belong to another file.
+_ROOTS = ("CNN", "RNN_")
+
+
+def read_bilm_hdf5(
+    weight_file: PathLike,
+    options: ElmoOptions,
+    *,
+    embedding_file: PathLike | None = None,
+    softmax_file: PathLike | None = None,
+) -> State:
+    """The state in `weight_file`; `embedding` and `softmax/*` may also lie in files of their own.
+
+    Raises: CheckpointError naming the file and every tensor at fault, the wanted and the found; nothing is half loaded.
+    """
+    apart = {"embedding": embedding_file, "softmax": softmax_file}
+    files = {part: path for part, path in apart.items() if path is not None}
+    arrays = _read(weight_file, options, lambda name: root(name) not in files)
+    for part, path in files.items():
+        found = _read(path, options, functools.partial(_under, part))
+        if not found:
+            refuse(path, [f"{part}: wanted in this file, found no such tensor"])
+        arrays |= found
+    try:
+        state = unpacked(arrays, options)
+    except CheckpointError as error:
+        raise CheckpointError(f"{weight_file}: {error}") from error
+    check_state(state, options, weight_file)
+    return state
+
+
+def write_bilm_hdf5(
+    weight_file: PathLike, state: Mapping[str, Tensor], options: ElmoOptions, *, softmax_file: PathLike | None = None
+) -> None:
+    """Writes a state that bilm-tf and AllenNLP can read; the softmax goes to `softmax_file` where one is named.
+
+    Raises: CheckpointError where the state does not fit the options, or holds what the format has no place for.
+    """
+    check_state(state, options)
+    if len(mixes := state.keys() - bilm_part(state).keys()):
+        refuse(weight_file, [f"{sorted(mixes)[0]}: the format has no place for scalar mixes; write bilm_part(state)"])
+    arrays = packed(state, options)
+    if softmax_file is not None and SOFTMAX_WEIGHT in state:
+        _write(softmax_file, {name: arrays.pop(name) for name in ("softmax/W", "softmax/b")})
+    _write(weight_file, arrays)
+
+
+def read_token_embeddings(embedding_file: PathLike) -> Tensor:
+    """The dataset `embedding` [V, D] of a cached vocabulary, after a row of zeros (padding): [V + 1, D] float32."""
+    with _opened(embedding_file) as file:
+        datasets = _datasets(file)
+        complaints = _complaints(datasets, {"embedding": (None, None)})
+        if complaints:
+            refuse(embedding_file, complaints)
+        table = exact_float32("embedding", datasets["embedding"][()], embedding_file)
+    if complaints := finite_complaints({"embedding": table}):
+        refuse(embedding_file, complaints)
+    return with_zero_row(table)
+
+
+def write_token_embeddings(embedding_file: PathLike, table: Tensor) -> None:
+    """Writes the dataset `embedding` of a cached vocabulary from a table [V + 1, D] whose row 0 is zero."""
+    _write(embedding_file, {"embedding": without_zero_row(WORD_EMBEDDING, table)})
+
+
+@contextlib.contextmanager
+def _opened(path: PathLike) -> Iterator[Any]:
+    """An open HDF5 file; whatever the library raises on a damaged one becomes a CheckpointError that names the file."""
+    import h5py
+
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError, MemoryError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path}: not an HDF5 file of weights, or a damaged one ({reason})") from error
+
+
+def _under(part: str, name: str) -> bool:
+    return root(name) == part
+
+
+def _datasets(file: Any) -> dict[str, Any]:
+    import h5py
+
+    found: dict[str, Any] = {}
+
+    def keep(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item
+
+    file.visititems(keep)
+    return found
+
+
+def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors of one file whose name `belongs` there, checked by name and shape before the first is read."""
+    with _opened(path) as file:
+        found = {name: data for name, data in _datasets(file).items() if belongs(name)}
+        wanted = {name: shape for name, shape in bilm_shapes(options, found).items() if belongs(name)}
+        complaints = _complaints(found, wanted)
+        complaints += [
+            f"{name}: shape {shape_text(data.shape or ())}, but the options call for no such tensor"
+            for name, data in found.items()
+            if name.startswith(_ROOTS) and name not in wanted
+        ]
+        if complaints:
+            refuse(path, complaints)
+        arrays = {name: exact_float32(name, found[name][()], path) for name in wanted}
+    if complaints := finite_complaints(arrays):
+        refuse(path, complaints)
+    return arrays
+
+
+def _complaints(found: Mapping[str, Any], wanted: Mapping[str, Shape]) -> list[str]:
+    complaints = shape_complaints({name: data.shape or () for name, data in found.items()}, wanted)
+    for name in wanted:
+        if name in found and found[name].dtype.kind != "f":
+            complaints.append(f"{name}: wanted floating-point numbers, found {found[name].dtype}")
+    return complaints
+
+
+def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
+    with failures_named(path), hdf5_replacing(path) as (file, written):
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array.detach().cpu().numpy())
+            written.check()

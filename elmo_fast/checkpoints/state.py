@@ -1,0 +1,105 @@
+"""Which tensors, of which shapes, the options call for in a state (the package's docstring explains the names)."""
+
+import re
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from ._complaints import Shape, finite_complaints, refuse, shape_complaints
+from .options import ElmoOptions
+
+State = dict[str, Tensor]
+
+DIRECTIONS = ("forward", "backward")
+CHAR_EMBEDDING = "_token_embedder._char_embedding_weights"
+WORD_EMBEDDING = "_word_embedding.weight"
+SOFTMAX_WEIGHT, SOFTMAX_BIAS = "softmax.weight", "softmax.bias"
+_MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
+
+
+def conv_names(i: int) -> tuple[str, str]:
+    """Weight and bias of the i-th width."""
+    return f"_token_embedder.char_conv_{i}.weight", f"_token_embedder.char_conv_{i}.bias"
+
+
+def highway_names(j: int) -> tuple[str, str]:
+    """Weight and bias of the j-th highway."""
+    return f"_token_embedder._highways._layers.{j}.weight", f"_token_embedder._highways._layers.{j}.bias"
+
+
+PROJECTION = ("_token_embedder._projection.weight", "_token_embedder._projection.bias")
+
+
+def lstm_names(direction: str, layer: int) -> tuple[str, str, str, str]:
+    """Input weight, state weight, bias and projection of one layer and direction."""
+    root = f"_elmo_lstm.{direction}_layer_{layer}"
+    parts = ("input_linearity.weight", "state_linearity.weight", "state_linearity.bias", "state_projection.weight")
+    a, b, c, d = (f"{root}.{part}" for part in parts)
+    return a, b, c, d
+
+
+def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Shape]:
+    """Name -> shape of every tensor that the options, or a part that is `present` in part, call for."""
+    lstm = options.lstm
+    width = lstm.projection_dim
+    shapes = _encoder_shapes(options, present)
+    projected = lstm.dim != width or any(name.endswith(".state_projection.weight") for name in present)
+    for direction in DIRECTIONS:
+        for layer in range(lstm.n_layers):
+            w_input, w_state, bias, projection = lstm_names(direction, layer)
+            shapes |= {w_input: (4 * lstm.dim, width), w_state: (4 * lstm.dim, width), bias: (4 * lstm.dim,)}
+            if projected:
+                shapes[projection] = (width, lstm.dim)
+    if SOFTMAX_WEIGHT in present or SOFTMAX_BIAS in present:
+        shapes |= {SOFTMAX_WEIGHT: (options.n_tokens_vocab, width), SOFTMAX_BIAS: (options.n_tokens_vocab,)}
+    mixes = {int(match[1]) for match in map(_MIX.fullmatch, present) if match}
+    for k in sorted(mixes):
+        shapes[f"scalar_mix_{k}.gamma"] = (1,)
+        shapes |= {f"scalar_mix_{k}.scalar_parameters.{j}": (1,) for j in range(lstm.n_layers + 1)}
+    return shapes
+
+
+def _encoder_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Shape]:
+    width, cnn = options.lstm.projection_dim, options.char_cnn
+    shapes: dict[str, Shape] = {}
+    if cnn is None:
+        rows = None if options.n_tokens_vocab is None else options.n_tokens_vocab + 1
+        return {WORD_EMBEDDING: (rows, width)}
+    if WORD_EMBEDDING in present:
+        shapes[WORD_EMBEDDING] = (None, width)
+    shapes[CHAR_EMBEDDING] = (262, cnn.embedding_dim)
+    for i, (kernel, number) in enumerate(cnn.filters):
+        weight, bias = conv_names(i)
+        shapes |= {weight: (number, cnn.embedding_dim, kernel), bias: (number,)}
+    for j in range(cnn.n_highway):
+        weight, bias = highway_names(j)
+        shapes |= {weight: (2 * cnn.n_filters, cnn.n_filters), bias: (2 * cnn.n_filters,)}
+    if cnn.n_filters != width or any(name in present for name in PROJECTION):
+        weight, bias = PROJECTION
+        shapes |= {weight: (width, cnn.n_filters), bias: (width,)}
+    return shapes
+
+
+def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: object = "state") -> None:
+    """Raises CheckpointError, naming `source`, unless the state holds what the options call for: finite float32."""
+    wanted = state_shapes(options, state.keys())
+    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, wanted)
+    for name, tensor in state.items():
+        if name not in wanted:
+            complaints.append(f"{name}: the options call for no such tensor (see n_layers, n_highway, filters)")
+        elif tensor.dtype != torch.float32:
+            complaints.append(f"{name}: wanted float32, found {str(tensor.dtype).removeprefix('torch.')}")
+    if not complaints and SOFTMAX_WEIGHT in state and len(state[SOFTMAX_WEIGHT]) != len(state[SOFTMAX_BIAS]):
+        rows = len(state[SOFTMAX_WEIGHT])
+        complaints.append(
+            f"{SOFTMAX_BIAS}: wanted shape [{rows}], as {SOFTMAX_WEIGHT}, found [{len(state[SOFTMAX_BIAS])}]"
+        )
+    complaints = complaints or finite_complaints(state)
+    if complaints:
+        refuse(source, complaints)
+
+
+def bilm_part(state: Mapping[str, Tensor]) -> State:
+    """The state without its scalar mixes, which belong to a task and not to the language model."""
+    return {name: tensor for name, tensor in state.items() if not _MIX.fullmatch(name)}

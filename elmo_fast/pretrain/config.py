@@ -1,0 +1,154 @@
+"""What a pretraining run can be told: one dataclass per concern, one sentence per field, all complaints at once.
+
+Names are bilm-tf's where it has one. Field names are unique across the four classes, so that the command line and the
+YAML files are flat: `--dim 1024`, `dim: 1024`.
+"""
+
+# ruff: noqa: RUF009  (_field returns a dataclasses.field)
+
+import dataclasses
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+
+PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
+PRECISIONS = ("float32", "bfloat16", "float16")
+BACKENDS = ("auto", "native", "reference")
+ACTIVATIONS = ("relu", "tanh")
+
+
+def _field(default: Any, sentence: str) -> Any:
+    """A dataclass field with its sentence, which the command line shows as help."""
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: [list(row) for row in default], metadata={"help": sentence})
+    return dataclasses.field(default=default, metadata={"help": sentence})
+
+
+ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
+
+
+@dataclass
+class ModelConfig:
+    """The network; the defaults are the original architecture."""
+
+    filters: list[list[int]] = _field(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
+    char_embedding_dim: int = _field(16, "Numbers per character embedding.")
+    max_characters_per_token: int = _field(50, "Slots per word; a word keeps this many bytes less two.")
+    activation: str = _field("relu", "What follows the maximum over a filter's windows: relu or tanh.")
+    n_highway: int = _field(2, "Highway layers between the convolutions and the projection.")
+    dim: int = _field(4096, "Cells per LSTM layer and direction.")
+    projection_dim: int = _field(512, "Outputs per LSTM layer and direction, and of the character encoder.")
+    n_layers: int = _field(2, "LSTM layers.")
+    cell_clip: float | None = _field(3.0, "Bound of the cell state; null for none.")
+    proj_clip: float | None = _field(3.0, "Bound of the projected output; null for none.")
+    use_skip_connections: bool = _field(True, "Whether layers above the first add their input to their output.")
+    dropout: float = _field(0.1, "Chance of dropping an input of an LSTM layer or of the softmax.")
+
+
+@dataclass
+class DataConfig:
+    """The text: one sentence per line, tokens split by white space."""
+
+    train_prefix: str = _field("", "Glob of the training files, as in 'corpus/train-*'.")
+    heldout_prefix: str | None = _field(None, "Glob of the held-out files; their perplexity is printed at the end.")
+    vocab_file: str | None = _field(
+        None, "One word per line, <S>, </S> and <UNK> first; built from the training text when absent."
+    )
+    min_count: int = _field(3, "Occurrences a word needs to enter a vocabulary built here.")
+    max_vocab_size: int | None = _field(None, "Most words of a vocabulary built here; null for no bound.")
+    shuffle: bool = _field(True, "Whether sentences come in a new random order each pass, another one per direction.")
+
+
+@dataclass
+class OptimiserConfig:
+    """The loss and its descent."""
+
+    batch_size: int = _field(128, "Rows, each its own stream of sentences.")
+    unroll_steps: int = _field(20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on.")
+    n_negative_samples_batch: int = _field(8192, "Words drawn per direction and step for the sampled softmax.")
+    learning_rate: float = _field(0.2, "AdaGrad's step size.")
+    initial_accumulator_value: float = _field(1.0, "What AdaGrad's sums of squares start from.")
+    all_clip_norm_val: float = _field(10.0, "Largest norm of all gradients together.")
+    n_epochs: int = _field(10, "Passes over the training text.")
+    n_train_tokens: int | None = _field(None, "Words per pass; null counts them.")
+
+
+@dataclass
+class RunConfig:
+    """Where results go, how long the run may take, and on what it computes."""
+
+    save_dir: str = _field("", "Folder for checkpoints, vocabulary, options and metrics.jsonl.")
+    max_steps: int | None = _field(None, "Most steps; null for as many as n_epochs needs.")
+    max_seconds: float | None = _field(None, "Most seconds of training; null for no bound.")
+    checkpoint_interval: int = _field(1250, "Steps between checkpoints; the model is also written at the end.")
+    keep_checkpoints: int = _field(2, "Newest checkpoints that stay; older ones are removed.")
+    log_interval: int = _field(100, "Steps between progress lines and rows of metrics.jsonl.")
+    seed: int = _field(0, "Seed of initial weights, sentence order, dropout and negative samples.")
+    precision: str = _field("float32", "To what operands of matrix products are rounded: float32, bfloat16 or float16.")
+    backend: str = _field("auto", "Who computes: auto, native (C++) or reference (plain torch).")
+    threads: int | None = _field(None, "CPU threads; null leaves torch's choice.")
+
+
+SECTIONS: dict[str, type] = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "optimiser": OptimiserConfig,
+    "run": RunConfig,
+}
+
+
+@dataclass
+class PretrainConfig:
+    """Everything a pretraining run can be told."""
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    optimiser: OptimiserConfig = dataclasses.field(default_factory=OptimiserConfig)
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+
+    @classmethod
+    def from_flat(cls, values: dict[str, Any]) -> "PretrainConfig":
+        """Builds the four sections from one dictionary of field names.
+
+        Raises ElmoFastError that names every unknown key.
+        """
+        known = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ElmoFastError(f"unknown configuration keys: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        return cls(
+            **{
+                name: section(**{f.name: values[f.name] for f in dataclasses.fields(section) if f.name in values})
+                for name, section in SECTIONS.items()
+            }
+        )
+
+    def flat(self) -> dict[str, Any]:
+        """All fields of the four sections in one dictionary."""
+        return {key: value for name in SECTIONS for key, value in dataclasses.asdict(getattr(self, name)).items()}
+
+
+def presets() -> list[str]:
+    """The names of the configurations that come with the package, smallest first."""
+    order = ["tiny", "small", "medium", "original"]
+    names = {path.stem for path in PRESET_FOLDER.glob("*.yaml")}
+    return [name for name in order if name in names] + sorted(names - set(order))
+
+
+def preset_file(name: str) -> pathlib.Path:
+    """The YAML file of a preset.
+
+    Raises ElmoFastError that lists the presets when there is none of that name.
+    """
+    if name not in presets():
+        raise ElmoFastError(f"preset must be one of {', '.join(presets())}; got {name!r}")
+    return PRESET_FOLDER / f"{name}.yaml"
+
+
+def load_preset(name: str) -> PretrainConfig:
+    """The configuration of a preset: the fields its YAML file names, the defaults for the rest."""
+    import yaml
+
+    return PretrainConfig.from_flat(yaml.safe_load(preset_file(name).read_text(encoding="utf-8")))

@@ -1,0 +1,104 @@
+"""The network that is pretrained: a biLM under one softmax table that both directions share."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM
+from elmo_fast.pretrain.config import ModelConfig
+
+State = tuple[Tensor, Tensor]
+"""LSTM states of both directions: (h [L, 2, B, D], c [L, 2, B, H])."""
+
+_SOFTMAX = "softmax."
+
+
+def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> ElmoOptions:
+    """The options.json of a model; `training` are its optional fields on how it was trained."""
+    return ElmoOptions(
+        lstm=LstmOptions(
+            dim=model.dim,
+            projection_dim=model.projection_dim,
+            n_layers=model.n_layers,
+            cell_clip=model.cell_clip,
+            proj_clip=model.proj_clip,
+            use_skip_connections=model.use_skip_connections,
+        ),
+        char_cnn=CharCnnOptions(
+            filters=tuple((width, number) for width, number in model.filters),
+            activation=model.activation,
+            embedding_dim=model.char_embedding_dim,
+            max_characters_per_token=model.max_characters_per_token,
+            n_highway=model.n_highway,
+        ),
+        dropout=model.dropout,
+        n_tokens_vocab=vocabulary_size,
+        **training,
+    )
+
+
+class LanguageModel(nn.Module):
+    """A bidirectional language model: a BiLM, and a softmax over V words that both directions share.
+
+    Weights are drawn as bilm-tf draws them (the softmax's from N(0, 1/D), its bias 0), with torch's global generator.
+
+    options: the architecture, with n_tokens_vocab = V; precision: to what operands of matrix products are rounded;
+    backend: who computes, as the ops' argument.
+
+    Source: Peters et al. 2018, section 3.1; bilm-tf, bilm/training.py.
+    """
+
+    def __init__(self, options: ElmoOptions, *, precision: str = "float32", backend: str = "auto") -> None:
+        super().__init__()
+        if options.n_tokens_vocab is None:
+            raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
+        self.options, self.precision, self.backend = options, precision, backend
+        self.bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)
+        dim = options.lstm.projection_dim
+        self.softmax_weight = nn.Parameter(torch.empty(options.n_tokens_vocab, dim).normal_(0, math.sqrt(1 / dim)))
+        self.softmax_bias = nn.Parameter(torch.zeros(options.n_tokens_vocab))
+
+    @classmethod
+    def from_checkpoint(
+        cls, options: ElmoOptions, state: Mapping[str, Tensor], *, precision: str = "float32", backend: str = "auto"
+    ) -> "LanguageModel":
+        """A model with the weights of a checkpoint's state.
+
+        Raises ElmoFastError when it holds no softmax (the published ELMo files do not).
+        """
+        if f"{_SOFTMAX}weight" not in state or f"{_SOFTMAX}bias" not in state:
+            raise ElmoFastError(
+                "this checkpoint has no softmax weights, so it cannot say how likely a word is; "
+                "give the folder of a model trained with `elmo-fast pretrain`"
+            )
+        options = dataclasses.replace(options, n_tokens_vocab=len(state[f"{_SOFTMAX}bias"]))
+        model = cls(options, precision=precision, backend=backend)
+        model.load(state)
+        return model
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Copies a checkpoint's state into the parameters, all of them."""
+        self.bilm.load_state_dict({k: v for k, v in state.items() if k.startswith(("_token_embedder.", "_elmo_lstm."))})
+        with torch.no_grad():
+            self.softmax_weight.copy_(state[f"{_SOFTMAX}weight"])
+            self.softmax_bias.copy_(state[f"{_SOFTMAX}bias"])
+
+    def checkpoint_state(self) -> dict[str, Tensor]:
+        """All weights under the names of `elmo_fast.checkpoints`."""
+        softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
+        return {**self.bilm.state_dict(), **softmax}
+
+    def forward(self, forward_ids: Tensor, backward_ids: Tensor, state: State | None) -> tuple[Tensor, Tensor, State]:
+        """What the softmax sees: the top layer of each direction over its own stream, with dropout while training.
+
+        forward_ids, backward_ids: character ids, [B, T, C] int64; state: after the windows before, None for zeros.
+        Returns two [B·T, D], and the state after, cut from the graph.
+        """
+        forward, backward, state = self.bilm.language_model(forward_ids, backward_ids, state)
+        return forward.flatten(0, 1), backward.flatten(0, 1), state

@@ -1,0 +1,92 @@
+"""One step of training: both losses, their gradient, the clip, the update."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import log_uniform_sample, sampled_softmax
+from elmo_fast.pretrain.adagrad import clip_by_global_norm
+from elmo_fast.pretrain.language_model import LanguageModel, State
+from elmo_fast.pretrain.tensors import Side, TensorBatch
+
+
+class StepResult(NamedTuple):
+    """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step."""
+
+    forward: float
+    backward: float
+    gradient_norm: float
+    state: State
+
+
+def sampled_loss(
+    model: LanguageModel,
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    num_samples: int,
+    seed: int,
+    draw: int,
+    sparse: bool = True,
+) -> Tensor:
+    """Mean loss of one direction against one sample of words that its whole batch shares.
+
+    hidden: [N, D]; targets: [N] int64; draw: which sample of the seed's sequence, a new one for each direction and
+    step; sparse: the softmax table's gradient as the rows used only.
+    """
+    samples, tries = log_uniform_sample(
+        num_samples, len(model.softmax_bias), seed=seed, offset=draw, backend=model.backend
+    )
+    losses = sampled_softmax(
+        hidden,
+        targets,
+        model.softmax_weight,
+        model.softmax_bias,
+        samples.to(hidden.device),
+        tries.to(hidden.device),
+        sparse=sparse,
+        precision=model.precision,
+        backend=model.backend,
+    )
+    return losses.mean()
+
+
+def train_step(
+    model: LanguageModel,
+    optimiser: torch.optim.Optimizer,
+    batch: TensorBatch,
+    state: State | None,
+    *,
+    num_samples: int,
+    clip_norm: float,
+    seed: int,
+    step: int,
+    sparse: bool = True,
+) -> StepResult:
+    """Reads one window of every row, updates the weights once and hands the LSTM state on.
+
+        loss = (mean(forward) + mean(backward)) / 2        over B·T words each
+        gradient of T · loss, clipped at a global norm, then the optimiser's step
+
+    batch: both directions' windows of T words; state: after the step before, None for zeros; num_samples: words drawn
+    per direction; clip_norm: largest norm of all gradients together; seed, step: which samples are drawn;
+    sparse: update the rows of the softmax table that were used, not the table (the same numbers).
+
+    Source: bilm-tf, bilm/training.py.
+    """
+    model.train()
+    optimiser.zero_grad(set_to_none=True)
+    forward, backward, state = model(batch.forward.ids, batch.backward.ids, state)
+    sides: list[tuple[Tensor, Side]] = [(forward, batch.forward), (backward, batch.backward)]
+    losses = [
+        sampled_loss(
+            model, hidden, side.targets, num_samples=num_samples, seed=seed, draw=2 * step + way, sparse=sparse
+        )
+        for way, (hidden, side) in enumerate(sides)
+    ]
+    unroll_steps = batch.forward.ids.shape[1]
+    (0.5 * (losses[0] + losses[1]) * unroll_steps).backward()
+    norm = clip_by_global_norm(model.parameters(), clip_norm)
+    optimiser.step()
+    return StepResult(losses[0].item(), losses[1].item(), norm, state)

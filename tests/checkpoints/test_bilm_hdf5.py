@@ -1,0 +1,417 @@
+"""bilm-tf's HDF5 <-> a state: the right numbers in the right places, exact round trips, and every damage named."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elmo_fast.checkpoints import (
+    check_state,
+    read_bilm_hdf5,
+    read_options,
+    read_token_embeddings,
+    state_shapes,
+    write_bilm_hdf5,
+    write_token_embeddings,
+)
+from elmo_fast.errors import CheckpointError
+from tests.weights import make_weights
+
+VARIANTS = {
+    "plain": {},
+    "no state projection": {"cell": 8},
+    "no projection of the encoder": {"filters": ((2, 3), (3, 5))},
+    "one layer, no highway, tanh": {"layers": 1, "n_highway": 0, "activation": "tanh"},
+    "projected upwards": {"cell": 6, "filters": ((1, 2),)},
+    "word ids": {"words": 9, "softmax": 9},
+    "softmax": {"softmax": 12},
+    "three layers, 261": {"layers": 3, "n_characters": 261, "skip": False},
+}
+
+
+def read(files):
+    options_file, weight_file = files
+    options = read_options(options_file)
+    return read_bilm_hdf5(weight_file, options), options
+
+
+def assert_equal_bits(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype == torch.float32
+        assert torch.equal(a[name].view(torch.int32), b[name].view(torch.int32)), name
+
+
+@pytest.mark.parametrize("sizes", VARIANTS.values(), ids=VARIANTS)
+def test_file_to_state_to_file_is_exact(sizes, tmp_path):
+    files = make_weights(tmp_path / "a", **sizes)
+    state, options = read(files)
+    write_bilm_hdf5(tmp_path / "b.hdf5", state, options)
+    assert_equal_bits(read_bilm_hdf5(tmp_path / "b.hdf5", options), state)
+    assert all(tensor.is_contiguous() for tensor in state.values())
+    with h5py.File(files[1]) as before, h5py.File(tmp_path / "b.hdf5") as after:
+        names = []
+        before.visit(lambda name: names.append(name) if isinstance(before[name], h5py.Dataset) else None)
+        for name in names:
+            # A forget bias is read as b + 1 and written as b: its last bit may be lost on the way.
+            np.testing.assert_allclose(after[name][...], before[name][...], rtol=0, atol=1e-7 * name.endswith("/B"))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32 - 1), sizes=st.sampled_from(list(VARIANTS.values())))
+def test_any_state_to_file_to_state_is_exact(seed, sizes, tmp_path):
+    """Also forget biases that float32 cannot hold less 1, such as 1e-10 and -0.3."""
+    _, options = read(make_weights(tmp_path / "a", **sizes))
+    state, _ = read(make_weights(tmp_path / "a", **sizes))
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in state.items():
+        values = torch.randn(tensor.shape, generator=generator)
+        if name.endswith("bias"):
+            values *= 10.0 ** torch.randint(-12, 2, tensor.shape, generator=generator)
+        state[name] = values
+    for name in ("_token_embedder._char_embedding_weights", "_word_embedding.weight"):
+        if name in state:
+            state[name][0] = 0
+    write_bilm_hdf5(tmp_path / "b.hdf5", state, options)
+    assert_equal_bits(read_bilm_hdf5(tmp_path / "b.hdf5", options), state)
+
+
+def test_every_number_is_where_allennlp_has_it(tmp_path):
+    """Each tensor against the file by the formulas: gates, transposes, signs, forget bias, row of zeros."""
+    files = make_weights(tmp_path)
+    state, options = read(files)
+    H, D, W = options.lstm.dim, options.lstm.projection_dim, options.char_cnn.n_filters
+    with h5py.File(files[1]) as file:
+        f = {}
+        file.visititems(lambda name, item: f.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
+    t = {name: tensor.numpy() for name, tensor in state.items()}
+    table = t["_token_embedder._char_embedding_weights"]
+    assert not table[0].any()
+    np.testing.assert_array_equal(table[1:], f["char_embed"])
+    conv = t["_token_embedder.char_conv_1.weight"]
+    assert conv.shape == (8, 5, 2)
+    for k in range(2):
+        np.testing.assert_array_equal(conv[:, :, k], f["CNN/W_cnn_1"][0, k].T)
+    np.testing.assert_array_equal(t["_token_embedder.char_conv_1.bias"], f["CNN/b_cnn_1"])
+    x = np.random.default_rng(0).normal(size=W)
+    high = t["_token_embedder._highways._layers.1.weight"] @ x + t["_token_embedder._highways._layers.1.bias"]
+    np.testing.assert_allclose(high[:W], x @ f["CNN_high_1/W_transform"] + f["CNN_high_1/b_transform"], rtol=1e-6)
+    np.testing.assert_allclose(high[W:], -(x @ f["CNN_high_1/W_carry"] + f["CNN_high_1/b_carry"]), rtol=1e-6)
+    np.testing.assert_array_equal(t["_token_embedder._projection.weight"], f["CNN_proj/W_proj"].T)
+    np.testing.assert_array_equal(t["_token_embedder._projection.bias"], f["CNN_proj/b_proj"])
+    for d, direction in enumerate(("forward", "backward")):
+        ours = f"_elmo_lstm.{direction}_layer_1"
+        theirs = f"RNN_{d}/RNN/MultiRNNCell/Cell1/LSTMCell"
+        w, b = f[f"{theirs}/W_0"], f[f"{theirs}/B"].copy()
+        b[2 * H : 3 * H] += 1
+        for gate, column in enumerate((0, 2, 1, 3)):  # i, f, g, o from i, j, f, o
+            rows, columns = slice(gate * H, (gate + 1) * H), slice(column * H, (column + 1) * H)
+            np.testing.assert_array_equal(t[f"{ours}.input_linearity.weight"][rows], w[:D, columns].T)
+            np.testing.assert_array_equal(t[f"{ours}.state_linearity.weight"][rows], w[D:, columns].T)
+            np.testing.assert_array_equal(t[f"{ours}.state_linearity.bias"][rows], b[columns])
+        np.testing.assert_array_equal(t[f"{ours}.state_projection.weight"], f[f"{theirs}/W_P_0"].T)
+
+
+def test_the_fixture_reads(shared):
+    folder = shared / "data/bilm_tf_fixture"
+    state, options = read((folder / "options.json", folder / "lm_weights.hdf5"))
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == state_shapes(options, state)
+    assert len(state) == 1 + 2 * 5 + 2 * 2 + 2 + 4 * 4
+
+
+def test_a_table_of_262_rows_with_its_row_of_zeros_is_the_same_model(tmp_path):
+    files = make_weights(tmp_path)
+    state, _ = read(files)
+    with h5py.File(files[1], "r+") as file:
+        table = file["char_embed"][...]
+        del file["char_embed"]
+        file["char_embed"] = np.concatenate([np.zeros_like(table[:1]), table])
+    assert_equal_bits(read(files)[0], state)
+    with h5py.File(files[1], "r+") as file:
+        file["char_embed"][0, 0] = 1
+    with pytest.raises(CheckpointError, match=r"weights\.hdf5: char_embed: wanted 261 rows, or 262"):
+        read(files)
+
+
+def test_softmax_and_embedding_may_lie_in_files_of_their_own(tmp_path):
+    files = make_weights(tmp_path / "a", words=7, softmax=7)
+    state, options = read(files)
+    write_bilm_hdf5(tmp_path / "lm.hdf5", state, options, softmax_file=tmp_path / "softmax.hdf5")
+    with h5py.File(tmp_path / "lm.hdf5", "r+") as file:
+        assert "softmax" not in file
+        del file["embedding"]
+    write_token_embeddings(tmp_path / "embedding.hdf5", state["_word_embedding.weight"])
+    apart = {"embedding_file": tmp_path / "embedding.hdf5", "softmax_file": tmp_path / "softmax.hdf5"}
+    assert_equal_bits(read_bilm_hdf5(tmp_path / "lm.hdf5", options, **apart), state)
+    assert torch.equal(read_token_embeddings(tmp_path / "embedding.hdf5"), state["_word_embedding.weight"])
+    with pytest.raises(CheckpointError, match=r"lm\.hdf5: embedding: wanted shape \[7, 8\], found no such tensor"):
+        read_bilm_hdf5(tmp_path / "lm.hdf5", options)
+    with pytest.raises(CheckpointError, match=r"lm\.hdf5: softmax: wanted in this file, found no such tensor"):
+        read_bilm_hdf5(tmp_path / "lm.hdf5", options, **apart | {"softmax_file": tmp_path / "lm.hdf5"})
+    with pytest.raises(CheckpointError, match=r"softmax\.hdf5: embedding: wanted shape \[\*, \*\]"):
+        read_token_embeddings(tmp_path / "softmax.hdf5")
+
+
+def damaged(weight_file, edit):
+    with h5py.File(weight_file, "r+") as file:
+        edit(file)
+
+
+CELL = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell"
+
+
+def replace(name, values):
+    """Puts values in the place of a dataset, or adds them."""
+
+    def edit(file):
+        if name in file:
+            del file[name]
+        file[name] = values
+
+    return edit
+
+
+def remove(*names):
+    def edit(file):
+        for name in names:
+            del file[name]
+
+    return edit
+
+
+def group_at(name):
+    def edit(file):
+        del file[name]
+        file[f"{name}/inner"] = np.zeros(4, "f4")
+
+    return edit
+
+
+def poke(name, value):
+    def edit(file):
+        data = file[name][...]
+        data.flat[-1] = value
+        file[name][...] = data
+
+    return edit
+
+
+DAMAGES = {
+    "missing": (remove("CNN/b_cnn_2"), r"CNN/b_cnn_2: wanted shape \[12\], found no such tensor"),
+    "missing table": (remove("char_embed"), r"char_embed: wanted shape \[261, 5\], found no such tensor"),
+    "missing projection": (remove(f"{CELL}/W_P_0"), r"Cell1/LSTMCell/W_P_0: wanted shape \[24, 8\], found no such"),
+    "all in one": (
+        remove("CNN_high_0/b_carry", "CNN_proj/W_proj"),
+        r"CNN_high_0/b_carry: wanted shape \[24\], found no such tensor; CNN_proj/W_proj: wanted shape \[24, 8\]",
+    ),
+    "wrong shape": (
+        replace(f"{CELL}/W_0", np.zeros((16, 95), "f4")),
+        r"Cell1/LSTMCell/W_0: wanted shape \[16, 96\], found \[16, 95\]",
+    ),
+    "transposed": (
+        replace("CNN_proj/W_proj", np.zeros((8, 24), "f4")),
+        r"W_proj: wanted shape \[24, 8\], found \[8, 24\]",
+    ),
+    "260 rows": (
+        replace("char_embed", np.zeros((260, 5), "f4")),
+        r"char_embed: wanted shape \[261, 5\], found \[260, 5\]",
+    ),
+    "scalar": (replace("CNN/b_cnn_0", np.float32(1)), r"b_cnn_0: wanted shape \[4\], found \[\]"),
+    "no shape": (replace("CNN/b_cnn_0", h5py.Empty("f4")), r"b_cnn_0: wanted shape \[4\], found \[\]"),
+    "a group": (group_at("CNN/b_cnn_0"), r"b_cnn_0: wanted shape \[4\], found no such tensor"),
+    "integers": (replace("CNN/b_cnn_0", np.zeros(4, "i4")), "b_cnn_0: wanted floating-point numbers, found int32"),
+    "text": (replace("CNN/b_cnn_0", np.array([b"ab"] * 4)), "b_cnn_0: wanted floating-point numbers"),
+    "NaN": (poke("CNN/W_cnn_1", np.nan), "CNN/W_cnn_1: wanted finite numbers, found 1 NaN or infinite of 80"),
+    "infinity": (poke(f"{CELL}/B", -np.inf), "B: wanted finite numbers, found 1 NaN or infinite of 96"),
+    "a layer more": (
+        replace("RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/B", np.zeros(96, "f4")),
+        r"Cell2/LSTMCell/B: shape \[96\], but the options call for no such tensor",
+    ),
+    "a highway more": (replace("CNN_high_2/b_carry", np.zeros(24, "f4")), "CNN_high_2/b_carry: .* no such tensor"),
+    "half a softmax": (replace("softmax/W", np.zeros((5, 8), "f4")), "softmax/b: .* found no such tensor"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_every_damage_is_named_with_file_tensor_wanted_and_found(case, tmp_path):
+    edit, message = DAMAGES[case]
+    files = make_weights(tmp_path)
+
+    damaged(files[1], edit)
+    with pytest.raises(CheckpointError, match=message) as error:
+        read(files)
+    assert str(error.value).startswith(str(files[1]))
+    assert "\n" not in str(error.value)
+
+
+def test_softmax_of_two_sizes_is_refused(tmp_path):
+    files = make_weights(tmp_path, softmax=5)
+    options = read_options(files[0])
+    damaged(files[1], replace("softmax/b", np.zeros(6, "f4")))
+    with pytest.raises(CheckpointError, match=r"softmax/b: wanted shape \[5\], found \[6\]"):
+        read_bilm_hdf5(files[1], options)
+
+
+def test_float16_reads_exactly_and_rounded_float64_warns(tmp_path):
+    files = make_weights(tmp_path)
+    damaged(files[1], replace("CNN_proj/b_proj", np.arange(8).astype("f2")))
+    assert read(files)[0]["_token_embedder._projection.bias"].tolist() == list(range(8))
+    damaged(files[1], replace("CNN_proj/b_proj", np.arange(8).astype(">f8")))
+    assert read(files)[0]["_token_embedder._projection.bias"].tolist() == list(range(8))
+    damaged(files[1], replace("CNN_proj/b_proj", np.full(8, 0.1)))
+    with pytest.warns(UserWarning, match="CNN_proj/b_proj: rounded from float64 to float32"):
+        read(files)
+    damaged(files[1], replace("CNN_proj/b_proj", np.full(8, 1e300)))
+    with pytest.warns(UserWarning, match="rounded"), pytest.raises(CheckpointError, match="8 NaN or infinite"):
+        read(files)
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5", b"\x89HDF\r\n\x1a\n", b"\x89HDF\r\n\x1a\n" + b"\xff" * 2000])
+def test_what_is_not_hdf5_is_refused_by_name(content, tmp_path):
+    options_file, weight_file = make_weights(tmp_path)
+    weight_file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"weights\.hdf5: not an HDF5 file of weights, or a damaged one"):
+        read((options_file, weight_file))
+
+
+def test_absent_files_and_folders_are_refused_by_name(tmp_path):
+    options_file, _ = make_weights(tmp_path)
+    with pytest.raises(CheckpointError, match=r"nowhere\.hdf5: cannot be read"):
+        read((options_file, tmp_path / "nowhere.hdf5"))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read((options_file, tmp_path))
+
+
+def test_options_of_another_model_are_refused(tmp_path):
+    small = make_weights(tmp_path / "small")
+    large = make_weights(tmp_path / "large", cell=30, proj=10)
+    with pytest.raises(CheckpointError, match=r"W_0: wanted shape \[20, 120\], found \[16, 96\].*and \d+ more"):
+        read((large[0], small[1]))
+    words = make_weights(tmp_path / "words", words=9)
+    with pytest.raises(CheckpointError, match="the options call for no such tensor"):
+        read((words[0], small[1]))
+
+
+def test_a_state_that_does_not_fit_is_not_written(tmp_path):
+    state, options = read(make_weights(tmp_path))
+    bias = "_token_embedder._projection.bias"
+    target = tmp_path / "out" / "x.hdf5"
+    for bad, message in (
+        ({**state, bias: state[bias].half()}, "wanted float32, found float16"),
+        ({**state, bias: torch.zeros(9)}, r"wanted shape \[8\], found \[9\]"),
+        ({**state, bias: torch.full((8,), torch.nan)}, "8 NaN"),
+        ({**state, "other": torch.zeros(1)}, "other: the options call for no such tensor"),
+        ({name: t for name, t in state.items() if name != bias}, "found no such tensor"),
+        ({**state, **mix()}, "scalar_mix_0.gamma: the format has no place for scalar mixes"),
+        ({**state, "_token_embedder._char_embedding_weights": torch.ones(262, 5)}, "row 0 .* must be zero"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            write_bilm_hdf5(target, bad, options)
+    assert not target.exists()
+    check_state(state, options)
+
+
+def mix(layers=3):
+    return {"scalar_mix_0.gamma": torch.ones(1)} | {
+        f"scalar_mix_0.scalar_parameters.{j}": torch.zeros(1) for j in range(layers)
+    }
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    """A file-size limit stands for the full disk: one sentence is said, the old file stays, nothing else does."""
+    files = make_weights(tmp_path)
+    before = files[1].read_bytes()
+    script = textwrap.dedent(f"""
+        import resource
+        from elmo_fast.checkpoints import *
+        options = read_options({str(files[0])!r})
+        state = read_bilm_hdf5({str(files[1])!r}, options)
+        for limit in (0, 5_000, 30_000):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+            for write in (
+                lambda: write_bilm_hdf5({str(files[1])!r}, state, options),
+                lambda: save_folder({str(tmp_path)!r}, state, options),
+            ):
+                try:
+                    write()
+                except ValueError as error:
+                    print(type(error).__name__, error)
+    """)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("cannot be written") == len(ran.stdout.splitlines()) == 6, ran.stdout
+    assert not ran.stderr
+    assert files[1].read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["options.json", "weights.hdf5"]
+
+
+def test_a_folder_that_takes_no_file_is_named(tmp_path):
+    state, options = read(make_weights(tmp_path))
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if os.access(locked, os.W_OK):
+        locked = tmp_path / "weights.hdf5"  # this user may write anywhere: a file in the folder's place
+    with pytest.raises(CheckpointError, match=r"x\.hdf5: cannot be written"):
+        write_bilm_hdf5(locked / "x.hdf5", state, options)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    files = make_weights(tmp_path)
+    state, options = read(files)
+    before = files[1].read_bytes()
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(h5py.File, "create_dataset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_bilm_hdf5(files[1], state, options)
+    assert files[1].read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["options.json", "weights.hdf5"]
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("intact")
+    options_file, weight_file = make_weights(folder, cell=6, proj=4, filters=((1, 2), (2, 3)), layers=1, n_highway=1)
+    return read_options(options_file), weight_file.read_bytes(), folder / "damaged.hdf5"
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_random_damage_reads_rightly_shaped_or_is_refused(intact, data):
+    """Cut anywhere, or with bytes changed: a CheckpointError, or tensors of the wanted shapes; nothing else."""
+    options, content, path = intact
+    if data.draw(st.booleans(), "cut"):
+        content = content[: data.draw(st.integers(0, len(content) - 1), "length")]
+    else:
+        changed = bytearray(content)
+        for place, value in data.draw(
+            st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), min_size=1, max_size=20), "bytes"
+        ):
+            changed[place] = value
+        content = bytes(changed)
+    path.write_bytes(content)
+    try:
+        state = read_bilm_hdf5(path, options)
+    except CheckpointError as error:
+        assert "damaged.hdf5" in str(error)  # noqa: PT017
+        return
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == state_shapes(options, state)
+
+
+def test_reading_leaves_the_file_alone(tmp_path):
+    files = make_weights(tmp_path)
+    copy = shutil.copy(files[1], tmp_path / "copy.hdf5")
+    state, _ = read(files)
+    for tensor in state.values():
+        tensor.zero_()
+    assert files[1].read_bytes() == copy.read_bytes()

@@ -1,0 +1,82 @@
+"""Where a model lies: own folder, bilm-tf's folder, a pair of files; anything else is refused in one sentence."""
+
+import pathlib
+import shutil
+
+import pytest
+import torch
+
+from elmo_fast.checkpoints import load_checkpoint, save_folder
+from elmo_fast.errors import CheckpointError
+from tests.weights import make_weights
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_pair_and_both_kinds_of_folder_give_the_same_model(tmp_path):
+    options_file, weight_file = make_weights(tmp_path / "pair")
+    state, options = load_checkpoint(None, options_file, weight_file)
+    assert equal(load_checkpoint(options_file=str(options_file), weight_file=str(weight_file))[0], state)
+    assert equal(load_checkpoint(tmp_path / "pair")[0], state)
+    save_folder(tmp_path / "own", state, options)
+    for model in (tmp_path / "own", str(tmp_path / "own")):
+        read, read_options = load_checkpoint(model)
+        assert equal(read, state)
+        assert read_options == options
+
+
+def test_a_folder_prefers_own_then_model_hdf5_then_the_first(tmp_path):
+    _, weights = make_weights(tmp_path, seed=1)
+    state, options = load_checkpoint(tmp_path)
+    shutil.copy(weights, tmp_path / "a.hdf5")
+    weights.write_bytes(b"never read")
+    assert equal(load_checkpoint(tmp_path)[0], state)
+    _, other = make_weights(tmp_path / "other", seed=2)
+    shutil.copy(other, tmp_path / "model.hdf5")
+    second, _ = load_checkpoint(tmp_path)
+    assert not equal(second, state)
+    save_folder(tmp_path, state, options)
+    assert equal(load_checkpoint(tmp_path)[0], state)
+    (tmp_path / "model.safetensors").unlink()
+    assert equal(load_checkpoint(tmp_path)[0], second)
+    (tmp_path / "options.json").unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])
+def test_addresses_are_refused(address):
+    for arguments in ({"model": address}, {"options_file": address, "weight_file": "w.hdf5"}):
+        with pytest.raises(CheckpointError, match=r"wanted a path, found the address .*; download it"):
+            load_checkpoint(**arguments)
+    with pytest.raises(CheckpointError, match="weight_file: wanted a path"):
+        load_checkpoint(options_file="o.json", weight_file=address)
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    options_file, weight_file = make_weights(tmp_path / "pair")
+    for arguments, message in (
+        ({}, "wanted model, or options_file and weight_file; found options_file=None, weight_file=None"),
+        ({"options_file": options_file}, "weight_file=None"),
+        ({"weight_file": weight_file}, "options_file=None"),
+        ({"model": tmp_path, "options_file": options_file}, "either model or the pair"),
+        ({"model": tmp_path / "absent"}, "wanted a folder with a model, found nothing"),
+        ({"model": weight_file}, "found a file; for two files, give options_file and weight_file"),
+        (
+            {"model": tmp_path},
+            r"wanted config\.json and model\.safetensors, or options\.json and a \*\.hdf5, found pair",
+        ),
+        ({"options_file": weight_file, "weight_file": weight_file}, r"weights\.hdf5: not JSON"),
+        ({"options_file": options_file, "weight_file": options_file}, r"options\.json: not an HDF5 file"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            load_checkpoint(**arguments)
+
+
+def test_the_fixture_loads(shared):
+    folder = pathlib.Path(shared) / "data/bilm_tf_fixture"
+    state, options = load_checkpoint(options_file=folder / "options.json", weight_file=folder / "lm_weights.hdf5")
+    assert options.lstm.projection_dim == 16
+    assert state["_elmo_lstm.backward_layer_1.state_projection.weight"].shape == (16, 64)

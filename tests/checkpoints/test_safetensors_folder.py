@@ -1,0 +1,164 @@
+"""The own format: exact round trips, whole or not written, damage and other versions refused by name."""
+
+import json
+import shutil
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_fast.checkpoints import load_folder, read_bilm_hdf5, read_config, read_options, save_folder
+from elmo_fast.errors import CheckpointError
+from tests.weights import make_weights
+
+
+@pytest.fixture
+def model(tmp_path):
+    options_file, weight_file = make_weights(tmp_path / "hdf5", softmax=12)
+    options = read_options(options_file)
+    state = read_bilm_hdf5(weight_file, options)
+    state |= {"scalar_mix_0.gamma": torch.ones(1)}
+    state |= {f"scalar_mix_0.scalar_parameters.{j}": torch.randn(1) for j in range(3)}
+    return state, options
+
+
+def test_round_trip_is_exact_and_keeps_what_else_is_there(model, tmp_path):
+    state, options = model
+    folder = tmp_path / "deep" / "own"
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("<S>\n")
+    save_folder(folder, state, options, {"step": 7, "note": "ä"})
+    save_folder(str(folder), state, options, {"step": 8, "note": "ä"})
+    read, read_back = load_folder(str(folder))
+    assert read_back == options
+    assert read.keys() == state.keys()
+    assert all(torch.equal(read[k].view(torch.int32), state[k].view(torch.int32)) for k in state)
+    assert read_config(folder)["extra"] == {"step": 8, "note": "ä"}
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors", "vocab.txt"]
+    assert read_options(folder / "config.json") == options
+
+
+def test_views_and_shared_tensors_are_written_in_full(model, tmp_path):
+    state, options = model
+    name = "_token_embedder._highways._layers.0.bias"
+    shared = torch.randn(2, 96)[1, ::2]
+    state[name] = shared
+    state["_token_embedder._highways._layers.1.bias"] = shared
+    weight = state["_token_embedder._projection.weight"]
+    state["_token_embedder._projection.weight"] = weight.T.contiguous().T
+    save_folder(tmp_path / "own", state, options)
+    read, _ = load_folder(tmp_path / "own")
+    assert all(torch.equal(read[k], state[k]) for k in state)
+
+
+def test_a_state_that_does_not_fit_leaves_the_folder_as_it_was(model, tmp_path, monkeypatch):
+    state, options = model
+    folder = tmp_path / "own"
+    save_folder(folder, state, options)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    name = "_token_embedder._projection.bias"
+    with pytest.raises(CheckpointError, match=r"projection.bias: wanted shape \[8\], found \[3\]"):
+        save_folder(folder, {**state, name: torch.zeros(3)}, options)
+    for extra in ({"x": object()}, {"x": float("nan")}, {"x": torch.zeros(1)}):
+        with pytest.raises(CheckpointError, match="extra: wanted what JSON can hold"):
+            save_folder(folder, state, options, extra)
+
+    def interrupted(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(safetensors.torch, "save_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_folder(folder, {**state, name: torch.zeros(8)}, options)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def edited(folder, **values):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: edited(f, format_version=2), r"config\.json: format_version: wanted 1, found 2; another release"),
+        (lambda f: edited(f, format_version=None), "format_version: wanted 1, found None"),
+        (lambda f: edited(f, format="other"), 'format: wanted "elmo_fast"'),
+        (lambda f: edited(f, options=None), r"config\.json: wanted an object"),
+        (lambda f: edited(f, options={"lstm": {}}), r"lstm\.dim: wanted a whole number"),
+        (lambda f: edited(f, weights={}), "weights.sha256: wanted the digest"),
+        (lambda f: edited(f, weights={"sha256": "0" * 64}), "not of one save with config.json: wanted sha256 000"),
+        (lambda f: (f / "config.json").write_text("{"), r"config\.json: not JSON"),
+        (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
+        (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot be read"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors: damaged, or not of one save"),
+        (lambda f: shutil.rmtree(f), "cannot be read"),
+    ],
+)
+def test_every_damage_is_named(model, tmp_path, damage, message):
+    folder = tmp_path / "own"
+    save_folder(folder, *model)
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message):
+        load_folder(folder)
+
+
+def test_options_of_another_model_are_refused(model, tmp_path):
+    folder = tmp_path / "own"
+    save_folder(folder, *model)
+    options = json.loads((folder / "config.json").read_text())["options"]
+    options["lstm"]["dim"] = 25
+    edited(folder, options=options)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: .*wanted shape \[100, 8\], found \[96, 8\]"):
+        load_folder(folder)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_damage_of_the_weights_is_seen(small_folder, data):
+    """A single byte more, less or other in model.safetensors is refused: its digest is in config.json."""
+    folder, content = small_folder
+    place = data.draw(st.integers(0, len(content) - 1), "place")
+    if data.draw(st.booleans(), "cut"):
+        damaged = content[:place]
+    else:
+        damaged = (
+            content[:place] + bytes([content[place] ^ data.draw(st.integers(1, 255), "change")]) + content[place + 1 :]
+        )
+    (folder / "model.safetensors").write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: damaged"):
+        load_folder(folder)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damage_with_a_digest_to_match_is_refused_or_rightly_shaped(small_folder, data):
+    """Even where config.json vouches for the damaged bytes: a CheckpointError, or the wanted names and shapes."""
+    import hashlib
+
+    folder, content = small_folder
+    header = int.from_bytes(content[:8], "little") + 8
+    changed = bytearray(content)
+    places = st.tuples(st.integers(0, header), st.integers(0, 255))
+    for place, value in data.draw(st.lists(places, min_size=1, max_size=5), "bytes"):
+        changed[place] = value
+    (folder / "model.safetensors").write_bytes(bytes(changed))
+    edited(folder, weights={"sha256": hashlib.sha256(bytes(changed)).hexdigest()})
+    try:
+        state, _ = load_folder(folder)
+    except CheckpointError as error:
+        assert "model.safetensors" in str(error)  # noqa: PT017
+        return
+    wanted = safetensors.torch.load(content)
+    assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in wanted.items()}
+
+
+@pytest.fixture(scope="module")
+def small_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small")
+    options_file, weight_file = make_weights(folder, cell=6, proj=4, filters=((1, 2),), layers=1, n_highway=1)
+    options = read_options(options_file)
+    save_folder(folder / "own", read_bilm_hdf5(weight_file, options), options)
+    return folder / "own", (folder / "own" / "model.safetensors").read_bytes()

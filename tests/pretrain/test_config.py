@@ -1,0 +1,77 @@
+"""Configuration: presets, unknown keys, and all complaints at once."""
+
+import dataclasses
+
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, load_preset, preset_file, presets
+from elmo_fast.pretrain.validation import complaints, validate
+
+
+def good(tmp_path, name="tiny") -> PretrainConfig:
+    (tmp_path / "train-0").write_text("a b\n")
+    config = load_preset(name)
+    config.data.train_prefix, config.run.save_dir = str(tmp_path / "train-*"), str(tmp_path / "out")
+    return config
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "medium", "original"])
+def test_every_preset_can_be_run(tmp_path, name):
+    assert complaints(good(tmp_path, name)) == []
+    assert name in presets()
+
+
+def test_the_original_preset_is_bilm_tfs_training_script():
+    config = load_preset("original")
+    assert (config.model.dim, config.model.projection_dim, config.model.n_highway) == (4096, 512, 2)
+    assert sum(n for _, n in config.model.filters) == 2048
+    assert (config.optimiser.learning_rate, config.optimiser.initial_accumulator_value) == (0.2, 1.0)
+    assert (config.optimiser.unroll_steps, config.optimiser.all_clip_norm_val) == (20, 10.0)
+
+
+def test_field_names_are_unique_across_sections_so_that_flags_can_be_flat():
+    names = [field.name for section in SECTIONS.values() for field in dataclasses.fields(section)]
+    assert len(names) == len(set(names))
+    assert all(field.metadata["help"] for s in SECTIONS.values() for field in dataclasses.fields(s))
+
+
+def test_flat_and_back():
+    config = load_preset("small")
+    assert PretrainConfig.from_flat(config.flat()) == config
+
+
+def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
+    config = good(tmp_path)
+    config.model.filters = [[60, 5]]
+    config.model.dropout = 1.0
+    config.model.projection_dim = 1000
+    config.optimiser.batch_size = 0
+    config.optimiser.learning_rate = float("nan")
+    config.run.precision = "float8"
+    config.run.save_dir = ""
+    config.data.heldout_prefix = str(tmp_path / "absent-*")
+    config.data.vocab_file = str(tmp_path / "absent.txt")
+    with pytest.raises(ElmoFastError) as raised:
+        validate(config)
+    message = str(raised.value)
+    for piece in (
+        "filters", "[60, 5]", "dropout", "projection_dim", "batch_size must be a whole number above 0; got 0",
+        "learning_rate", "nan", "precision must be one of float32, bfloat16, float16; got 'float8'", "save_dir",
+        "heldout_prefix", "absent-*", "vocab_file",
+    ):  # fmt: skip
+        assert piece in message
+    assert len(complaints(config)) == 9
+
+
+def test_nothing_given_names_what_is_missing():
+    found = "\n".join(complaints(PretrainConfig()))
+    assert "train_prefix" in found
+    assert "save_dir" in found
+
+
+def test_unknown_keys_and_presets_are_named():
+    with pytest.raises(ElmoFastError, match="unknown configuration keys: dimm"):
+        PretrainConfig.from_flat({"dimm": 3})
+    with pytest.raises(ElmoFastError, match="tiny, small, medium, original; got 'huge'"):
+        preset_file("huge")

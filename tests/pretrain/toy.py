@@ -1,0 +1,51 @@
+"""A toy text and a toy configuration, small enough for a step to take milliseconds."""
+
+import pathlib
+
+from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.corpus import Corpus, encode
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.run import new_model
+from elmo_fast.text import Vocabulary, count_words
+
+SENTENCES = [
+    "the cat sat on the mat .",
+    "the dog lay on the rug .",
+    "a bird sang .",
+    "the cat saw a bird on the rug and the bird saw the cat .",
+    "who sat on the mat ?",
+]
+
+
+def toy_config(folder: pathlib.Path | None = None, **changes: object) -> PretrainConfig:
+    """A configuration of the toy text; with a folder, the text is written there."""
+    values: dict[str, object] = {
+        "filters": [[1, 4], [2, 6], [3, 6]],
+        "char_embedding_dim": 5,
+        "n_highway": 1,
+        "dim": 12,
+        "projection_dim": 8,
+        "max_characters_per_token": 12,
+        "batch_size": 3,
+        "unroll_steps": 5,
+        "n_negative_samples_batch": 6,
+        "min_count": 1,
+        "max_steps": 4,
+        "log_interval": 2,
+    }
+    if folder is not None:
+        (folder / "train-0.txt").write_text("\n".join(SENTENCES[:3]) + "\n\n", encoding="utf-8")
+        (folder / "train-1.txt").write_text("\n".join(SENTENCES[3:]) + "\n", encoding="utf-8")
+        values |= {"train_prefix": str(folder / "train-*"), "save_dir": str(folder / "out")}
+    return PretrainConfig.from_flat(values | changes)
+
+
+def toy_corpus() -> Corpus:
+    """The toy text, encoded with the vocabulary of words that occur twice."""
+    sentences = [sentence.split() for sentence in SENTENCES]
+    return encode(sentences, Vocabulary.build(count_words(sentences), 2))
+
+
+def toy_model(config: PretrainConfig, corpus: Corpus) -> LanguageModel:
+    """A fresh model of the toy configuration."""
+    return new_model(config, corpus.vocabulary_size)
