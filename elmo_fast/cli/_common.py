@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import Any, Literal
+from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 
@@ -24,33 +24,23 @@ def new_parser(command: str, description: str) -> Any:
     return parser
 
 
-def add_model_options(parser: Any) -> None:
-    """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model."""
-    parser.add_argument(
-        "--model", type=str | None, default=None, help="folder with config.json + safetensors, or options.json + HDF5"
-    )
-    parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
-    parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
-    parser.add_argument(
-        "--precision",
-        type=Literal["float32", "bfloat16", "float16"],
-        default="float32",
-        help="to what the operands of matrix products are rounded; float32 rounds nothing",
-    )
-
-
 def logger() -> logging.Logger:
     """The logger of the command line: info by default, warnings with -q, everything with -v, on stderr."""
     return logging.getLogger("elmo_fast")
 
 
-def set_up(arguments: Any) -> Any:
-    """Applies the common options and returns the torch device; ElmoFastError when it does not exist here."""
+def set_up_logging(arguments: Any) -> None:
+    """Applies -v and -q."""
     log = logger()
     log.setLevel(logging.DEBUG if arguments.verbose else logging.WARNING if arguments.quiet else logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers[:] = [handler]
+
+
+def set_up(arguments: Any) -> Any:
+    """Applies the common options and returns the torch device; ElmoFastError when it does not exist here."""
+    set_up_logging(arguments)
     import torch
 
     torch.manual_seed(arguments.seed)

@@ -53,7 +53,9 @@ def test_help_is_quick():
     assert min(times) < 0.3
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["embed", "--help"], ["neighbours", "--help"], ["embed", "a"]]
+)
 def test_parsing_does_not_import_torch(words):
     code = """import sys
 from elmo_fast.cli.main import main

@@ -1,0 +1,93 @@
+"""A pretrained model from the options --model, --options_file, --weight_file and --precision."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from elmo_fast.errors import ElmoFastError
+
+# Batches below this are run without asking how much memory is free.
+UNASKED_BYTES = 1 << 30
+
+
+def add_options(parser: Any, *, precision: bool = True) -> None:
+    """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model."""
+    parser.add_argument(
+        "--model", type=str | None, default=None, help="folder with config.json + safetensors, or options.json + HDF5"
+    )
+    parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
+    parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
+    if precision:
+        parser.add_argument(
+            "--precision",
+            type=Literal["float32", "bfloat16", "float16"],
+            default="float32",
+            help="to what the operands of matrix products are rounded; float32 rounds nothing",
+        )
+
+
+def check_named(arguments: Any) -> None:
+    """Raises ElmoFastError unless the options name one model, and files that exist."""
+    pair = (arguments.options_file, arguments.weight_file)
+    if (arguments.model is None) == (pair == (None, None)) or (arguments.model is None and None in pair):
+        raise ElmoFastError(
+            "name a model by --model FOLDER, or by --options_file and --weight_file; "
+            f"got --model {arguments.model}, --options_file {pair[0]}, --weight_file {pair[1]}"
+        )
+    for path in (arguments.model, *pair):
+        if path is not None and "://" not in path and not os.path.exists(path):
+            raise ElmoFastError(f"there is no {path!r}")
+
+
+def model_name(arguments: Any) -> str:
+    """What the options call the model, for messages and metadata."""
+    return str(arguments.model or arguments.weight_file)
+
+
+def load_embedder(arguments: Any, device: Any, *, stateful: bool) -> Any:
+    """The ElmoEmbedder of the model that the options name, on `device`."""
+    from elmo_fast.modules import ElmoEmbedder
+
+    return ElmoEmbedder(
+        arguments.options_file or arguments.model,
+        arguments.weight_file,
+        cuda_device=-1 if device.type == "cpu" else device.index or 0,
+        stateful=stateful,
+        precision=arguments.precision,
+    )
+
+
+def bytes_of_batch(options: Any, sentences: int, longest: int) -> int:
+    """About how much memory a batch takes: gates, cells and projections of two directions of one layer, and all layers.
+
+    options: the model's ElmoOptions
+    """
+    lstm = options.lstm
+    per_token = 2 * (4 * lstm.dim + lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim
+    return 4 * sentences * (longest + 2) * per_token
+
+
+def check_memory(embedder: Any, sentences: Sequence[Sequence[str]], lines: Sequence[int]) -> None:
+    """Raises ElmoFastError, naming the longest line, when a batch plainly does not fit into the memory that is free."""
+    longest = max(range(len(sentences)), key=lambda i: len(sentences[i]))
+    count = len(sentences[longest])
+    needed = bytes_of_batch(embedder.elmo_bilm.options, len(sentences), count)
+    free = available_memory() if needed > UNASKED_BYTES else None
+    if free is not None and needed > free:
+        raise ElmoFastError(
+            f"line {lines[longest]} has {count} tokens, and a batch of {len(sentences)} sentences as long takes about "
+            f"{needed / 1e9:.1f} GB of memory where {free / 1e9:.1f} GB are free; give --max_tokens or a smaller "
+            "--batch_size, or split the line"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that a program can still have, as the system estimates them; None where it does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None

@@ -1,0 +1,66 @@
+"""How far a long command is: a bar on a terminal, lines for a log file."""
+
+import sys
+import time
+from typing import Any
+
+from elmo_fast.cli._common import logger
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 7s, 3m12s or 2h05m."""
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+class Progress:
+    """Counts tokens and shows the share done, tokens/s and the time left.
+
+    total: tokens in all
+    lines: write a line every ten seconds (--file_friendly_logging); else a bar, and that on a terminal only
+    quiet: show nothing
+    """
+
+    def __init__(self, total: int, *, lines: bool = False, quiet: bool = False) -> None:
+        self.total, self.done = total, 0
+        self.start = self._said = time.monotonic()
+        self._lines = lines and not quiet
+        self._bar: Any = None
+        if not lines and not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, unit="tok", unit_scale=True, dynamic_ncols=True)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def add(self, tokens: int) -> None:
+        """`tokens` more are done."""
+        self.done += tokens
+        if self._bar is not None:
+            self._bar.update(tokens)
+        elif self._lines and (time.monotonic() - self._said >= SECONDS_BETWEEN_LINES or self.done == self.total):
+            self._said = time.monotonic()
+            left = duration((self.total - self.done) / max(self.rate, 1e-9))
+            share = 100 * self.done // max(self.total, 1)
+            logger().info("%d of %d tokens (%d%%) | %d tok/s | %s left", self.done, self.total, share, self.rate, left)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.start
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second since the start."""
+        return self.done / max(self.seconds, 1e-9)

@@ -1,0 +1,160 @@
+"""The files that `embed` writes: one dataset per sentence, as AllenNLP does, or all tokens in one array with offsets.
+
+Each format is a context manager yielding write(index, vectors [L, n, 2D] or [n, 2D]); sentences may come in any order.
+The file appears under its name when all of it is on the disk (`elmo_fast.files`), or not at all.
+"""
+
+import contextlib
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elmo_fast.files import hdf5_replacing, replacing
+
+Write = Callable[[int, np.ndarray[Any, Any]], None]
+
+
+class Contents(NamedTuple):
+    """What a file is to hold.
+
+    lengths: tokens of each sentence, [sentences] int64
+    layers: how many layers are kept, L; 0 for a single one without an axis of its own
+    width: 2D
+    dtype: np.float32 or np.float16
+    metadata: where the vectors come from
+    keys: the name of sentence i's dataset (format hdf5)
+    closing: text for the dataset sentence_to_index (format hdf5), asked for at the end; None leaves it out
+    """
+
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    layers: int
+    width: int
+    dtype: Any
+    metadata: dict[str, str]
+    keys: Callable[[int], str] = str
+    closing: Callable[[], str] | None = None
+
+    @property
+    def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where each sentence's tokens start in the flat formats, and the last one's end, [sentences + 1] int64."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[tokens, layers, 2D] of the flat formats; one layer when a single one is kept."""
+        return int(self.lengths.sum()), max(self.layers, 1), self.width
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the vectors alone."""
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+    def rows(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype."""
+        tokens_first = vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors[:, None]
+        return np.ascontiguousarray(tokens_first, self.dtype)
+
+
+@contextlib.contextmanager
+def hdf5(path: str, contents: Contents) -> Iterator[Write]:
+    """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index."""
+    import h5py
+
+    with hdf5_replacing(path) as (file, written):
+
+        def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
+            file.create_dataset(contents.keys(index), data=vectors.astype(contents.dtype, copy=False))
+            written.check()
+
+        yield write
+        if contents.closing is not None:
+            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = contents.closing()
+
+
+@contextlib.contextmanager
+def hdf5_flat(path: str, contents: Contents) -> Iterator[Write]:
+    """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1] in one HDF5 file, metadata as attributes."""
+    offsets = contents.offsets
+    with hdf5_replacing(path) as (file, written):
+        embeddings = file.create_dataset("embeddings", contents.shape, contents.dtype)
+        file.create_dataset("offsets", data=offsets)
+        file.attrs.update(contents.metadata)
+
+        def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
+            embeddings[offsets[index] : offsets[index + 1]] = contents.rows(vectors)
+            written.check()
+
+        yield write
+
+
+@contextlib.contextmanager
+def safetensors(path: str, contents: Contents) -> Iterator[Write]:
+    """`embeddings` and `offsets` as safetensors.
+
+    The library writes tensors that lie in memory as a whole; here the header is written first (its length in 8 bytes,
+    then JSON) and each sentence goes to its place as it comes.
+    """
+    offsets = contents.offsets
+    dtype = {"float32": "F32", "float16": "F16"}[np.dtype(contents.dtype).name]
+    ends = (offsets.nbytes, offsets.nbytes + contents.nbytes)
+    header = json.dumps(
+        {
+            "__metadata__": contents.metadata,
+            "offsets": {"dtype": "I64", "shape": list(offsets.shape), "data_offsets": [0, ends[0]]},
+            "embeddings": {"dtype": dtype, "shape": list(contents.shape), "data_offsets": list(ends)},
+        }
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    row = contents.nbytes // contents.shape[0]
+    start = 8 + len(header) + ends[0]
+    with replacing(path) as temporary, open(temporary, "r+b") as file:
+        file.write(len(header).to_bytes(8, "little") + header + offsets.astype("<i8").tobytes())
+
+        def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
+            file.seek(start + int(offsets[index]) * row)
+            file.write(contents.rows(vectors).data)
+
+        yield write
+
+
+@contextlib.contextmanager
+def npz(path: str, contents: Contents) -> Iterator[Write]:
+    """`embeddings`, `offsets` and `metadata` (JSON) as numpy's npz; sentences before their turn wait in memory."""
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
+        for name, array in (("offsets", contents.offsets), ("metadata", np.array(json.dumps(contents.metadata)))):
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        with archive.open("embeddings.npy", "w", force_zip64=True) as member:
+            descr = np.lib.format.dtype_to_descr(np.dtype(contents.dtype))
+            header = {"descr": descr, "fortran_order": False, "shape": contents.shape}
+            np.lib.format.write_array_header_1_0(member, header)
+            waiting: dict[int, np.ndarray[Any, Any]] = {}
+            turn = 0
+
+            def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
+                nonlocal turn
+                waiting[index] = contents.rows(vectors)
+                while turn in waiting:
+                    member.write(waiting.pop(turn).data)
+                    turn += 1
+
+            yield write
+
+
+FORMATS: dict[str, Callable[[str, Contents], contextlib.AbstractContextManager[Write]]] = {
+    "hdf5": hdf5,
+    "hdf5-flat": hdf5_flat,
+    "safetensors": safetensors,
+    "npz": npz,
+}
+
+
+def free_bytes(path: str) -> int:
+    """Bytes free on the disk where `path` is to be written."""
+    import shutil
+
+    return shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free

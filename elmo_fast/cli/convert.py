@@ -1,0 +1,102 @@
+"""`elmo-fast convert`: between bilm-tf's options.json + HDF5 and the own config.json + safetensors, verified."""
+
+import os
+import pathlib
+from typing import Any, Literal
+
+from elmo_fast.cli import _common, _model
+from elmo_fast.errors import ElmoFastError
+
+# Beginning, end, a long word, several scripts, and sentences of unequal length.
+SAMPLE = [
+    ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "."],
+    ["Résumé", "naïve", "日本語", "•", "x" * 60],
+    ["."],
+]
+# Adding and taking away the forget bias's 1 may move the last place of a bias.
+TOLERANCE = 1e-5
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast convert`."""
+    parser = _common.new_parser(
+        "convert",
+        "Reads a model, writes it in another format, reads that back and compares the vectors of both on sample text.",
+    )
+    _model.add_options(parser, precision=False)
+    parser.add_argument(
+        "--to",
+        type=Literal["safetensors", "hdf5"],
+        required=True,
+        help="safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5",
+    )
+    parser.add_argument("--outdir", type=str, required=True, help="folder to write, made if need be")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Converts, then verifies; exit status 2, with the files taken away again, when the vectors differ."""
+    from elmo_fast.checkpoints import load_checkpoint
+
+    _model.check_named(arguments)
+    _common.set_up(arguments)
+    state, options = load_checkpoint(arguments.model, arguments.options_file, arguments.weight_file)
+    folder = pathlib.Path(arguments.outdir)
+    refuse_own_source(arguments, folder)
+    files = write(arguments.to, folder, state, options)
+    difference = largest_difference(arguments, state, folder)
+    if not difference <= TOLERANCE:
+        for file in files:
+            file.unlink(missing_ok=True)
+        raise ElmoFastError(
+            f"{folder}: what was written is another model (largest difference {difference:.3g}, wanted at most "
+            f"{TOLERANCE:g}); it was taken away again"
+        )
+    print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}")
+    return 0
+
+
+def refuse_own_source(arguments: Any, folder: pathlib.Path) -> None:
+    """Raises ElmoFastError when the folder to write holds the files that are read, or others of their names."""
+    names = ("config.json", "model.safetensors") if arguments.to == "safetensors" else ("options.json", "weights.hdf5")
+    for name in names:
+        if (folder / name).exists():
+            raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --outdir, or remove it")
+
+
+def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathlib.Path]:
+    """Writes the model in the format `to` and returns the files."""
+    from elmo_fast.checkpoints import bilm_part, save_folder, write_bilm_hdf5, write_options
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if to == "safetensors":
+        save_folder(folder, state, options)
+        return [folder / "config.json", folder / "model.safetensors"]
+    kept = bilm_part(state)
+    if left := sorted(state.keys() - kept.keys()):
+        _common.logger().warning("bilm-tf's format has no place for %s: left out", ", ".join(left))
+    write_bilm_hdf5(folder / "weights.hdf5", kept, options)
+    write_options(folder / "options.json", options.with_n_characters(262))
+    return [folder / "options.json", folder / "weights.hdf5"]
+
+
+def largest_difference(arguments: Any, state: Any, folder: pathlib.Path) -> float:
+    """The largest |difference| between the model read and the one written: of tensors and of the sample's vectors."""
+    from elmo_fast.checkpoints import bilm_part, load_checkpoint
+
+    again, options = load_checkpoint(folder)
+    before, after = bilm_part(state), bilm_part(again)
+    if before.keys() != after.keys():
+        raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
+    pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
+    if options.char_cnn is not None:
+        source = arguments.options_file or arguments.model
+        pairs += zip(vectors(source, arguments.weight_file), vectors(folder, None), strict=True)
+    return max(float(abs(a - b).max(initial=0.0)) for a, b in pairs)
+
+
+def vectors(options_file: Any, weight_file: Any) -> Any:
+    """The sample's vectors under a model, sentence by sentence."""
+    from elmo_fast.modules import ElmoEmbedder
+
+    return ElmoEmbedder(options_file, weight_file, stateful=False).embed_batch(SAMPLE)

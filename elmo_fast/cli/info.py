@@ -1,0 +1,122 @@
+"""`elmo-fast info`: versions, what the CPU can do, and for every op which backend runs here and why not the others."""
+
+import importlib.metadata
+import platform
+from typing import Any
+
+from elmo_fast import __version__
+from elmo_fast.cli import _common
+
+# What the kernels look for, in the words of /proc/cpuinfo.
+CPU_FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8")
+LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast info`."""
+    return _common.new_parser("info", "Shows versions, the CPU, and which kernels run here and why not the others.")
+
+
+def run(arguments: Any) -> int:
+    """Prints what is known about this machine."""
+    device = _common.set_up(arguments)
+    for line in [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]:
+        print(line)
+    return 0
+
+
+def versions() -> list[str]:
+    """elmo_fast, Python and the libraries it stands on."""
+    found = []
+    for name in LIBRARIES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name} absent")
+    return [f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}", " | ".join(found)]
+
+
+def processor() -> list[str]:
+    """The CPU's name, the instruction sets the kernels look for, and the threads torch uses."""
+    import torch
+
+    name, flags = platform.machine(), set()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name":
+                    name = value.strip()
+                elif key.strip() == "flags":
+                    flags = set(value.split())
+                    break
+    except OSError:
+        pass  # not Linux: torch's own word for the CPU stands below
+    has = [flag for flag in CPU_FLAGS if flag in flags]
+    lacks = [flag for flag in CPU_FLAGS if flag not in flags]
+    return [
+        f"CPU: {name} | torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads",
+        f"     has {' '.join(has) or 'none of what the kernels look for'} | lacks {' '.join(lacks) or 'nothing'}",
+    ]
+
+
+def devices() -> list[str]:
+    """The GPUs torch sees."""
+    import torch
+
+    count = torch.cuda.device_count()
+    return [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(count)] or ["GPU: none that torch sees"]
+
+
+def extension() -> list[str]:
+    """Whether the C++ extension is there, and why not."""
+    from elmo_fast.ops import _native
+
+    if _native.WHY_NOT is not None:
+        return [f"C++ extension: no: {_native.WHY_NOT}"]
+    return [f"C++ extension: {getattr(_native.C, '__file__', 'loaded')}"]
+
+
+def precisions() -> list[str]:
+    """What each precision's matrix products run on, on this CPU."""
+    from elmo_fast.ops import _native
+
+    if _native.C is None:
+        rounded = "operands rounded, then multiplied in float32 by torch (no faster than float32)"
+        return ["matrix products on the CPU:", "  float32: torch", f"  bfloat16: {rounded}", f"  float16: {rounded}"]
+    block = (
+        "block kernels (AVX-512)" if _native.C.has_float32_kernel() else "torch's own product (no AVX-512 kernel here)"
+    )
+    rounded = "operands rounded, then multiplied in float32: the same numbers, no faster than float32"
+    native = "block kernels on bfloat16 pairs (AMX)"
+    return [
+        "matrix products on the CPU:",
+        f"  float32: {block}",
+        f"  bfloat16: {native if _native.C.has_bfloat16_kernel() else rounded + ' (no AMX here)'}",
+        f"  float16: {rounded}",
+    ]
+
+
+def backends(device: Any) -> list[str]:
+    """One line per op: the backend it chooses, and the refusals of those asked before."""
+    import torch
+
+    import elmo_fast.modules  # noqa: F401  (imports every op, which registers itself)
+    from elmo_fast.errors import ElmoFastError
+    from elmo_fast.ops import PRECISIONS, explain, ops
+
+    lines = [f"ops on {device}:"]
+    width = max(map(len, ops()), default=0)
+    for op in ops():
+        chosen: dict[str, list[str]] = {}
+        for precision in PRECISIONS:
+            try:
+                choice = explain(op, device, torch.float32, precision)
+                why = "; ".join(f"not {name}: {reason}" for name, reason in choice.refusals.items())
+                chosen.setdefault(choice.backend + (f" ({why})" if why else ""), []).append(precision)
+            except ElmoFastError as error:
+                chosen.setdefault(f"none: {error}", []).append(precision)
+        for text, served in chosen.items():
+            scope = "" if len(served) == len(PRECISIONS) else f" [{', '.join(served)}]"
+            lines.append(f"  {op:<{width}}  {text}{scope}")
+    return lines

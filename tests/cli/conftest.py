@@ -1,0 +1,35 @@
+"""A toy model on the disk, and the command line as a user starts it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.weights import make_weights
+
+SENTENCES = ["The cat sat .", "A dog ran up the hill and back .", "<S> odd", "Résumé •", "The cat sat .", "x" * 60]
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory):
+    """(options_file, weight_file) of a two-layer model with D = 8."""
+    return tuple(map(str, make_weights(tmp_path_factory.mktemp("toy"))))
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A file of SENTENCES."""
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{sentence}\n" for sentence in SENTENCES), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def elmo_fast():
+    """Runs `python -m elmo_fast ...` in a process of its own."""
+
+    def run(*words, **settings):
+        command = [sys.executable, "-m", "elmo_fast", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, **settings)
+
+    return run

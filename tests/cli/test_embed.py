@@ -1,0 +1,185 @@
+"""`elmo-fast embed`: the layouts it writes and that their numbers are the embedder's."""
+
+import gzip
+import io
+import json
+import os
+import pathlib
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from elmo_fast.cli.main import main
+from elmo_fast.modules import ElmoEmbedder
+from tests.cli.conftest import SENTENCES
+
+TOKENS = [sentence.split() for sentence in SENTENCES]
+KINDS = {"--all": lambda v: v, "--top": lambda v: v[-1], "--average": lambda v: np.average(v, axis=0)}
+
+
+def embed(text, out, toy, *words):
+    assert main(["embed", text, str(out), "--options-file", toy[0], "--weight-file", toy[1], "-q", *words]) == 0
+    return out
+
+
+def expected(toy, batch_size=64, **settings):
+    embedder = ElmoEmbedder(*toy, **settings)
+    return [v for i in range(0, len(TOKENS), batch_size) for v in embedder.embed_batch(TOKENS[i : i + batch_size])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hdf5_as_allennlp_writes_it(text, toy, tmp_path, kind):
+    """Float32 datasets "0", "1", ... and the JSON text that maps sentences to them, the last of equal ones winning."""
+    with h5py.File(embed(text, tmp_path / "out.hdf5", toy, kind, "--batch-size", "2")) as file:
+        assert set(file) == {*map(str, range(len(TOKENS))), "sentence_to_index"}
+        for i, vectors in enumerate(expected(toy, batch_size=2)):
+            assert file[str(i)].dtype == np.float32
+            np.testing.assert_array_equal(file[str(i)][()], KINDS[kind](vectors))
+        assert file["sentence_to_index"].shape == (1,)
+        assert json.loads(file["sentence_to_index"][0]) == {line: str(i) for i, line in enumerate(SENTENCES)}
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.hdf5"]
+
+
+def test_forgotten_sentences_are_left_out(text, toy, tmp_path):
+    with h5py.File(embed(text, tmp_path / "out", toy, "--top", "--forget-sentences")) as file:
+        assert set(file) == set(map(str, range(len(TOKENS))))
+
+
+def test_sentences_as_keys(tmp_path, toy):
+    text = tmp_path / "in.txt"
+    text.write_text(" The cat : sat .  \nB\n")
+    with h5py.File(embed(str(text), tmp_path / "out", toy, "--top", "--use-sentence-keys")) as file:
+        assert set(file) == {"The cat : sat .", "B"}
+        assert file["B"].shape == (1, 16)
+
+
+def flat(path, name):
+    if name == "hdf5-flat":
+        with h5py.File(path) as file:
+            assert file.attrs["layers"] in ("all", "average")
+            return file["embeddings"][()], file["offsets"][()]
+    if name == "safetensors":
+        loaded = load_file(path)
+        return loaded["embeddings"], loaded["offsets"]
+    with np.load(path) as archive:
+        return archive["embeddings"], archive["offsets"]
+
+
+@pytest.mark.parametrize("name", ["hdf5-flat", "safetensors", "npz"])
+@pytest.mark.parametrize("words", [["--all"], ["--average", "--dtype", "f16"], ["--all", "--no-stateful"]])
+def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, words):
+    """embeddings [tokens, layers, 2D]; without state the batches are sorted by length, yet the order is the text's."""
+    out = embed(text, tmp_path / "out.npz", toy, "--format", name, "--batch-size", "2", *words)
+    embeddings, offsets = flat(out, name)
+    dtype = np.float16 if "f16" in words else np.float32
+    assert embeddings.dtype == dtype
+    assert offsets.tolist() == np.cumsum([0, *map(len, TOKENS)]).tolist()
+    for i, vectors in enumerate(expected(toy, batch_size=2, stateful="--no-stateful" not in words)):
+        wanted = KINDS[words[0]](vectors).astype(dtype)
+        wanted = wanted.swapaxes(0, 1) if words[0] == "--all" else wanted[:, None]
+        found = embeddings[offsets[i] : offsets[i + 1]]
+        if "--no-stateful" in words:  # other batches, other widths of padding
+            np.testing.assert_allclose(found, wanted, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_metadata_says_what_was_run(text, toy, tmp_path):
+    from safetensors import safe_open
+
+    embed(text, tmp_path / "a", toy, "--top", "--format", "safetensors", "--precision", "bfloat16")
+    with safe_open(tmp_path / "a", "np") as file:
+        metadata = file.metadata()
+    assert metadata["model"] == toy[1]
+    assert (metadata["layers"], metadata["precision"], metadata["stateful"]) == ("top", "bfloat16", "true")
+    embed(text, tmp_path / "b", toy, "--top", "--format", "npz")
+    with np.load(tmp_path / "b") as archive:
+        assert json.loads(str(archive["metadata"]))["layers"] == "top"
+
+
+def test_state_is_carried_unless_told_otherwise(text, toy, tmp_path):
+    """Sentences 0 and 4 are equal: with state their vectors differ, without they do not."""
+    words = ("--top", "--batch-size", "1")
+    with h5py.File(embed(text, tmp_path / "a", toy, *words)) as file:
+        assert abs(file["0"][()] - file["4"][()]).max() > 1e-3
+    with h5py.File(embed(text, tmp_path / "b", toy, *words, "--no-stateful")) as file:
+        np.testing.assert_array_equal(file["0"][()], file["4"][()])
+
+
+def test_max_tokens_bounds_the_padded_batch(text, toy, tmp_path, monkeypatch):
+    sizes = []
+    original = ElmoEmbedder.embed_batch
+
+    def spy(self, batch):
+        sizes.append(len(batch) * max(map(len, batch)))
+        return original(self, batch)
+
+    monkeypatch.setattr(ElmoEmbedder, "embed_batch", spy)
+    embed(text, tmp_path / "out", toy, "--top", "--max-tokens", "9")
+    assert len(sizes) > 1
+    assert max(sizes) <= 9
+
+
+def test_gzip_and_standard_input_give_the_same(text, toy, tmp_path, monkeypatch):
+    plain = pathlib.Path(text).read_bytes()
+    (tmp_path / "in.gz").write_bytes(gzip.compress(plain))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(plain)))
+    outs = [embed(source, tmp_path / f"{i}", toy, "--top") for i, source in enumerate([text, f"{text[:-4]}.gz", "-"])]
+    files = [h5py.File(out) for out in outs]
+    for key in map(str, range(len(TOKENS))):
+        np.testing.assert_array_equal(files[0][key][()], files[1][key][()])
+        np.testing.assert_array_equal(files[0][key][()], files[2][key][()])
+    for file in files:
+        file.close()
+
+
+def test_model_folder_is_the_same_model(text, toy, tmp_path):
+    with h5py.File(embed(text, tmp_path / "a", toy, "--top")) as a:
+        first = a["1"][()]
+    assert (
+        main(
+            [
+                "convert",
+                "--options-file",
+                toy[0],
+                "--weight-file",
+                toy[1],
+                "--to",
+                "safetensors",
+                "--outdir",
+                str(tmp_path / "own"),
+            ]
+        )
+        == 0
+    )
+    assert main(["elmo", text, str(tmp_path / "b"), "--top", "--model", str(tmp_path / "own"), "-q"]) == 0
+    with h5py.File(tmp_path / "b") as b:
+        np.testing.assert_array_equal(first, b["1"][()])
+
+
+def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path, capsys):
+    words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
+    assert main([*words, "--file-friendly-logging", "--vocab-path", "ignored"]) == 0
+    error = capsys.readouterr().err
+    assert "of 22 tokens (100%)" in error
+    assert "tok/s" in error
+    assert "0s left" in error
+    assert "6 sentences, 22 tokens" in error
+
+
+def test_published_vectors_through_the_command_line(shared, tmp_path):
+    """bilm-tf's own vectors, its ten batches of three in order, to 2e-6."""
+    folder = shared / "data" / "bilm_tf_fixture"
+    lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
+    text = tmp_path / "in.txt"
+    text.write_text("".join(f"{sentence}\n" for batch in zip(*lists, strict=True) for sentence in batch))
+    toy = (str(folder / "options.json"), str(folder / "lm_weights.hdf5"))
+    with h5py.File(embed(str(text), tmp_path / "out", toy, "--all", "--batch-size", "3")) as file:
+        for k in range(3):
+            with h5py.File(folder / f"lm_embeddings_{k}.hdf5") as published:
+                for i in range(10):
+                    wanted = np.concatenate(list(published[str(i)][()]), axis=-1)
+                    assert abs(file[str(3 * i + k)][2] - wanted).max() < 2e-6
