@@ -40,9 +40,21 @@ TORCH_LIBRARY(elmo_fast, m) {
       "bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision, bool need_inputs, bool need_weights) -> "
       "(Tensor[] d_inputs, Tensor[] d_weight_ih, Tensor[] d_weight_hh, Tensor[] d_bias, Tensor[] d_weight_hr, Tensor d_h0, Tensor d_c0)");
 
-  // scalar_mix
+  // scalar_mix: statistics[2, L] mean and 1/sqrt(variance + eps); sums[M, L + 1] of dy_m * x_l and of dy_m, float64
+  m.def("scalar_mix(Tensor[] layers, Tensor coefficients, Tensor? counted, bool layer_norm, float eps) -> (Tensor, Tensor statistics)");
+  m.def("scalar_mix_sums(Tensor grad, Tensor[] layers, Tensor statistics) -> Tensor");
+  m.def(
+      "scalar_mix_backward(Tensor grad, Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor statistics, Tensor sums, "
+      "bool layer_norm) -> Tensor[]");
 
-  // sampled_softmax
+  // sampled_softmax: rows, offsets and ids are those of the N targets, then of the S samples
+  m.def("log_uniform_sample(int num_samples, int num_words, int seed, int offset) -> (Tensor ids, Tensor tries)");
+  m.def(
+      "sampled_softmax(Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, str precision, int chunk_bytes, bool keep) -> "
+      "(Tensor losses, Tensor log_sums, Tensor probabilities)");
+  m.def(
+      "sampled_softmax_backward(Tensor grad, Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, Tensor losses, Tensor log_sums, "
+      "Tensor probabilities, str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {

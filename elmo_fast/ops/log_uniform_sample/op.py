@@ -7,9 +7,9 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops.log_uniform_sample import reference
+from elmo_fast.ops.log_uniform_sample import native, reference
 
-register("log_uniform_sample", reference=reference)
+register("log_uniform_sample", native=native, reference=reference)
 
 # The term inside the logarithm of the expected counts.
 CORRECTIONS = {"tensorflow": 0.0, "allennlp": 1e-13, "allennlp-0.9": 1e-7}

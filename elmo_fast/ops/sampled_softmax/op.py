@@ -8,10 +8,10 @@ from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.ops.log_uniform_sample import log_expected_counts
-from elmo_fast.ops.sampled_softmax import reference
+from elmo_fast.ops.sampled_softmax import native, reference
 from elmo_fast.ops.sampled_softmax.rows import table_rows
 
-register("sampled_softmax", reference=reference)
+register("sampled_softmax", native=native, reference=reference)
 
 CHUNK_BYTES = 32 * 2**20
 

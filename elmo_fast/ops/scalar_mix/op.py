@@ -8,9 +8,9 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops.scalar_mix import reference
+from elmo_fast.ops.scalar_mix import native, reference
 
-register("scalar_mix", reference=reference)
+register("scalar_mix", native=native, reference=reference)
 
 
 def scalar_mix(

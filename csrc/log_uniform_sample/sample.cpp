@@ -1,0 +1,58 @@
+// log_uniform_sample: draws until S distinct ids are found; a bitmap of V bits remembers those seen.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <vector>
+
+#include "log_uniform_sample/philox.h"
+
+namespace elmo_fast {
+namespace {
+
+// The known answers published with Random123 (kat_vectors).
+constexpr bool known(Philox counter, uint32_t key0, uint32_t key1, Philox wanted) {
+  const Philox found = philox4x32(counter, key0, key1);
+  for (int i = 0; i < 4; ++i)
+    if (found.word[i] != wanted.word[i]) return false;
+  return true;
+}
+constexpr uint32_t kOnes = 0xffffffffu;
+static_assert(known({{0, 0, 0, 0}}, 0, 0, {{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}}));
+static_assert(known({{kOnes, kOnes, kOnes, kOnes}}, kOnes, kOnes, {{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}}));
+static_assert(known(
+    {{0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}}, 0xa4093822u, 0x299f31d0u,
+    {{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}}));
+
+constexpr int64_t kMaxTries = (int64_t{1} << 31) - 1;  // TensorFlow's bound
+
+std::tuple<at::Tensor, at::Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset) {
+  const auto options = at::TensorOptions().dtype(at::kLong);
+  at::Tensor ids = at::empty({num_samples}, options), tries_out = at::empty({}, options);
+  auto* out = ids.mutable_data_ptr<int64_t>();
+  std::vector<uint64_t> seen((num_words + 63) / 64);
+  const double log_range = std::log1p(static_cast<double>(num_words));
+  int64_t found = 0, tries = 0;
+  for (uint64_t block = 0; found < num_samples; ++block) {
+    const Philox bits = philox_block(seed, offset, block);
+    for (int half = 0; half < 2 && found < num_samples; ++half) {
+      const double u = uniform53(bits.word[2 * half], bits.word[2 * half + 1]);
+      const int64_t id = (static_cast<int64_t>(std::exp(u * log_range)) - 1) % num_words;
+      const uint64_t bit = uint64_t{1} << (id % 64);
+      ++tries;
+      if (seen[id / 64] & bit) continue;
+      seen[id / 64] |= bit;
+      out[found++] = id;
+    }
+    TORCH_CHECK(tries < kMaxTries, "log_uniform_sample: ", num_samples, " of ", num_words, " words were not found in 2^31 tries");
+  }
+  tries_out.fill_(tries);
+  return {ids, tries_out};
+}
+
+}  // namespace
+
+// No tensor goes in, so the op is found under the key that serves every device.
+TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample", log_uniform_sample); }
+
+}  // namespace elmo_fast

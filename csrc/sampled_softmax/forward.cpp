@@ -1,0 +1,118 @@
+// sampled_softmax forward: a chunk of logits, then one row at a time: hits out, largest, sum of exponentials, loss.
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+
+#include "common/simd.h"
+#include "sampled_softmax/products.h"
+
+namespace elmo_fast {
+namespace {
+using namespace sampled_softmax;
+
+template <typename T>
+ELMO_MULTIVERSION T largest_of(const T* x, int64_t n, T start) {
+  T lanes[32];
+  for (T& lane : lanes) lane = start;
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32)
+    for (int j = 0; j < 32; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  for (; i < n; ++i) start = x[i] > start ? x[i] : start;
+  for (const T lane : lanes) start = lane > start ? lane : start;
+  return start;
+}
+
+// x <- exp(x - largest), zero for -inf; returns the sum.
+template <typename T>
+ELMO_MULTIVERSION T exponentials(T* x, int64_t n, T largest) {
+  constexpr T kOut = -std::numeric_limits<T>::infinity();
+  T lanes[32] = {};
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    for (int j = 0; j < 32; ++j) {
+      const T e = x[i + j] == kOut ? T(0) : exp_of(x[i + j] - largest);
+      x[i + j] = e;
+      lanes[j] += e;
+    }
+  }
+  T sum = 0;
+  for (; i < n; ++i) {
+    x[i] = x[i] == kOut ? T(0) : exp_of(x[i] - largest);
+    sum += x[i];
+  }
+  for (const T lane : lanes) sum += lane;
+  return sum;
+}
+
+template <typename T>
+ELMO_MULTIVERSION void scale(T* x, int64_t n, T factor) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// logits[S] of one row -> its loss and log-sum-exp; with `keep`, the logits become probabilities.
+template <typename T>
+void finish_row(T* logits, int64_t samples, T true_logit, bool keep, T* loss, T* log_sum) {
+  const T largest = largest_of<T>(logits, samples, true_logit);
+  const T sum = exponentials<T>(logits, samples, largest);
+  const T total = sum + std::exp(true_logit - largest);
+  // Where the target is the largest, log1p keeps the digits of a small loss.
+  *loss = largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total);
+  *log_sum = largest + std::log(total);
+  if (keep) scale<T>(logits, samples, T(1) / total);
+}
+
+template <typename T>
+void finish_rows(
+    const at::Tensor& logits, const at::Tensor& true_logits, const int64_t* targets, const AccidentalHits& hits, bool keep,
+    const at::Tensor& losses, const at::Tensor& log_sums) {
+  const int64_t samples = logits.size(1);
+  T* data = logits.mutable_data_ptr<T>();
+  const T* true_data = true_logits.const_data_ptr<T>();
+  T* loss = losses.mutable_data_ptr<T>();
+  T* log_sum = log_sums.mutable_data_ptr<T>();
+  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* row = data + i * samples;
+      hits.each(targets[i], [&](int64_t s) { row[s] = -std::numeric_limits<T>::infinity(); });
+      finish_row<T>(row, samples, true_data[i], keep, loss + i, log_sum + i);
+    }
+  });
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_forward(
+    const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids_any,
+    const std::string& precision, int64_t chunk_bytes, bool keep) {
+  const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
+  const int64_t count = hidden.size(0), samples = rows.size(0) - count;
+  const Operand operand = resolve_operand(precision, hidden.scalar_type());
+  const int64_t step = rows_per_chunk(count, samples, hidden.element_size(), chunk_bytes);
+  const bool kept = keep && count <= step;
+  at::Tensor losses = at::empty({count}, hidden.options()), log_sums = at::empty({count}, hidden.options());
+  at::Tensor probabilities = at::empty({kept ? count : 0, samples}, hidden.options());
+  if (count == 0) return {losses, log_sums, probabilities};
+  const at::Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
+  const at::Tensor true_logits = rounded_values(hidden, operand).mul(true_rows).sum(1).add_(offsets.narrow(0, 0, count));
+  const at::Tensor sample_offsets = offsets.narrow(0, count, samples).contiguous();
+  const RightOperand sample_rows(rows.narrow(0, count, samples).t(), operand);
+  const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, samples);
+  const at::Tensor scratch = kept ? probabilities : at::empty({step, samples}, hidden.options());
+  for (int64_t i = 0; i < count; i += step) {
+    const int64_t n = std::min(step, count - i);
+    const at::Tensor logits = scratch.narrow(0, 0, n);
+    sample_rows.multiply(hidden.narrow(0, i, n), logits, false, sample_offsets);
+    AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "sampled_softmax", [&] {
+      finish_rows<scalar_t>(
+          logits, true_logits.narrow(0, i, n), ids.const_data_ptr<int64_t>() + i, hits, kept, losses.narrow(0, i, n),
+          log_sums.narrow(0, i, n));
+    });
+  }
+  return {losses, log_sums, probabilities};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("sampled_softmax", sampled_softmax_forward); }
+
+}  // namespace elmo_fast

@@ -1,0 +1,70 @@
+// What both passes of scalar_mix share: layers as [P positions, D] rows, cut into blocks that do not depend on the threads.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "common/simd.h"
+
+namespace elmo_fast::scalar_mix {
+
+constexpr int64_t kPositions = 16;  // positions of a block of partial sums
+constexpr int64_t kTile = 1024;     // elements of each layer held in the first-level cache while they are mixed
+
+struct Shape {
+  int64_t positions, width;
+  int64_t elements() const { return positions * width; }
+  int64_t blocks() const { return (positions + kPositions - 1) / kPositions; }
+};
+
+inline Shape shape_of(const at::Tensor& layer) {
+  const int64_t width = layer.size(-1);
+  return {width == 0 ? 0 : layer.numel() / width, width};
+}
+
+template <typename T>
+std::vector<const T*> pointers(const std::vector<at::Tensor>& tensors) {
+  std::vector<const T*> p;
+  for (const auto& tensor : tensors) p.push_back(tensor.const_data_ptr<T>());
+  return p;
+}
+
+inline std::vector<at::Tensor> contiguous(at::TensorList tensors) {
+  std::vector<at::Tensor> c;
+  for (const auto& tensor : tensors) c.push_back(tensor.contiguous());
+  return c;
+}
+
+inline const bool* data_or_null(const std::optional<at::Tensor>& counted) {
+  return counted.has_value() ? counted->const_data_ptr<bool>() : nullptr;
+}
+
+// Sums `count` values per block, blocks in parallel into their own rows, rows added in order: the same for any thread count.
+template <typename Fill>
+std::vector<double> block_sums(int64_t blocks, int64_t count, const Fill& fill) {
+  std::vector<double> partial(blocks * count, 0.0), total(count, 0.0);
+  at::parallel_for(0, blocks, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) fill(block, partial.data() + block * count);
+  });
+  for (int64_t block = 0; block < blocks; ++block)
+    for (int64_t i = 0; i < count; ++i) total[i] += partial[block * count + i];
+  return total;
+}
+
+template <typename T>
+ELMO_MULTIVERSION static double sum_of(const T* x, int64_t n) {
+  double lanes[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (int j = 0; j < 16; ++j) lanes[j] += static_cast<double>(x[i + j]);
+  double sum = 0;
+  for (; i < n; ++i) sum += static_cast<double>(x[i]);
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace elmo_fast::scalar_mix
