@@ -1,4 +1,4 @@
-"""sampled_softmax in C++: 16-bit products on packed rows, losses and probabilities in one pass over each row of logits."""
+"""sampled_softmax in C++: 16-bit products on packed rows, losses and probabilities in one pass over a row of logits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""scalar_mix in C++: layers are read once for all mixes; statistics and sums in float64, the same for any thread count."""
+"""scalar_mix in C++: layers read once for all mixes; statistics and sums in float64, alike for any thread count."""
 
 from collections.abc import Sequence
 from typing import Any
