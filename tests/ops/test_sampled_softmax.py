@@ -1,0 +1,359 @@
+"""sampled_softmax: the loss by hand, gradients dense and sparse, chunks, precisions."""
+
+import math
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _native, coalesced, expected_counts, full_softmax, log_uniform_sample, sampled_softmax
+from tests.tolerances import assert_close, assert_no_worse
+
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+both = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
+SHAPES = [(1, 1, 1, 2), (3, 5, 4, 9), (129, 33, 65, 200), (7, 64, 130, 500)]  # N, D, S, V
+
+
+def problem(count=7, width=6, samples=10, words=40, dtype=torch.float64, grad=False):
+    hidden, weight, bias = torch.randn(count, width), torch.randn(words, width), torch.randn(words)
+    ids, tries = log_uniform_sample(samples, words, seed=3)
+    targets = torch.randint(0, words, (count,))
+    targets[: count // 2] = ids[torch.randint(0, samples, (count // 2,))]
+    leaves = [x.to(dtype).requires_grad_(grad) for x in (hidden, weight, bias)]
+    return *leaves, targets, ids, tries
+
+
+def by_hand(hidden, weight, bias, targets, samples, tries):
+    """The formula, one row and one word at a time, in Python floats."""
+    log_v, losses = math.log(len(weight) + 1), []
+
+    def logit(h, k):
+        p = math.log((k + 2) / (k + 1)) / log_v
+        repeated = int(tries) != len(samples)
+        q = -math.expm1(int(tries) * math.log1p(-p)) if repeated else p * len(samples)
+        return math.fsum(a * b for a, b in zip(h, weight[k].tolist(), strict=True)) + float(bias[k]) - math.log(q)
+
+    for h, t in zip(hidden.tolist(), targets.tolist(), strict=True):
+        logits = [logit(h, t)] + [logit(h, s) for s in samples.tolist() if s != t]
+        top = max(logits)
+        losses.append(top + math.log(math.fsum(math.exp(x - top) for x in logits)) - logits[0])
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+@both
+@pytest.mark.parametrize("shape", SHAPES)
+def test_loss_by_hand(backend, shape):
+    """Every term of the formula: biases, expected counts, accidental hits left out."""
+    hidden, weight, bias, targets, samples, tries = problem(*shape)
+    found = sampled_softmax(hidden, targets, weight, bias, samples, tries, backend=backend)
+    assert_close("losses", found, by_hand(hidden, weight, bias, targets, samples, tries), "float64")
+
+
+@both
+def test_no_repeated_draw_takes_the_shortcut(backend):
+    """tries == S: expected counts p S, as TensorFlow's."""
+    hidden, weight, bias, targets, samples, _ = problem()
+    found = sampled_softmax(hidden, targets, weight, bias, samples, len(samples), backend=backend)
+    assert_close("losses", found, by_hand(hidden, weight, bias, targets, samples, len(samples)), "float64")
+
+
+@both
+def test_a_target_that_is_the_only_sample_costs_nothing(backend):
+    """With its accidental hit left out no other word remains: loss and gradients are zero."""
+    hidden, weight, bias, *_ = problem(grad=True)
+    targets = torch.full((7,), 4)
+    loss = sampled_softmax(hidden, targets, weight, bias, torch.tensor([4]), 3, backend=backend)
+    assert torch.equal(loss, torch.zeros(7, dtype=torch.float64))
+    for gradient in torch.autograd.grad(loss.sum(), (hidden, weight, bias)):
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize("correction", ["allennlp", "allennlp-0.9"])
+@both
+def test_allennlps_loss(backend, correction):
+    """AllenNLP's own formula in plain torch (hits set to -10000, a term inside the logarithm, no shortcut)."""
+    hidden, weight, bias, targets, samples, tries = problem(dtype=torch.float32)
+    term = {"allennlp": 1e-13, "allennlp-0.9": 1e-7}[correction]
+    for t in (tries, torch.tensor(len(samples))):
+        logs = [torch.log(expected_counts(k, t, 10, 40, correction=correction) + term) for k in (targets, samples)]
+        true = (hidden * weight[targets]).sum(1) + bias[targets] - logs[0]
+        others = hidden @ weight[samples].T + bias[samples] - logs[1]
+        others = others.masked_fill(samples == targets[:, None], -10000.0)
+        wanted = -torch.cat([true[:, None], others], 1).log_softmax(1)[:, 0]
+        found = sampled_softmax(hidden, targets, weight, bias, samples, t, correction=correction, backend=backend)
+        assert_close("losses", found, wanted)
+
+
+@both
+def test_equals_the_full_softmax_when_other_words_are_biased_out(backend):
+    """Every word that was not drawn has bias -1000, every other +ln Q: the sampled sum is then the whole sum."""
+    hidden, weight, _, targets, samples, tries = problem(samples=12)
+    log_q = expected_counts(torch.arange(40), tries, 12, 40).log()
+    bias = torch.full((40,), -1000.0, dtype=torch.float64)
+    kept = torch.cat([targets, samples])
+    bias[kept] = 0.0
+    targets = samples[torch.randint(0, 12, (7,))]
+    drawn = torch.full((40,), -1000.0, dtype=torch.float64)
+    drawn[samples] = 0.0
+    found = sampled_softmax(hidden, targets, weight, drawn + log_q, samples, tries, backend=backend)
+    assert_close("losses", found, full_softmax(hidden, targets, weight, drawn), "float64")
+
+
+@both
+@pytest.mark.parametrize("chunk_bytes", [1, 8 * 10 * 3, 2**25])
+def test_gradcheck(backend, chunk_bytes):
+    """Gradients to hidden, table and bias; one row a chunk, three, all; kept probabilities and computed again."""
+    hidden, weight, bias, targets, samples, tries = problem(grad=True)
+
+    def f(hidden, weight, bias):
+        options = {"chunk_bytes": chunk_bytes, "backend": backend}
+        return sampled_softmax(hidden, targets, weight, bias, samples, tries, **options)
+
+    assert torch.autograd.gradcheck(f, (hidden, weight, bias))
+
+
+@both
+@pytest.mark.parametrize(
+    "case", ["mixed", "all targets equal", "all targets sampled", "one sample", "whole vocabulary"]
+)
+def test_sparse_gradients_are_the_dense_ones(backend, case):
+    """Same numbers; indices are the distinct words used, in order, and the flag can be had without another sort."""
+    hidden, weight, bias, targets, samples, tries = problem(grad=True)
+    if case == "all targets equal":
+        targets = torch.full_like(targets, 39)
+    elif case == "all targets sampled":
+        targets = samples[:7]
+    elif case == "one sample":
+        samples, tries = torch.tensor([5]), torch.tensor(1)
+    elif case == "whole vocabulary":
+        samples, tries = log_uniform_sample(40, 40, seed=0)
+    gradients = []
+    for sparse in (False, True):
+        hidden.grad = weight.grad = bias.grad = None
+        losses = sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=sparse, backend=backend)
+        (losses * torch.arange(1.0, 8.0, dtype=torch.float64)).sum().backward()
+        gradients.append((hidden.grad, weight.grad, bias.grad))
+    words = torch.cat([targets, samples]).unique()
+    for name, dense, sparse in zip(("hidden", "weight", "bias"), *gradients, strict=True):
+        if name != "hidden":
+            assert torch.equal(sparse._indices()[0], words)
+            values = sparse._values()
+            sparse = coalesced(sparse)
+            assert sparse.is_coalesced()
+            assert sparse._values().data_ptr() == values.data_ptr()
+            sparse = sparse.to_dense()
+        assert_close(name, sparse, dense, "float64")
+
+
+def test_sparse_gradients_are_coalesced_before_they_are_stored():
+    """The table's gradient has sorted, distinct indices and the flag; two losses merge into one such."""
+    hidden, weight, bias, targets, samples, tries = problem(grad=True)
+    other, other_tries = log_uniform_sample(10, 40, seed=99)
+    loss = sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=True).sum()
+    assert torch.autograd.grad(loss, weight)[0].is_coalesced()
+    loss = sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=True).sum()
+    loss = loss + sampled_softmax(hidden, targets.flip(0), weight, bias, other, other_tries, sparse=True).sum()
+    loss.backward()
+    words = torch.cat([targets, samples, other]).unique()
+    assert torch.equal(coalesced(weight.grad)._indices()[0], words)
+
+
+def test_coalesced_merges_what_is_not():
+    """Unsorted or repeated indices are merged, not just flagged."""
+    for ids in ([2, 0, 1], [0, 1, 1]):
+        mixed = torch.sparse_coo_tensor(torch.tensor([ids]), torch.ones(3, 2), (4, 2), check_invariants=True)
+        merged = coalesced(mixed)
+        assert merged.is_coalesced()
+        assert merged._indices()[0].tolist() == sorted(set(ids))
+        assert torch.equal(merged.to_dense(), mixed.to_dense())
+
+
+@both
+@pytest.mark.parametrize("count", [0, 1, 3, 129])
+def test_row_counts(backend, count):
+    """No row gives no loss and zero gradients; any other count agrees with one row at a time."""
+    hidden, weight, bias, targets, samples, tries = problem(max(count, 1), grad=True)
+    hidden_some, targets = hidden[:count], targets[:count]
+    losses = sampled_softmax(hidden_some, targets, weight, bias, samples, tries, backend=backend)
+    assert losses.shape == (count,)
+    gradients = torch.autograd.grad(losses.sum(), (hidden, weight, bias))
+    if count == 0:
+        assert not any(g.any() for g in gradients)
+        return
+    single = [
+        sampled_softmax(hidden[i : i + 1], targets[i : i + 1], weight, bias, samples, tries, backend=backend)
+        for i in range(count)
+    ]
+    assert_close("losses", losses, torch.cat(single), "float64")
+    for name, a, b in zip(
+        "hwb", gradients, torch.autograd.grad(sum(single).sum(), (hidden, weight, bias)), strict=True
+    ):
+        assert_close(name, a, b, "float64")
+
+
+@both
+def test_strided_views(backend):
+    """Transposed hidden and table, every second target, sample and bias."""
+    hidden, weight, bias, targets, samples, tries = problem()
+    wanted = sampled_softmax(hidden, targets, weight, bias, samples, tries, backend=backend)
+    views = [x.mT.contiguous().mT for x in (hidden, weight)]
+    every = [torch.stack([x, x], -1)[:, 0] for x in (targets, bias, samples)]
+    found = sampled_softmax(views[0], every[0], views[1], every[1], every[2], tries, backend=backend)
+    assert_close("losses", found, wanted, "float64")
+
+
+def exact_gradients(hidden, weight, bias, targets, samples, tries, dtype, precision, backend, chunk_bytes=2**25):
+    leaves = [x.detach().to(dtype).requires_grad_() for x in (hidden, weight, bias)]
+    options = {"precision": precision, "backend": backend, "chunk_bytes": chunk_bytes}
+    losses = sampled_softmax(leaves[0], targets, *leaves[1:], samples, tries, **options)
+    return [losses.detach(), *torch.autograd.grad(losses.mean(), leaves)]
+
+
+@needs_native
+@pytest.mark.parametrize("chunk_bytes", [4096, 2**25])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_native_is_no_worse_than_torch(shape, precision, chunk_bytes):
+    """Losses and gradients of a mean against float64; torch's own with the same operands rounded."""
+    arguments = problem(*shape, dtype=torch.float32)
+    truth = exact_gradients(*arguments, torch.float64, "float32", "reference")
+    plain = exact_gradients(*arguments, torch.float32, precision, "reference")
+    ours = exact_gradients(*arguments, torch.float32, precision, "native", chunk_bytes)
+    for name, *triple in zip(("losses", "hidden", "weight", "bias"), ours, plain, truth, strict=True):
+        assert_no_worse(name, *triple, precision)
+
+
+@needs_native
+def test_float16_gradients_of_many_rows_do_not_underflow():
+    """Probabilities of 1e-4 over 1000 rows lie at 1e-7, where float16 has nothing; errors must stay at its 2^-11."""
+    arguments = problem(200, 16, 3000, 9000, dtype=torch.float32)
+    truth = exact_gradients(*arguments, torch.float64, "float32", "reference")
+    ours = exact_gradients(*[x * 1.0 for x in arguments[:3]], *arguments[3:], torch.float32, "float16", "native")
+    for name, a, b in zip(("losses", "hidden", "weight", "bias"), ours, truth, strict=True):
+        error = (a - b).norm() / b.norm()
+        assert error < 2e-3, f"{name}: {error:.1e}"
+
+
+@both
+def test_a_small_loss_keeps_its_digits(backend):
+    """A target 60 ahead of the others: float32 still tells the loss e^-60 from zero where the kernel computes it."""
+    if backend == "reference":
+        pytest.skip("the definition in plain torch subtracts two sums of like size")
+    hidden, weight = torch.ones(1, 1), torch.tensor([[60.0], [0.0], [0.0]])
+    loss = sampled_softmax(hidden, torch.tensor([0]), weight, torch.zeros(3), torch.tensor([1]), 1, backend=backend)
+    q = expected_counts(torch.tensor([0, 1]), 1, 1, 3)
+    torch.testing.assert_close(loss.item(), math.exp(-60) * float(q[0] / q[1]), rtol=1e-4, atol=0)
+
+
+@both
+def test_chunks_change_nothing_but_rounding(backend):
+    """One row at a time, a few, all at once."""
+    arguments = problem(50, 8, 30, 100, dtype=torch.float32)
+    runs = [exact_gradients(*arguments, torch.float32, "float32", backend, size) for size in (1, 30 * 4 * 7, 2**25)]
+    for other in runs[1:]:
+        for name, a, b in zip("lhwb", other, runs[0], strict=True):
+            assert_close(name, a, b)
+
+
+@needs_native
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_logits_stay_within_the_bound(precision):
+    """The kernel's saved tensors: all probabilities if they fit into chunk_bytes, none otherwise."""
+    hidden, weight, bias, targets, samples, _ = problem(50, 8, 30, 100, dtype=torch.float32, grad=True)
+    for chunk_bytes, kept in ((50 * 30 * 4, 50), (50 * 30 * 4 - 1, 0)):
+        ids, options = torch.cat([targets, samples]), (precision, chunk_bytes, True)
+        probabilities = torch.ops.elmo_fast.sampled_softmax(hidden, weight[ids], bias[ids], ids, *options)[2]
+        assert probabilities.shape == (kept, 30)
+    assert (
+        torch.ops.elmo_fast.sampled_softmax(hidden, weight[ids], bias[ids], ids, precision, 2**25, False)[2].numel()
+        == 0
+    )
+
+
+@needs_native
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_threads(precision):
+    """One thread and two give the same numbers to rounding."""
+    arguments, results, threads = problem(60, 16, 300, 1000, dtype=torch.float32), [], torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        results.append(exact_gradients(*arguments, torch.float32, precision, "native"))
+    torch.set_num_threads(threads)
+    for name, a, b in zip("lhwb", *results, strict=True):
+        assert_close(name, a, b)
+
+
+@needs_native
+def test_second_derivatives_are_refused():
+    """The kernel's gradient has none of its own and says so; the reference's dense form has."""
+    hidden, weight, bias, targets, samples, tries = problem(grad=True)
+    for backend in ("native", "reference"):
+        loss = sampled_softmax(hidden, targets, weight, bias, samples, tries, backend=backend).sum()
+        (first,) = torch.autograd.grad(loss, hidden, create_graph=True)
+        if backend == "native":
+            with pytest.raises(RuntimeError, match="not differentiable"):
+                first.sum().backward()
+        else:
+            assert torch.autograd.grad(first.square().sum(), hidden)[0].abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8; got values from 0 to 9"),
+        ({"targets": torch.tensor([0, -1])}, "got values from -1"),
+        ({"samples": torch.tensor([9])}, "samples must be words"),
+        ({"targets": torch.zeros(3, dtype=torch.long)}, r"targets must have shape \[N=2\]"),
+        ({"targets": torch.zeros(2, dtype=torch.int32)}, "share one device and dtype"),
+        ({"samples": torch.zeros(0, dtype=torch.long)}, "at least one word"),
+        ({"weight": torch.zeros(9, 4)}, r"weight must have shape \[V, D=3\]"),
+        ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
+        ({"hidden": torch.zeros(2, 3, dtype=torch.float64)}, "share one device and dtype"),
+        ({"precision": "int8"}, "precision must be one of float32"),
+        ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
+        ({"correction": "keras"}, "correction must be one of"),
+    ],
+)
+def test_bad_arguments_are_refused(change, wanted):
+    """Each in one sentence: argument, wanted, given."""
+    given = {
+        "hidden": torch.zeros(2, 3),
+        "targets": torch.tensor([0, 1]),
+        "weight": torch.zeros(9, 3),
+        "bias": torch.zeros(9),
+        "samples": torch.tensor([4]),
+        "tries": 1,
+    } | change
+    with pytest.raises(ElmoFastError, match=wanted):
+        sampled_softmax(**given)
+
+
+@needs_native
+@pytest.mark.parametrize("chunk_bytes", [100, 2**25])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_opcheck(chunk_bytes, precision):
+    """Every registered op agrees with its fake, its schema and its autograd."""
+    hidden, weight, bias, targets, samples, _ = problem(dtype=torch.float32)
+    ids, ops = torch.cat([targets, samples]), torch.ops.elmo_fast
+    inputs = [x.detach().requires_grad_() for x in (hidden, weight[ids], bias[ids])]
+    torch.library.opcheck(ops.sampled_softmax.default, (*inputs, ids, precision, chunk_bytes, True))
+    plain = [x.detach() for x in inputs]
+    saved = ops.sampled_softmax(*plain, ids, precision, chunk_bytes, True)
+    arguments = (torch.ones(7), *plain, ids, *saved, precision, chunk_bytes)
+    torch.library.opcheck(ops.sampled_softmax_backward.default, arguments)
+
+
+@both
+def test_the_dense_form_compiles_without_a_break(backend):
+    """fullgraph=True, forward and backward, tries as a tensor."""
+    hidden, weight, bias, targets, samples, tries = problem(grad=True)
+
+    def f(hidden, weight, bias, targets, samples, tries):
+        return sampled_softmax(hidden, targets, weight, bias, samples, tries, backend=backend)
+
+    results = []
+    for g in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
+        losses = g(hidden, weight, bias, targets, samples, tries)
+        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), (hidden, weight, bias))])
+    for name, a, b in zip("lhwb", *results, strict=True):
+        assert_close(name, a, b, "float64")
