@@ -15,17 +15,18 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     return None
 
 
-def _block(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.logsumexp(torch.addmm(bias, hidden, weight.t()), dim=1)
+def _block(hidden: Tensor, weight: Tensor, bias: Tensor, true: Tensor) -> Tensor:
+    # Logits less the target's: the log-sum-exp is then the loss itself, with no difference of large sums left to take.
+    return torch.logsumexp(torch.addmm(bias, hidden, weight.t()).sub_(true.unsqueeze(1)), dim=1)
 
 
 def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words: int) -> Tensor:
     true = (hidden * weight.index_select(0, targets)).sum(1) + bias.index_select(0, targets)
     sums = []
     for i in range(0, weight.shape[0], words):
-        block = (hidden, weight[i : i + words], bias[i : i + words])
+        block = (hidden, weight[i : i + words], bias[i : i + words], true)
         sums.append(checkpoint(_block, *block, use_reentrant=False) if torch.is_grad_enabled() else _block(*block))
-    return torch.logsumexp(torch.stack(sums), dim=0) - true
+    return torch.logsumexp(torch.stack(sums), dim=0)
 
 
 def run(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:

@@ -22,7 +22,7 @@ def _losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Ten
     true = (hidden * true_rows).sum(1) + offsets[:count]
     sampled = hidden @ sample_rows.t() + offsets[count:]
     sampled = sampled.masked_fill(ids[:count, None] == ids[None, count:], -torch.inf)
-    return torch.logsumexp(torch.cat([true[:, None], sampled], 1), 1) - true
+    return -torch.log_softmax(torch.cat([true[:, None], sampled], 1), 1)[:, 0]
 
 
 def run(hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:
