@@ -1,10 +1,10 @@
 """The one table of tolerances. A kernel passes when its error against float64 is no worse than plain torch's at the
-same precision (times `RATIO`) plus a small term; `assert_close` is for results that two sides know to full precision."""
+same precision (times `RATIO`) plus a small term; `assert_close` is for what two sides know to full precision."""
 
 import torch
 from torch import Tensor
 
-# The factor by which a kernel's rms or largest error may exceed plain torch's: two orders of summation differ by chance.
+# The factor by which a kernel's rms or largest error may exceed plain torch's: orders of summation differ by chance.
 RATIO = 1.5
 # The small term, relative to the largest |truth|: a few units in the last place of the precision in use.
 SMALL = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}

@@ -1,5 +1,7 @@
 #include "common/gemm.h"
 
+#include "common/buffer.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
 
@@ -74,7 +76,7 @@ Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t
   w.operand = operand;
   w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
-  w.data = at::empty({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(storage_type(operand)));
+  w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(storage_type(operand)));
   if (operand == Operand::Float64)
     pack_all<double, double>(weight, w, columns, rows);
   else if (operand == Operand::BFloat16)

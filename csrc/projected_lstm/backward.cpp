@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/buffer.h"
 #include "common/packed.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
@@ -136,18 +137,6 @@ class Backward {
   }
 };
 
-// [R, B, width] of the caller -> sorted rows of one direction, padded with zeros.
-template <typename T>
-at::Tensor sorted_rows(const std::optional<at::Tensor>& state, int64_t r, const Steps& steps, int64_t width, const at::Tensor& like) {
-  auto sorted = at::zeros({steps.batch, width}, like.options());
-  if (!state) return sorted;
-  const auto given = state->select(0, r).contiguous();
-  for (int64_t i = 0; i < steps.batch; ++i)
-    std::copy_n(
-        given.template const_data_ptr<T>() + steps.order[i] * given.size(1), given.size(1), sorted.template mutable_data_ptr<T>() + i * width);
-  return sorted;
-}
-
 // Packed gate columns [positions, 4H'] -> [4H, positions] in torch's gate order: the left operand of the weights' gradients.
 template <typename T>
 void transpose_gates(const T* dgates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
@@ -165,7 +154,7 @@ void transpose_gates(const T* dgates, const Sizes& n, int64_t positions, int64_t
 
 at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand operand) {
   const int64_t positions = dgates.size(0), ld = padded(positions, operand);
-  auto target = at::empty({n.cells * kGates, ld}, dgates.options());
+  auto target = empty_buffer({n.cells * kGates, ld}, dgates.options());
   if (ld > positions) target.select(1, positions).zero_();
   if (operand == Operand::BFloat16)
     transpose_gates(
@@ -180,7 +169,7 @@ at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand op
 // left (operands [M, padded K]) · right [K, N] -> [M, N]
 template <typename T>
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, Operand operand) {
-  auto result = at::empty({left.size(0), right.size(1)}, right.options());
+  auto result = empty_buffer({left.size(0), right.size(1)}, right.options());
   const auto w = pack(right, operand);
   multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
   return result;
@@ -248,10 +237,10 @@ Gradients backward_of(
     d.dh = sorted_rows<T>(d_h, r, steps, n.output, inputs[0]);
     d.dc = sorted_rows<T>(d_c, r, steps, n.padded_cells(), inputs[0]);
     if (!masks.empty()) d.mask = masks[r].contiguous();
-    d.dm = at::empty({positions, n.output}, options);
+    d.dm = empty_buffer({positions, n.output}, options);
     d.dm_operands = at::zeros({positions, padded(n.output, operand)}, held);
-    d.dgates = at::empty({positions, columns}, held);
-    d.hidden = at::empty({positions, n.padded_cells()}, options);
+    d.dgates = empty_buffer({positions, columns}, held);
+    d.hidden = empty_buffer({positions, n.padded_cells()}, options);
     d.dbias = at::zeros({columns}, options);
     d.gates = gates[r].const_data_ptr<T>();
     d.cells = cells[r].const_data_ptr<T>();

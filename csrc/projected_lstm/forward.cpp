@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/buffer.h"
 #include "common/packed.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
@@ -34,9 +35,29 @@ template <typename T>
 struct Direction {
   bool reverse;
   std::shared_ptr<const Packed> input_weight, recurrent_weight, projection;
-  at::Tensor x, h, c, h_operands, hidden_operands, mask;
-  T *gates, *cells, *projections, *output;  // [positions, 4H'], [positions, H'], [positions, D], [B, T, D]
+  at::Tensor x, x_operands, h, c, h_operands, hidden_operands, mask;
+  std::vector<T> bias;  // in packed column order
+  T* gates;             // [positions, 4H'] when saving, else of the chunk of steps at hand
+  T *cells, *projections, *output;  // [positions, H'], [positions, D], [B, T, D]
 };
+
+constexpr int64_t kChunkRows = 128;
+
+// The step after the last whose input products are made together with those of step s.
+int64_t chunk_after(const Steps& steps, int64_t s) {
+  const int64_t first = steps.offset[s];
+  while (s < steps.time && steps.offset[s] - first < kChunkRows) ++s;
+  return s;
+}
+
+int64_t largest_chunk(const Steps& steps) {
+  int64_t largest = 0;
+  for (int64_t s = 0, end; s < steps.time; s = end) {
+    end = chunk_after(steps, s);
+    largest = std::max(largest, steps.offset[end] - steps.offset[s]);
+  }
+  return largest;
+}
 
 template <typename T>
 class Forward {
@@ -46,6 +67,7 @@ class Forward {
 
   void run(std::vector<Direction<T>>& directions, bool zero_state) {
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
+      if (s == chunk_end) multiply_inputs(directions, s);
       const int64_t blocks = n.cell_blocks(), tasks = n.directions * blocks;
       at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) update_cells(directions[task / blocks], task % blocks, s, zero_state && s == 0);
@@ -65,6 +87,22 @@ class Forward {
   const Operand operand;
   const T cell_clip, projection_clip;
   const bool residual, save;
+  int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
+
+  // W_ih x + b for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
+  void multiply_inputs(std::vector<Direction<T>>& directions, int64_t s) {
+    chunk_begin = s;
+    chunk_end = chunk_after(steps, s);
+    const int64_t first = steps.offset[s], rows = steps.offset[chunk_end] - first;
+    for (auto& d : directions)
+      multiply<T>(
+          *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, first), n.gate_columns(), false,
+          d.bias.data());
+  }
+
+  T* gates_of(Direction<T>& d, int64_t packed) const {
+    return d.gates + (save ? packed : packed - steps.offset[chunk_begin]) * n.gate_columns();
+  }
 
   char* operands(at::Tensor& t, int64_t row, int64_t column) const {
     return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
@@ -80,7 +118,7 @@ class Forward {
       const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
       if (!zero_state)
         multiply_block<T>(*d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
-      T* gates = d.gates + packed * columns + block * kBlock;
+      T* gates = gates_of(d, packed) + block * kBlock;
       T* c = d.c.template mutable_data_ptr<T>() + row * padded_cells + first;
       if (save)
         run_cells_saving(
@@ -130,18 +168,6 @@ class Forward {
   }
 };
 
-// state [R, B, width] in sorted row order, padded with zeros to `padded` columns; zeros where there is none.
-template <typename T>
-at::Tensor sorted_state(const std::optional<at::Tensor>& state, int64_t direction, const Steps& steps, int64_t width, const at::Tensor& like) {
-  auto sorted = at::zeros({steps.batch, width}, like.options());
-  if (!state) return sorted;
-  const auto given = state->select(0, direction).contiguous();
-  for (int64_t i = 0; i < steps.batch; ++i)
-    std::copy_n(
-        given.template const_data_ptr<T>() + steps.order[i] * given.size(1), given.size(1), sorted.template mutable_data_ptr<T>() + i * width);
-  return sorted;
-}
-
 template <typename T>
 void restore_order(const at::Tensor& sorted, const Steps& steps, int64_t width, T* target) {
   for (int64_t i = 0; i < steps.batch; ++i)
@@ -161,8 +187,8 @@ Saved forward_of(
   const int64_t positions = n.batch * n.time, columns = n.gate_columns(), saved = save ? positions : 0;
   auto outputs = at::zeros({n.directions, n.batch, n.time, n.output}, options);
   auto h = at::empty({n.directions, n.batch, n.output}, options), c = at::empty({n.directions, n.batch, n.cells}, options);
-  auto gates = at::empty({n.directions, save ? positions : steps.valid(), columns}, options);
-  auto cells = at::empty({n.directions, saved, n.padded_cells()}, options);
+  auto gates = empty_buffer({n.directions, save ? positions : largest_chunk(steps), columns}, options);
+  auto cells = empty_buffer({n.directions, saved, n.padded_cells()}, options);
   auto projections = at::empty({n.directions, saved, n.output}, options);
   const auto order = gate_order(n);
 
@@ -175,8 +201,8 @@ Saved forward_of(
     if (!weight_hr.empty())
       d.projection = packed_of(weight_hr[r], "projection", operand, [&] { return pack(weight_hr[r].t(), operand); });
     d.x = gather_steps<T>(inputs[r], steps, d.reverse);
-    d.h = sorted_state<T>(h0, r, steps, n.output, inputs[0]);
-    d.c = sorted_state<T>(c0, r, steps, n.padded_cells(), inputs[0]);
+    d.h = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
+    d.c = sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]);
     d.h_operands = to_operand_rows(d.h, operand).clone();
     d.hidden_operands = at::zeros({n.batch, padded(n.cells, operand)}, options.dtype(storage_type(operand)));
     if (!masks.empty()) d.mask = masks[r].contiguous();
@@ -184,11 +210,10 @@ Saved forward_of(
     d.cells = cells[r].mutable_data_ptr<T>();
     d.projections = projections[r].mutable_data_ptr<T>();
     d.output = outputs[r].mutable_data_ptr<T>();
-    std::vector<T> column_bias(columns);
+    d.x_operands = to_operand_rows(d.x, operand);
+    d.bias.resize(columns);
     const auto b = bias[r].contiguous();
-    for (int64_t j = 0; j < columns; ++j) column_bias[j] = order[j] < 0 ? T(0) : b.template const_data_ptr<T>()[order[j]];
-    const auto x = to_operand_rows(d.x, operand);
-    multiply<T>(*d.input_weight, x.const_data_ptr(), x.size(1), steps.valid(), d.gates, columns, false, column_bias.data());
+    for (int64_t j = 0; j < columns; ++j) d.bias[j] = order[j] < 0 ? T(0) : b.template const_data_ptr<T>()[order[j]];
     if (save) {  // what no position owns is zero, not whatever the memory held
       gates[r].slice(0, steps.valid()).zero_();
       cells[r].slice(0, steps.valid()).zero_();

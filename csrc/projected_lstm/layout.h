@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "common/gemm.h"
@@ -75,6 +76,18 @@ at::Tensor gather_steps(const at::Tensor& x, const Steps& steps, bool reverse) {
       std::copy_n(
           from + (steps.order[i] * steps.time + steps.position(i, s, reverse)) * width, width, to + (steps.offset[s] + i) * width);
   return rows;
+}
+
+// state[r] of the caller, [B, columns] -> sorted rows, padded with zeros to `width` columns; zeros where there is none.
+template <typename T>
+at::Tensor sorted_rows(const std::optional<at::Tensor>& state, int64_t r, const Steps& steps, int64_t width, const at::Tensor& like) {
+  auto sorted = at::zeros({steps.batch, width}, like.options());
+  if (!state) return sorted;
+  const auto given = state->select(0, r).contiguous();
+  for (int64_t i = 0; i < steps.batch; ++i)
+    std::copy_n(
+        given.template const_data_ptr<T>() + steps.order[i] * given.size(1), given.size(1), sorted.template mutable_data_ptr<T>() + i * width);
+  return sorted;
 }
 
 }  // namespace elmo_fast::projected_lstm

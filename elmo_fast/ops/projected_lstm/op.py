@@ -45,8 +45,8 @@ def projected_lstm(
         h = clip(W_hr (σ(o) tanh(c)), ±projection_clip) * recurrent_mask;  y_t = h (+ x_t if residual)
 
     The clipped c and h are both output and state; the residual never enters the state. A reversed direction walks
-    each row from its last position to its first. Past a row's length the state stands still and the output is 0. The gradients
-    of the clips are torch.clamp's: passed inside and at the bound, 0 beyond it.
+    each row from its last position to its first. Past a row's length the state stands still and the output is 0.
+    The gradients of the clips are torch.clamp's: passed inside and at the bound, 0 beyond it.
 
     Args:
         inputs: R tensors, each direction's input, [B, T, I], float32 or float64 (the same tensor twice is welcome).
