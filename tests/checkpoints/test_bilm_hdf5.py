@@ -415,3 +415,46 @@ def test_reading_leaves_the_file_alone(tmp_path):
     for tensor in state.values():
         tensor.zero_()
     assert files[1].read_bytes() == copy.read_bytes()
+
+
+def cells():
+    return [f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell" for d in range(2) for layer in range(2)]
+
+
+def test_projections_between_equal_sizes_are_kept_where_a_file_has_them(tmp_path):
+    """bilm-tf leaves them out, AllenNLP always has them: presence in the file decides, for all layers alike."""
+    files = make_weights(tmp_path, cell=8, filters=((2, 3), (3, 5)))
+    rng = np.random.default_rng(0)
+    with h5py.File(files[1], "r+") as file:
+        for name in [f"{cell}/W_P_0" for cell in cells()] + ["CNN_proj/W_proj"]:
+            file[name] = rng.normal(size=(8, 8)).astype("f4")
+        file["CNN_proj/b_proj"] = rng.normal(size=8).astype("f4")
+        wanted = file["CNN_proj/W_proj"][...].T
+    state, options = read(files)
+    assert sum(name.endswith("state_projection.weight") for name in state) == 4
+    np.testing.assert_array_equal(state["_token_embedder._projection.weight"].numpy(), wanted)
+    write_bilm_hdf5(tmp_path / "b.hdf5", state, options)
+    assert_equal_bits(read_bilm_hdf5(tmp_path / "b.hdf5", options), state)
+    damaged(files[1], remove(f"{CELL}/W_P_0", "CNN_proj/b_proj"))
+    with pytest.raises(
+        CheckpointError, match=r"b_proj: wanted shape \[8\], .*Cell1/LSTMCell/W_P_0: wanted shape \[8, 8\]"
+    ):
+        read(files)
+
+
+def test_a_forget_bias_edited_later_counts(tmp_path):
+    """Forget biases that B cannot hold exactly lie beside it; where B was changed since, B is right."""
+    files = make_weights(tmp_path)
+    state, options = read(files)
+    name = "_elmo_lstm.backward_layer_1.state_linearity.bias"
+    state[name][24:48] = 1e-10
+    write_bilm_hdf5(files[1], state, options)
+    assert read(files)[0][name][24:48].tolist() == [torch.tensor(1e-10).item()] * 24
+    with h5py.File(files[1], "r+") as file:
+        bias = file[f"{CELL}/B"]
+        assert bias.dtype == "f4"
+        np.testing.assert_array_equal(bias[48:72], -1)
+        bias[50] = 0.5
+    read_back = read(files)[0][name][24:48]
+    assert read_back[2] == 1.5
+    assert read_back[1] == torch.tensor(1e-10)
