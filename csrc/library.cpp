@@ -4,10 +4,13 @@
 
 #include "common/gemm.h"
 #include "common/packed.h"
+#include "common/simd.h"
 
 TORCH_LIBRARY(elmo_fast, m) {
   // common/gemm: a[M, K] · b[K, N], operands rounded to `precision`
   m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
+  // common/simd: the sigmoid and tanh of the gates, for the tests of their accuracy
+  m.def("activations(Tensor x) -> (Tensor sigmoid, Tensor tanh)");
 
   // unique_rows
   m.def("unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse)");
@@ -57,7 +60,21 @@ TORCH_LIBRARY(elmo_fast, m) {
       "Tensor probabilities, str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
 }
 
+namespace {
+ELMO_MULTIVERSION void activate(const float* x, float* sigmoid, float* tanh, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    sigmoid[i] = elmo_fast::sigmoid_of(x[i]);
+    tanh[i] = elmo_fast::tanh_of(x[i]);
+  }
+}
+}  // namespace
+
 TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("activations", [](const at::Tensor& x) {
+    auto sigmoid = at::empty_like(x), tanh = at::empty_like(x);
+    activate(x.const_data_ptr<float>(), sigmoid.mutable_data_ptr<float>(), tanh.mutable_data_ptr<float>(), x.numel());
+    return std::make_tuple(sigmoid, tanh);
+  });
   m.impl("matmul", [](const at::Tensor& a, const at::Tensor& b, const std::string& precision) {
     return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type()));
   });

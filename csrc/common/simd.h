@@ -35,7 +35,16 @@ ELMO_INLINE float exp_of(float x) {
 }
 ELMO_INLINE double exp_of(double x) { return std::exp(x); }
 
-ELMO_INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + exp_of(-x)); }
+// 1/d for normal 1 <= d < 2^120: the exponent's mirror image is right to 12 %, and three Newton steps square that to 1 ulp. A third
+// of the time of a division, of which a cell needs five.
+ELMO_INLINE float reciprocal_of(float d) {
+  float y = std::bit_cast<float>(0x7ef311c7 - std::bit_cast<int32_t>(d));
+  y = y + y * (1.0f - d * y);
+  y = y + y * (1.0f - d * y);
+  return y + y * (1.0f - d * y);
+}
+
+ELMO_INLINE float sigmoid_of(float x) { return reciprocal_of(1.0f + exp_of(-x < 80.0f ? -x : 80.0f)); }
 ELMO_INLINE double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 // tanh: below 0.625 an odd polynomial (minimax in relative error, 5e-9), where 1 - 2/(e^2x + 1) would cancel.
@@ -47,7 +56,7 @@ ELMO_INLINE float tanh_of(float x) {
   p = p * z + 0.13331331f;
   p = p * z - 0.33333278f;
   const float small = x + x * (z * p);
-  const float large = 1.0f - 2.0f / (exp_of(2.0f * x) + 1.0f);
+  const float large = 1.0f - 2.0f * reciprocal_of(exp_of(x < 40.0f ? 2.0f * x : 80.0f) + 1.0f);
   return std::fabs(x) < 0.625f ? small : large;
 }
 ELMO_INLINE double tanh_of(double x) { return std::tanh(x); }
