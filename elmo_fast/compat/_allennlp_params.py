@@ -1,6 +1,5 @@
 """Building a module from AllenNLP's Params."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from elmo_fast.errors import ElmoFastError
 def constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any = None) -> Any:
     """`made(**params, **extras)`; params may be a dictionary or anything with `pop` and `keys`, which are emptied.
 
-    Raises: ElmoFastError for a key that `made` has no argument for.
+    Raises: ElmoFastError for "namespace_to_cache" without a vocab; TypeError for a key that `made` has no argument for.
     """
     if isinstance(params, dict):
         params = dict(params)
@@ -21,9 +20,4 @@ def constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any = 
         if vocab is None:
             raise ElmoFastError("namespace_to_cache needs the vocab whose words are to be cached; got vocab=None")
         values["vocab_to_cache"] = list(vocab.get_token_to_index_vocabulary(namespace).keys())
-    known = {name for cls in made.__mro__ for name in inspect.signature(cls.__init__).parameters}
-    if unknown := sorted(values.keys() - known):
-        raise ElmoFastError(
-            f"{made.__name__}: no such argument: {', '.join(unknown)}; it takes {sorted(known - {'self'})}"
-        )
     return made(**values)
