@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -150,6 +149,9 @@ def _check_lines(sentences: list[str], as_keys: bool) -> None:
     if not as_keys:
         return
     if len(set(sentences)) < len(sentences):
-        raise ElmoFastError("use_sentence_keys needs distinct sentences; leave it out to name them by line")
-    if bad := [s for s in sentences if "/" in s or set(s) == {"."}]:
-        warnings.warn(f"HDF5 reads '/' and '.' in a name as folders; {len(bad)} sentences hold them", stacklevel=3)
+        raise ElmoFastError("use_sentence_keys needs distinct sentences; leave it out to name the datasets by line")
+    if bad := [sentence for sentence in sentences if "/" in sentence or sentence == "."]:
+        raise ElmoFastError(
+            "HDF5 takes '/' and '.' in a name for folders, so that sentences with them cannot name datasets: "
+            f"{len(bad)} do, the first is {bad[0]!r:.80}; leave use_sentence_keys out to name them by line"
+        )

@@ -1,0 +1,275 @@
+"""The biLM against bilm-tf's published vectors and against the float64 judge, in every variant of the file format."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.checkpoints import load_checkpoint, read_options
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.modules import BiLM
+from elmo_fast.text import batch_to_ids
+from tests.bilm_numpy import BilmNumpy
+from tests.modules.conftest import BATCHES
+
+TOLERANCE = 2e-6
+VARIANTS = {
+    "skip": {},
+    "no skip": {"skip": False},
+    "three layers": {"layers": 3},
+    "one layer": {"layers": 1},
+    "tanh, one highway": {"activation": "tanh", "n_highway": 1},
+    "filters not projected": {"proj": 24, "cell": 32},
+    "cells not projected": {"proj": 24, "cell": 24, "filters": ((1, 4), (2, 8))},
+    "neither projected": {"proj": 24, "cell": 24},
+    "clips saturated": {"cell_clip": 0.5, "proj_clip": 0.7},
+    "no clips": {"scale": 0.5, "cell_clip": None, "proj_clip": None},
+    "261 characters": {"n_characters": 261},
+}
+
+
+def vectors(bilm, batch):
+    output = bilm(batch_to_ids(batch))
+    return torch.stack(output["activations"]), output["mask"]
+
+
+def test_bilm_tf_vectors(shared):
+    """The top layer of 10 batches of 3 sentences, the state carried, as TensorFlow computed it."""
+    folder = shared / "data/bilm_tf_fixture"
+    lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
+    expected = [h5py.File(folder / f"lm_embeddings_{k}.hdf5") for k in range(3)]
+    bilm = BiLM(folder / "options.json", folder / "lm_weights.hdf5")
+    for i in range(10):
+        activations, _ = vectors(bilm, [sentences[i].split() for sentences in lists])
+        for k in range(3):
+            truth = np.concatenate(expected[k][str(i)][...], axis=-1)
+            np.testing.assert_allclose(activations[-1, k, 1 : len(truth) + 1], truth, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def in_float64(bilm, judge):
+    """The model in float64, the 1 in its forget biases added there too, and not before they were rounded to float32."""
+    bilm.double()
+    for direction, layers in enumerate((bilm._elmo_lstm.forward_layers, bilm._elmo_lstm.backward_layers)):
+        for layer, cell in enumerate(layers):
+            stored = judge.weights[f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/B"].reshape(4, -1)
+            with torch.no_grad():
+                cell.state_linearity.bias.reshape(4, -1)[1] = torch.from_numpy(stored[2] + 1)
+    return bilm
+
+
+@pytest.mark.parametrize("sizes", VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_equals_the_judge_over_batches_of_changing_size(files, sizes, backend):
+    """All layers, all rows, markers and padding, through growing, shrinking and empty rows: float32 2e-6, float64 1e-10."""
+    options_file, weight_file = files(**sizes)
+    bilm, judge = BiLM(options_file, weight_file, backend=backend), BilmNumpy(options_file, weight_file)
+    precise = in_float64(BiLM(options_file, weight_file, backend=backend), judge)
+    for number, batch in enumerate([*BATCHES, *BATCHES]):
+        activations, mask = vectors(bilm, batch)
+        truth, lengths = judge.embed_with_boundaries(batch)
+        assert mask.sum(dim=1).tolist() == lengths
+        np.testing.assert_allclose(vectors(precise, batch)[0], truth, rtol=0, atol=1e-10)
+        if number < len(BATCHES):  # rounding adds up in the state
+            np.testing.assert_allclose(activations, truth, rtol=TOLERANCE, atol=TOLERANCE)
+    if sizes.get("cell_clip"):
+        assert max(np.abs(c).max() for c, _ in judge.states.values()) == sizes["cell_clip"]
+        assert max(np.abs(m).max() for _, m in judge.states.values()) == sizes["proj_clip"]
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("bfloat16", 0.15), ("float16", 0.02)])
+def test_16_bit_operands_stay_near(files, precision, bound):
+    """Near, and not the same: the operands are rounded, the cell is not."""
+    options_file, weight_file = files()
+    exact, _ = vectors(BiLM(options_file, weight_file), BATCHES[0])
+    rounded, _ = vectors(BiLM(options_file, weight_file, precision=precision), BATCHES[0])
+    assert rounded.dtype == torch.float32
+    assert 1e-5 < (exact - rounded).abs().max() < bound
+
+
+def test_padding_rows_and_columns_change_nothing(files):
+    """A batch padded to twice its length, or with an empty sentence beside it, gives the same vectors."""
+    options_file, weight_file = files()
+    ids = batch_to_ids(BATCHES[0])
+    wanted = BiLM(options_file, weight_file)(ids)
+    padded = torch.cat([ids, torch.zeros_like(ids)], dim=1)
+    padded = torch.cat([padded, torch.zeros_like(padded[:1])])
+    output = BiLM(options_file, weight_file)(padded)
+    time = ids.shape[1] + 2
+    for ours, theirs in zip(output["activations"], wanted["activations"], strict=True):
+        torch.testing.assert_close(ours[:3, :time], theirs, rtol=1e-6, atol=1e-6)
+        assert not ours[:3, time:].any()
+        assert not ours[3, 2:].any()
+    assert output["mask"][3].sum() == 2
+
+
+def test_stateful_or_not(files):
+    """Carried, the same sentence gives other vectors; without state, or after reset_states(), bit-equal ones."""
+    bilm, ids = BiLM(*files()), batch_to_ids(BATCHES[0])
+    first = bilm(ids)["activations"][2]
+    assert not torch.allclose(bilm(ids)["activations"][2], first)
+    bilm.reset_states()
+    assert torch.equal(bilm(ids)["activations"][2], first)
+    bilm.stateful = False
+    assert torch.equal(bilm(ids)["activations"][2], first)
+    assert torch.equal(bilm(ids)["activations"][2], first)
+    assert not BiLM(*files(), stateful=False).stateful
+
+
+def test_cached_words(files):
+    """word_inputs give what the characters give; one outside the cache falls back to them; without a cache they do."""
+    options_file, weight_file = files()
+    words = ["@@PADDING@@", "The", "cat", "sat"]
+    sentences = [["The", "cat", "sat"], ["sat", "The"], []]
+    ids = batch_to_ids(sentences)
+    indices = torch.tensor([[1, 2, 3], [3, 1, 0], [0, 0, 0]])
+    wanted = BiLM(options_file, weight_file)(ids)
+    cached = BiLM(options_file, weight_file, vocab_to_cache=words)
+    for word_inputs, characters in ((indices, torch.zeros_like(ids)), (indices + 3 * (indices > 0), ids)):
+        cached.reset_states()
+        output = cached(characters, word_inputs)
+        assert torch.equal(output["mask"], wanted["mask"])
+        for ours, theirs in zip(output["activations"], wanted["activations"], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    plain = BiLM(options_file, weight_file)(ids, indices)
+    assert torch.equal(plain["activations"][2], wanted["activations"][2])
+    assert cached._word_embedding.weight.shape == (4, 8)
+    assert not cached._word_embedding.weight.requires_grad
+    assert "_word_embedding.weight" in cached.state_dict()
+    with pytest.warns(UserWarning, match="trained apart"):
+        assert BiLM(options_file, weight_file, True, words)._word_embedding.weight.requires_grad
+
+
+def test_gradients_reach_every_parameter_or_none(files):
+    options_file, weight_file = files()
+    for requires_grad in (True, False):
+        bilm = BiLM(options_file, weight_file, requires_grad)
+        output = bilm(batch_to_ids(BATCHES[0]))
+        assert output["activations"][-1].requires_grad == requires_grad
+        if requires_grad:
+            sum(layer.square().sum() for layer in output["activations"]).backward()
+        for name, parameter in bilm.named_parameters():
+            assert parameter.requires_grad == requires_grad
+            assert (parameter.grad is not None and bool(parameter.grad.any())) == requires_grad, name
+
+
+def test_gradients_equal_differences(files):
+    """The whole biLM in float64, one direction in the space of all parameters, against a central difference."""
+    bilm = BiLM(*files(layers=2), requires_grad=True, stateful=False).double()
+    ids = batch_to_ids(BATCHES[0])
+    weights = torch.linspace(-1, 1, 16, dtype=torch.float64)
+
+    def loss():
+        return sum((layer * weights).sum() for layer in bilm(ids)["activations"])
+
+    loss().backward()
+    parameters = list(bilm.parameters())
+    direction = [torch.randn_like(p) for p in parameters]
+    slope = sum((p.grad * d).sum() for p, d in zip(parameters, direction, strict=True))
+    values = []
+    with torch.no_grad():
+        for step in (1e-6, -2e-6):
+            for p, d in zip(parameters, direction, strict=True):
+                p += step * d
+            values.append(loss())
+    torch.testing.assert_close(slope, (values[0] - values[1]) / 2e-6, rtol=1e-4, atol=1e-4)
+
+
+def test_state_dict_loads_both_ways(files, tmp_path):
+    """AllenNLP's names and shapes; a state_dict saved as AllenNLP's archives hold it is read back to equal outputs."""
+    options_file, weight_file = files()
+    bilm = BiLM(options_file, weight_file)
+    state = bilm.state_dict()
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == expected_names()
+    other = BiLM(read_options(options_file))
+    assert not torch.equal(other.state_dict()["_elmo_lstm.forward_layer_0.state_projection.weight"], torch.zeros(8, 24))
+    other.load_state_dict({name: tensor.clone() for name, tensor in state.items()})
+    archive = tmp_path / "best.th"
+    torch.save({f"text_field_embedder.token_embedder_elmo._elmo._elmo_lstm.{k}": v for k, v in state.items()}, archive)
+    third = BiLM(options_file, archive)
+    wanted, _ = vectors(bilm, BATCHES[0])
+    for model in (other, third):
+        assert torch.equal(vectors(model, BATCHES[0])[0], wanted)
+
+
+def expected_names():
+    names = {
+        "_token_embedder._char_embedding_weights": (262, 5),
+        "_token_embedder._projection.weight": (8, 24),
+        "_token_embedder._projection.bias": (8,),
+    }
+    for i, (width, number) in enumerate(((1, 4), (2, 8), (3, 12))):
+        names[f"_token_embedder.char_conv_{i}.weight"] = (number, 5, width)
+        names[f"_token_embedder.char_conv_{i}.bias"] = (number,)
+    for k in range(2):
+        names[f"_token_embedder._highways._layers.{k}.weight"] = (48, 24)
+        names[f"_token_embedder._highways._layers.{k}.bias"] = (48,)
+        for direction in ("forward", "backward"):
+            root = f"_elmo_lstm.{direction}_layer_{k}"
+            names[f"{root}.input_linearity.weight"] = (96, 8)
+            names[f"{root}.state_linearity.weight"] = (96, 8)
+            names[f"{root}.state_linearity.bias"] = (96,)
+            names[f"{root}.state_projection.weight"] = (8, 24)
+    return names
+
+
+def test_nan_in_the_weights_is_refused(files):
+    options_file, weight_file = files()
+    with h5py.File(weight_file, "r+") as file:
+        file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"][3, 5] = np.nan
+    with pytest.raises(CheckpointError, match=r"RNN_1.*NaN"):
+        BiLM(options_file, weight_file)
+
+
+def test_a_state_that_does_not_fit_loads_nothing(files):
+    """load_state names the tensor; the module keeps its parameters."""
+    from elmo_fast.modules._loading import load_state
+
+    bilm = BiLM(read_options(files()[0]))
+    before = {name: tensor.clone() for name, tensor in bilm.state_dict().items()}
+    other = {name: tensor + 1 for name, tensor in before.items()}
+    last = list(other)[-1]
+    for wrong, message in (
+        ({last: other[last][:, :-1]}, f"{last}: wanted shape .8, 24., found .8, 23."),
+        ({last: torch.full_like(other[last], torch.nan)}, f"{last}: wanted finite numbers"),
+        ({"extra": torch.zeros(1)}, "extra has no place"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            load_state(bilm, other | wrong, "file")
+    del other[last]
+    with pytest.raises(CheckpointError, match=f"{last} of shape .8, 24. is missing"):
+        load_state(bilm, other, "file")
+    for name, tensor in bilm.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_new_parameters_follow_tensorflows_initialisers(files):
+    """Without a weight_file: kernels Glorot-uniform, forget bias 1, skip connections and sizes from the options."""
+    bilm = BiLM(read_options(files(skip=False)[0]), requires_grad=True)
+    cell = bilm._elmo_lstm.forward_layers[1]
+    bound = (6 / (8 + 8 + 96)) ** 0.5
+    for linear in (cell.input_linearity, cell.state_linearity):
+        assert 0.9 * bound < linear.weight.abs().max() <= bound
+    assert 0.8 * (6 / 32) ** 0.5 < cell.state_projection.weight.abs().max() <= (6 / 32) ** 0.5
+    assert cell.state_linearity.bias.tolist() == [0.0] * 24 + [1.0] * 24 + [0.0] * 48
+    assert not bilm._elmo_lstm.use_skip_connections
+    assert all(torch.isfinite(p).all() for p in bilm.parameters())
+
+
+def test_a_folder_loads_as_its_two_files(files, tmp_path):
+    from elmo_fast.checkpoints import save_folder
+
+    options_file, weight_file = files()
+    state, options = load_checkpoint(options_file=options_file, weight_file=weight_file)
+    save_folder(tmp_path / "own", state, options)
+    wanted, _ = vectors(BiLM(options_file, weight_file), BATCHES[0])
+    assert torch.equal(vectors(BiLM(tmp_path / "own"), BATCHES[0])[0], wanted)
+
+
+def test_refusals(files):
+    with pytest.raises(ElmoFastError, match="precision must be one of"):
+        BiLM(*files(), precision="int8")
+    bilm = BiLM(*files())
+    with pytest.raises(ElmoFastError, match=r"share one shape \[B, T, C\]"):
+        bilm.language_model(torch.ones(1, 2, 50).long(), torch.ones(1, 3, 50).long())

@@ -1,0 +1,172 @@
+"""Elmo and its wrappers: shapes, mixes, dropout, boundaries, more dimensions, fine-tuning, compiling."""
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast import Elmo, ElmoTokenEmbedder
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM, remove_sentence_boundaries
+from elmo_fast.text import batch_to_ids
+from tests.bilm_numpy import BilmNumpy
+from tests.modules.conftest import BATCHES
+
+SENTENCES = [["The", "sentence", "."], ["ELMo", "helps", "disambiguate", "ELMo", "from", "Elmo", "."]]
+
+
+def test_mixes_of_the_judges_layers(files):
+    """Two mixes of different weights over carried batches; rows past each sentence are zeros; the mask is bool."""
+    options_file, weight_file = files()
+    elmo, judge = Elmo(options_file, weight_file, 2, dropout=0.0), BilmNumpy(options_file, weight_file)
+    for k, weight in enumerate((0.5, -1.0, 2.0)):
+        elmo.scalar_mix_1.scalar_parameters[k].data[0] = weight
+    elmo.scalar_mix_1.gamma.data[0] = 3.0
+    softmax = np.exp([0.5, -1.0, 2.0]) / np.exp([0.5, -1.0, 2.0]).sum()
+    for batch in BATCHES:
+        output = elmo(batch_to_ids(batch))
+        assert output["mask"].dtype == torch.bool
+        assert output["mask"].sum(dim=1).tolist() == [len(sentence) for sentence in batch]
+        for row, layers in enumerate(judge.embed(batch)):
+            even, other = (r[row].detach().numpy() for r in output["elmo_representations"])
+            words = layers.shape[1]
+            np.testing.assert_allclose(even[:words], layers.mean(axis=0), rtol=2e-6, atol=2e-6)
+            truth = 3 * np.tensordot(softmax, layers, 1)
+            np.testing.assert_allclose(other[:words], truth, rtol=2e-6, atol=6e-6)
+            assert not even[words:].any()
+
+
+def test_sentence_boundaries_kept(files):
+    options_file, weight_file = files()
+    ids = batch_to_ids(SENTENCES)
+    kept = Elmo(options_file, weight_file, 1, dropout=0.0, keep_sentence_boundaries=True)(ids)
+    inner = Elmo(options_file, weight_file, 1, dropout=0.0)(ids)
+    assert kept["elmo_representations"][0].shape == (2, 9, 16)
+    assert kept["mask"].sum(dim=1).tolist() == [5, 9]
+    removed, mask = remove_sentence_boundaries(kept["elmo_representations"][0], kept["mask"])
+    assert torch.equal(removed, inner["elmo_representations"][0])
+    assert torch.equal(mask, inner["mask"])
+
+
+@pytest.mark.parametrize("statistics", ["allennlp", "bilm"])
+def test_layer_norm_statistics(files, statistics):
+    """AllenNLP normalises with BOS and EOS among the elements, bilm-tf without: each against float64."""
+    options_file, weight_file = files()
+    elmo = Elmo(options_file, weight_file, 1, do_layer_norm=True, dropout=0.0, statistics=statistics)
+    mixed = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].detach().numpy()
+    layers, lengths = BilmNumpy(options_file, weight_file).embed_with_boundaries(SENTENCES)
+    cut = 0 if statistics == "allennlp" else 1
+    total = 0
+    for layer in layers:
+        counted = np.concatenate([layer[row, cut : n - cut] for row, n in enumerate(lengths)])
+        total = total + (layer - counted.mean()) / np.sqrt(counted.var() + 1e-12) / 3
+    for row, n in enumerate(lengths):
+        np.testing.assert_allclose(mixed[row, : n - 2], total[row, 1 : n - 1], rtol=2e-5, atol=2e-5)
+
+
+def test_dropout_comes_after_mixing(files):
+    """Kept elements are those of the mix, doubled; each representation has its own mask; none when not training."""
+    options_file, weight_file = files()
+    ids = batch_to_ids(SENTENCES)
+    wanted = Elmo(options_file, weight_file, 1, dropout=0.0)(ids)["elmo_representations"][0]
+    elmo = Elmo(options_file, weight_file, 2, stateful=False)
+    first, second = elmo(ids)["elmo_representations"]
+    kept = first != 0
+    torch.testing.assert_close(first[kept], 2 * wanted[kept])
+    assert 0.3 < kept[wanted != 0].float().mean() < 0.7
+    assert not torch.equal(kept, second != 0)
+    torch.testing.assert_close(elmo.eval()(ids)["elmo_representations"][1], wanted)
+
+
+def test_more_dimensions_equal_one_batch_each(files):
+    """[2, 3, T, 50] runs as 6 sentences."""
+    elmo = Elmo(*files(), 2, dropout=0.0, stateful=False)
+    groups = [SENTENCES, [["1", "2"], list("1234567")], [list("1234567"), ["The"]]]
+    together = elmo(torch.stack([batch_to_ids(group) for group in groups], dim=1))
+    assert together["mask"].shape == (2, 3, 7)
+    for k, group in enumerate(groups):
+        alone = elmo(batch_to_ids(group))
+        for ours, theirs in zip(together["elmo_representations"], alone["elmo_representations"], strict=True):
+            torch.testing.assert_close(ours[:, k], theirs, rtol=1e-6, atol=1e-6)
+        assert torch.equal(together["mask"][:, k], alone["mask"])
+
+
+def test_cached_words_with_more_dimensions(files):
+    words = ["@@PADDING@@", "This", "is", "a", "sentence"]
+    elmo = Elmo(*files(), 1, vocab_to_cache=words, stateful=False).eval()
+    ids, indices = batch_to_ids([["This", "is"], ["a", "sentence"]]), torch.tensor([[1, 2], [3, 4]])
+    wanted = elmo(ids)["elmo_representations"][0]
+    for times in (1, 3):
+        output = elmo(torch.stack([ids] * times, 1), torch.stack([indices] * times, 1))
+        for k in range(times):
+            torch.testing.assert_close(output["elmo_representations"][0][:, k], wanted, rtol=1e-6, atol=1e-6)
+        assert output["mask"].shape == (2, times, 2)
+
+
+def test_word_inputs_without_a_vocabulary_are_not_used(files):
+    elmo = Elmo(*files(), 1, dropout=0.0, stateful=False)
+    ids = batch_to_ids(SENTENCES)
+    assert torch.equal(elmo(ids, ids[..., 0])["elmo_representations"][0], elmo(ids)["elmo_representations"][0])
+
+
+def test_a_module_in_place_of_files(files):
+    bilm = BiLM(*files())
+    elmo = Elmo(None, None, 2, dropout=0.0, module=bilm)
+    assert elmo._elmo_lstm is bilm
+    assert [tuple(r.shape) for r in elmo(batch_to_ids(SENTENCES))["elmo_representations"]] == [(2, 7, 16)] * 2
+    with pytest.raises(ElmoFastError, match="module stands in place"):
+        Elmo(*files(), 1, module=bilm)
+    with pytest.raises(ElmoFastError, match="options_file and weight_file are needed"):
+        Elmo(None, None, 1)
+
+
+def test_names_of_the_parameters(files):
+    elmo = Elmo(*files(), 2, scalar_mix_parameters=[1.0, 2.0, 3.0])
+    bilm = {f"_elmo_lstm.{name}" for name in BiLM(*files()).state_dict()}
+    mix = ["gamma", *(f"scalar_parameters.{j}" for j in range(3))]
+    assert set(elmo.state_dict()) == bilm | {f"scalar_mix_{k}.{name}" for k in range(2) for name in mix}
+    assert not elmo.scalar_mix_0.gamma.requires_grad
+    assert elmo.get_output_dim() == 16
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_fine_tuning_reaches_everything_or_only_the_mixes(files, requires_grad):
+    embedder = ElmoTokenEmbedder(*files(), requires_grad=requires_grad)
+    embedder(torch.randint(1, 262, (3, 4, 50))).square().sum().backward()
+    for name, parameter in embedder.named_parameters():
+        reached = parameter.grad is not None and bool(parameter.grad.any())
+        assert reached == (requires_grad or "_elmo_lstm" not in name), name
+
+
+def test_token_embedder_and_its_projection(files):
+    options_file, weight_file = files()
+    plain, projected = (
+        ElmoTokenEmbedder(options_file, weight_file, projection_dim=width, stateful=False).eval()
+        for width in (None, 20)
+    )
+    assert (plain.get_output_dim(), projected.get_output_dim()) == (16, 20)
+    ids = batch_to_ids(SENTENCES)[:, None]
+    vectors = plain(ids)
+    assert vectors.shape == (2, 1, 7, 16)
+    torch.testing.assert_close(projected(ids), projected._projection(vectors), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_compiles_without_a_graph_break(files, stateful):
+    """torch.compile(fullgraph=True) of Elmo: outputs, carried states and gradients as without."""
+    torch._dynamo.reset()
+    options_file, weight_file = files(layers=1)
+    settings = {"requires_grad": True, "dropout": 0.0, "stateful": stateful}
+    plain, elmo = (Elmo(options_file, weight_file, 2, **settings) for _ in range(2))
+    compiled = torch.compile(elmo, fullgraph=True, backend="aot_eager")
+    ids = batch_to_ids(SENTENCES)
+    for _ in range(2):
+        ours, theirs = compiled(ids), plain(ids)
+        loss = 0
+        assert torch.equal(ours["mask"], theirs["mask"])
+        for a, b in zip(ours["elmo_representations"], theirs["elmo_representations"], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+            loss = loss + a.square().sum() + b.square().sum()
+        loss.backward()
+    for (name, ours), theirs in zip(elmo.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+    assert (elmo._elmo_lstm._elmo_lstm._states is not None) == stateful

@@ -1,0 +1,137 @@
+"""The stack: its state over batches of changing size, its residual, its directions."""
+
+import copy
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoLstm
+
+SIZES = {"hidden_size": 5, "cell_size": 7, "num_layers": 2}
+CLIPS = {"memory_cell_clip_value": 2, "state_projection_clip_value": 1}
+
+
+def make(**settings):
+    return ElmoLstm(input_size=3, **(SIZES | CLIPS | settings))
+
+
+def mask_of(lengths, time):
+    return torch.arange(time) < torch.tensor(lengths)[:, None]
+
+
+def test_shapes_masks_and_states():
+    lstm, mask = make(), mask_of([5, 4, 2, 1], 6)
+    outputs = lstm(torch.rand(4, 6, 3), mask)
+    assert outputs.shape == (2, 4, 6, 10)
+    assert torch.equal((outputs != 0).any(dim=-1), mask.expand(2, 4, 6))
+    assert [tuple(s.shape) for s in lstm._states] == [(2, 4, 10), (2, 4, 14)]
+
+
+def test_layers_are_its_cells_one_after_the_other():
+    """Each direction feeds itself, from the second layer on with a residual, which stays out of the state."""
+    lstm, inputs, lengths = make(), torch.rand(3, 4, 3), [4, 3, 1]
+    outputs = lstm(inputs, mask_of(lengths, 4))
+    for direction, layers in enumerate((lstm.forward_layers, lstm.backward_layers)):
+        below = inputs
+        for layer, cell in enumerate(layers):
+            above, (h, c) = cell(below, lengths)
+            above = above + below if layer else above
+            part = outputs[layer, :, :, 5 * direction : 5 * direction + 5]
+            torch.testing.assert_close(part, above * mask_of(lengths, 4)[..., None], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(lstm._states[0][layer, :, 5 * direction : 5 * direction + 5], h[0])
+            torch.testing.assert_close(lstm._states[1][layer, :, 7 * direction : 7 * direction + 7], c[0])
+            below = part
+    assert not torch.allclose(outputs[1], make_without_skips(lstm)(inputs, mask_of(lengths, 4))[1])
+
+
+def make_without_skips(lstm):
+    other = make(use_skip_connections=False)
+    other.load_state_dict(lstm.state_dict())
+    return other
+
+
+def test_state_over_batches_of_changing_size():
+    """Row b goes on from row b; rows not met before from zeros; rows left out keep theirs, as do empty rows."""
+    lstm = make(num_layers=1)
+    cell = lstm.forward_layers[0]
+    kept = {}
+    for lengths in ([4, 2], [3, 1, 2, 4], [2], [0, 3, 1], [1, 1, 1, 1]):
+        inputs = torch.rand(len(lengths), 4, 3)
+        outputs = lstm(inputs, mask_of(lengths, 4))
+        for row, length in enumerate(lengths):
+            expected, state = cell(inputs[row : row + 1, :length], None, kept.get(row))
+            torch.testing.assert_close(outputs[0, row, :length, :5], expected[0], rtol=1e-5, atol=1e-6)
+            if length or row in kept:
+                kept[row] = state
+        assert lstm._states[0].shape[1] == max(kept) + 1
+        for row, (h, c) in kept.items():
+            torch.testing.assert_close(lstm._states[0][0, row, :5], h[0, 0], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(lstm._states[1][0, row, :7], c[0, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_one_long_forward_run_equals_two_halves():
+    lstm, inputs = make(), torch.rand(2, 8, 3)
+    whole = lstm(inputs, torch.ones(2, 8))[:, :, :, :5]
+    lstm.reset_states()
+    halves = [lstm(part, torch.ones(2, 4))[:, :, :, :5] for part in inputs.split(4, dim=1)]
+    torch.testing.assert_close(torch.cat(halves, dim=2), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_stateless_and_reset():
+    lstm, inputs, mask = make(), torch.rand(2, 4, 3), torch.ones(2, 4)
+    first, second = lstm(inputs, mask), lstm(inputs, mask)
+    assert not torch.allclose(first, second)
+    lstm.reset_states()
+    assert torch.equal(lstm(inputs, mask), first)
+    lstm.stateful = False
+    assert torch.equal(lstm(inputs, mask), first)
+    assert torch.equal(lstm(inputs, mask), first)
+
+
+def test_resetting_some_rows():
+    lstm = make()
+    lstm(torch.rand(3, 4, 3), torch.ones(3, 4))
+    before = lstm._states
+    lstm.reset_states(torch.tensor([0.0, 1.0, 0.0]))
+    for old, new in zip(before, lstm._states, strict=True):
+        assert not new[:, 1].any()
+        assert torch.equal(new[:, [0, 2]], old[:, [0, 2]])
+    with pytest.raises(ElmoFastError, match="got 2 marks and 3 rows of state"):
+        lstm.reset_states(torch.tensor([True, False]))
+
+
+def test_state_is_detached_moves_with_the_module_and_is_no_parameter():
+    lstm = make(requires_grad=True)
+    for _ in range(2):  # a second backward pass would fail through an attached state
+        lstm(torch.rand(2, 4, 3), torch.ones(2, 4)).sum().backward()
+    assert not any(s.requires_grad for s in lstm._states)
+    assert set(lstm.state_dict()) == {name for name, _ in lstm.named_parameters()}
+    lstm.double()
+    assert all(s.dtype == torch.float64 for s in lstm._states)
+    assert lstm(torch.rand(2, 4, 3).double(), torch.ones(2, 4)).dtype == torch.float64
+    assert torch.equal(copy.deepcopy(lstm)._states[0], lstm._states[0])
+
+
+def test_state_from_inference_mode_serves_training():
+    lstm = make(requires_grad=True)
+    with torch.inference_mode():
+        lstm(torch.rand(1, 4, 3), torch.ones(1, 4))
+    lstm(torch.rand(1, 4, 3), torch.ones(1, 4)).sum().backward()
+    assert all(p.grad is not None for p in lstm.parameters())
+
+
+def test_recurrent_dropout_only_while_training():
+    lstm = make(recurrent_dropout_probability=0.5, stateful=False)
+    inputs, mask = torch.rand(2, 4, 3), torch.ones(2, 4)
+    assert not torch.equal(lstm(inputs, mask), lstm(inputs, mask))
+    lstm.eval()
+    assert torch.equal(lstm(inputs, mask), lstm(inputs, mask))
+
+
+def test_empty_batch():
+    lstm = make()
+    lstm(torch.rand(2, 4, 3), torch.ones(2, 4))
+    before = lstm._states
+    assert lstm(torch.rand(0, 4, 3), torch.ones(0, 4)).shape == (2, 0, 4, 10)
+    assert torch.equal(lstm._states[0], before[0])

@@ -1,0 +1,99 @@
+"""The sampled softmax loss as a module: formula, whole softmax when not training, sparse gradients, sampler."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import SampledSoftmaxLoss
+from elmo_fast.modules.sampled_softmax import log_uniform_choice
+
+SAMPLES = [3, 10, 20, 55, 99]
+
+
+def inputs(rows=40, words=100):
+    return torch.randn(rows, 8), torch.randint(0, words, (rows,))
+
+
+def test_names_and_initialisation():
+    loss = SampledSoftmaxLoss(5000, 16, 20)
+    assert {n: tuple(p.shape) for n, p in loss.named_parameters()} == {"softmax_w": (5000, 16), "softmax_b": (5000,)}
+    assert abs(loss.softmax_w.std().item() - 16**-0.5) < 0.01
+    assert not loss.softmax_b.any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("semantics", "tries"), [("allennlp", 12), ("tensorflow", 12), ("tensorflow", 5)])
+def test_the_sampled_loss_is_the_formula(sparse, semantics, tries):
+    """Corrected logits of the target and of the samples that are not the target, summed over the batch, in float64."""
+    loss = SampledSoftmaxLoss(100, 8, 5, sparse, semantics=semantics)
+    loss.choice_func = lambda num_words, num_samples: (np.array(SAMPLES), tries)
+    w = loss.softmax_w.weight if sparse else loss.softmax_w
+    b = loss.softmax_b.weight if sparse else loss.softmax_b
+    torch.nn.init.normal_(b)
+    hidden, targets = inputs()
+    targets[:3] = torch.tensor(SAMPLES[:3])
+
+    def corrected(row, word):
+        p = math.log((word + 2) / (word + 1)) / math.log(101)
+        expected = p * 5 if semantics == "tensorflow" and tries == 5 else 1 - (1 - p) ** tries
+        return (hidden[row].double() @ w[word].double() + b.reshape(-1)[word].double() - math.log(expected)).item()
+
+    total = 0.0
+    for row, target in enumerate(targets.tolist()):
+        others = [math.exp(corrected(row, word)) for word in SAMPLES if word != target]
+        true = corrected(row, target)
+        total += math.log(math.exp(true) + sum(others)) - true
+    assert loss(hidden, targets).item() == pytest.approx(total, rel=1e-5)
+
+
+def test_whole_softmax_when_not_training():
+    """To the last bit what log_softmax and nll_loss give; in blocks, nearly so, where the logits would be large."""
+    loss = SampledSoftmaxLoss(100, 8, 5).eval()
+    torch.nn.init.normal_(loss.softmax_b)
+    hidden, targets = inputs()
+    wanted = F.nll_loss(F.log_softmax(hidden @ loss.softmax_w.t() + loss.softmax_b, -1), targets, reduction="sum")
+    assert torch.equal(loss(hidden, targets), wanted)
+    many, words = hidden.repeat(3000, 1), targets.repeat(3000)
+    assert len(many) * 100 * 4 > 32 * 2**20
+    assert loss(many, words).item() == pytest.approx(3000 * wanted.item(), rel=1e-5)
+
+
+def test_gradients_of_the_sparse_table_equal_those_of_the_dense():
+    dense, sparse = SampledSoftmaxLoss(100, 8, 5), SampledSoftmaxLoss(100, 8, 5, sparse=True)
+    sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
+    hidden, targets = inputs()
+    for loss in (dense, sparse):
+        loss.choice_func = lambda num_words, num_samples: (np.array(SAMPLES), 7)
+        loss(hidden, targets).backward()
+    assert sparse.softmax_w.weight.grad.is_sparse
+    torch.testing.assert_close(sparse.softmax_w.weight.grad.to_dense(), dense.softmax_w.grad)
+    torch.testing.assert_close(sparse.softmax_b.weight.grad.to_dense()[:, 0], dense.softmax_b.grad)
+    used = set(SAMPLES) | set(targets.tolist())
+    assert set(sparse.softmax_w.weight.grad.coalesce().indices()[0].tolist()) <= used
+
+
+def test_the_sampler_draws_distinct_words_by_torchs_seed():
+    torch.manual_seed(1)
+    ids, tries = log_uniform_choice(1000, 50)
+    assert len(set(ids.tolist())) == 50
+    assert 0 <= ids.min() <= ids.max() < 1000
+    assert tries >= 50
+    other, _ = log_uniform_choice(1000, 50)
+    assert ids.tolist() != other.tolist()
+    torch.manual_seed(1)
+    assert log_uniform_choice(1000, 50)[0].tolist() == ids.tolist()
+
+
+def test_no_rows_and_refusals():
+    loss = SampledSoftmaxLoss(100, 8, 5)
+    assert loss(torch.zeros(0, 8), torch.zeros(0).long()).item() == 0
+    with pytest.raises(ElmoFastError, match="num_samples must be from 1 to num_words-1=99; got 100"):
+        SampledSoftmaxLoss(100, 8, 100)
+    with pytest.raises(ElmoFastError, match="semantics must be one of"):
+        SampledSoftmaxLoss(100, 8, 5, semantics="keras")
+    with pytest.raises(ElmoFastError, match="targets"):
+        loss(torch.zeros(1, 8), torch.tensor([100]))
