@@ -62,7 +62,7 @@ def in_float64(bilm, judge):
 @pytest.mark.parametrize("sizes", VARIANTS.values(), ids=VARIANTS.keys())
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_equals_the_judge_over_batches_of_changing_size(files, sizes, backend):
-    """All layers, all rows, markers and padding, through growing, shrinking and empty rows: float32 2e-6, float64 1e-10."""
+    """All layers and rows, markers and padding, through growing and shrinking batches: float32 2e-6, float64 1e-10."""
     options_file, weight_file = files(**sizes)
     bilm, judge = BiLM(options_file, weight_file, backend=backend), BilmNumpy(options_file, weight_file)
     precise = in_float64(BiLM(options_file, weight_file, backend=backend), judge)

@@ -1,0 +1,326 @@
+"""What code written for AllenNLP's ELMo touches: names, defaults, parameters, states, the token indexer,
+from_params."""
+
+import inspect
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.compat import allennlp
+from elmo_fast.compat.allennlp import (
+    ConfigurationError,
+    Elmo,
+    ElmoEmbedder,
+    ELMoTokenCharactersIndexer,
+    ElmoTokenEmbedder,
+    SampledSoftmaxLoss,
+    SoftmaxLoss,
+    _ElmoBiLm,
+    _ElmoCharacterEncoder,
+    _EncoderBase,
+    batch_to_ids,
+    remove_sentence_boundaries,
+    sort_batch_by_length,
+)
+from tests.weights import make_weights
+
+# Name -> the arguments of AllenNLP 0.9 to 2.10 and their defaults, in order.
+NOTHING = inspect.Parameter.empty
+SIGNATURES = {
+    "Elmo": {
+        "options_file": NOTHING,
+        "weight_file": NOTHING,
+        "num_output_representations": NOTHING,
+        "requires_grad": False,
+        "do_layer_norm": False,
+        "dropout": 0.5,
+        "vocab_to_cache": None,
+        "keep_sentence_boundaries": False,
+        "scalar_mix_parameters": None,
+        "module": None,
+    },
+    "ElmoTokenEmbedder": {
+        "options_file": NOTHING,
+        "weight_file": NOTHING,
+        "do_layer_norm": False,
+        "dropout": 0.5,
+        "requires_grad": False,
+        "projection_dim": None,
+        "vocab_to_cache": None,
+        "scalar_mix_parameters": None,
+    },
+    "_ElmoBiLm": {"options_file": NOTHING, "weight_file": None, "requires_grad": False, "vocab_to_cache": None},
+    "_ElmoCharacterEncoder": {"options_file": NOTHING, "weight_file": None, "requires_grad": False},
+    "ElmoLstm": {
+        "input_size": NOTHING,
+        "hidden_size": NOTHING,
+        "cell_size": NOTHING,
+        "num_layers": NOTHING,
+        "requires_grad": False,
+        "recurrent_dropout_probability": 0.0,
+        "memory_cell_clip_value": None,
+        "state_projection_clip_value": None,
+    },
+    "LstmCellWithProjection": {
+        "input_size": NOTHING,
+        "hidden_size": NOTHING,
+        "cell_size": NOTHING,
+        "go_forward": True,
+        "recurrent_dropout_probability": 0.0,
+        "memory_cell_clip_value": None,
+        "state_projection_clip_value": None,
+    },
+    "ScalarMix": {
+        "mixture_size": NOTHING,
+        "do_layer_norm": False,
+        "initial_scalar_parameters": None,
+        "trainable": True,
+    },
+    "SampledSoftmaxLoss": {
+        "num_words": NOTHING,
+        "embedding_dim": NOTHING,
+        "num_samples": NOTHING,
+        "sparse": False,
+        "unk_id": None,
+        "use_character_inputs": True,
+        "use_fast_sampler": False,
+    },
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    return make_weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_are_allennlps(name):
+    """In AllenNLP's order with its defaults; what is added takes a keyword."""
+    parameters = inspect.signature(getattr(allennlp, name)).parameters.values()
+    positional = {p.name: p.default for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD}
+    assert positional == SIGNATURES[name]
+    assert list(positional) == list(SIGNATURES[name])
+
+
+def test_every_name_is_there():
+    for name in allennlp.__all__:
+        assert getattr(allennlp, name) is not None
+    assert {"_ElmoBiLm", "_ElmoCharacterEncoder", "ElmoLstm", "LstmCellWithProjection", "batch_to_ids"} <= set(
+        allennlp.__all__
+    )
+
+
+def test_begin_and_end_vectors_are_those_of_the_strings(files):
+    """The vectors added for BOS and EOS are those of the words <S> and </S>."""
+    encoder = _ElmoCharacterEncoder(*files)
+    indexer = ELMoTokenCharactersIndexer()
+    for place, word in ((0, "<S>"), (2, "</S>")):
+        ids = torch.tensor(indexer.tokens_to_indices([token(word)], None, "elmo")["elmo"])[None]
+        vectors = encoder(ids)["token_embedding"]
+        torch.testing.assert_close(vectors[0, place], vectors[0, 1])
+
+
+def token(text):
+    return types.SimpleNamespace(text=text)
+
+
+def test_token_indexer():
+    indexer = ELMoTokenCharactersIndexer()
+    tokens = [token("Ā" + "t"), "</S>"]
+    rows = [[259, 197, 129, 117, 260] + [261] * 45, [259, 258, 260] + [261] * 47]
+    assert indexer.tokens_to_indices(tokens, None, "mine") == {"mine": rows}  # 0.9
+    indexed = indexer.tokens_to_indices(tokens, None)  # 1.0 on
+    assert indexed == {"elmo_tokens": rows}
+    assert indexer.get_padding_lengths(indexed) == {"elmo_tokens": 2}
+    padded = indexer.as_padded_tensor_dict(indexed, {"elmo_tokens": 3})["elmo_tokens"]
+    assert torch.equal(padded, torch.tensor([*rows, [0] * 50]))
+    assert torch.equal(indexer.as_padded_tensor({"k": rows}, {"k": 1}, {})["k"], torch.tensor(rows[:1]))
+    nothing = indexer.as_padded_tensor_dict(indexer.get_empty_token_list(), {"elmo_tokens": 0})
+    assert nothing["elmo_tokens"].shape == (0, 50)
+    with pytest.raises(ConfigurationError, match="tokens must be strings or have a text"):
+        indexer.tokens_to_indices([token(None)])
+
+
+def test_tokens_with_characters_of_their_own():
+    indexer = ELMoTokenCharactersIndexer(tokens_to_add={"<sep>": 1})
+    assert indexer.tokens_to_indices(["<sep>"])["elmo_tokens"] == [[259, 2, 260] + [261] * 47]
+    assert indexer._mapper == allennlp.ELMoCharacterMapper({"<sep>": 1})
+    assert indexer._mapper != allennlp.ELMoCharacterMapper()
+    assert allennlp.ELMoCharacterMapper.beginning_of_sentence_characters[:4] == [258, 256, 259, 260]
+    assert allennlp.ELMoCharacterMapper().convert_word_to_char_ids("a") == [259, 98, 260] + [261] * 47
+
+
+def test_ids_made_word_by_word_equal_those_of_a_batch():
+    batch = [["The", "naïve", "<S>"], ["x" * 60]]
+    indexer, ids = ELMoTokenCharactersIndexer(), batch_to_ids(batch)
+    for row, sentence in enumerate(batch):
+        padded = indexer.as_padded_tensor_dict(indexer.tokens_to_indices(sentence), {"elmo_tokens": 3})
+        assert torch.equal(padded["elmo_tokens"], ids[row])
+
+
+def test_cached_words_and_characters_agree(files):
+    """As AllenNLP's vocabularies number them: padding 0, unknown 1."""
+    words = ["@@PADDING@@", "@@UNKNOWN@@", "This", "is", "one"]
+    ids = batch_to_ids([["This", "is", "one"], ["one"]])
+    plain = _ElmoBiLm(*files).eval()(ids, ids)
+    cached = _ElmoBiLm(*files, vocab_to_cache=words).eval()(ids, torch.tensor([[2, 3, 4], [4, 0, 0]]))
+    assert torch.equal(plain["mask"], cached["mask"])
+    for ours, theirs in zip(cached["activations"], plain["activations"], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_states_are_reached_through_elmo(files):
+    """elmo._elmo_lstm._elmo_lstm.reset_states() and ._states, as people call them."""
+    elmo, ids = Elmo(*files, 1, dropout=0.0), batch_to_ids([["a", "b"], ["c"]])
+    first = elmo(ids)["elmo_representations"][0]
+    assert [tuple(s.shape) for s in elmo._elmo_lstm._elmo_lstm._states] == [(2, 2, 16), (2, 2, 48)]
+    elmo._elmo_lstm._elmo_lstm.reset_states()
+    assert torch.equal(elmo(ids)["elmo_representations"][0], first)
+    elmo._elmo_lstm._elmo_lstm.stateful = False
+    assert torch.equal(elmo(ids)["elmo_representations"][0], first)
+
+
+def test_embedder_keeps_the_size_of_its_empty_array(files):
+    embedder = ElmoEmbedder(options_file=str(files[0]), weight_file=str(files[1]))
+    assert embedder.embed_sentence([]).shape == (3, 0, 1024)
+    assert [a.shape for a in embedder.embed_sentences([["a", "b"], []])] == [(3, 2, 16), (3, 0, 1024)]
+    activations, mask = embedder.batch_to_embeddings([["a", "b"], ["c"]])
+    assert activations.shape == (2, 3, 2, 16)
+    assert mask.tolist() == [[True, True], [True, False]]
+    assert embedder.cuda_device == -1
+
+
+class Params:
+    """The least of allennlp.common.Params."""
+
+    def __init__(self, values):
+        self.params = values
+
+    def keys(self):
+        return self.params.keys()
+
+    def pop(self, key):
+        return self.params.pop(key)
+
+
+@pytest.mark.parametrize("kind", [dict, Params])
+def test_from_params(files, kind):
+    options_file, weight_file = files
+    values = {
+        "type": "elmo_token_embedder",
+        "options_file": options_file,
+        "weight_file": weight_file,
+        "projection_dim": 20,
+    }
+    given = kind(dict(values))
+    embedder = ElmoTokenEmbedder.from_params(vocab=None, params=given)
+    assert embedder.get_output_dim() == 20
+    words = torch.zeros(1, 2, 50).long()
+    words[0, :, :4] = torch.tensor([[6, 5, 4, 3], [3, 2, 1, 0]])
+    assert embedder(words).shape == (1, 2, 20)
+    assert embedder(words[:, :, None]).shape == (1, 2, 1, 20)
+    if kind is dict:
+        assert given == values
+    else:
+        assert not given.params
+    assert ElmoTokenEmbedder.from_params(kind(dict(values))).get_output_dim() == 20
+    elmo = Elmo.from_params(
+        kind({"options_file": options_file, "weight_file": weight_file}), num_output_representations=2
+    )
+    assert len(elmo(words)["elmo_representations"]) == 2
+    with pytest.raises(TypeError, match="no_such"):
+        ElmoTokenEmbedder.from_params(kind({"options_file": options_file, "weight_file": weight_file, "no_such": 1}))
+
+
+def test_from_params_caches_a_namespace(files):
+    vocabulary = types.SimpleNamespace(get_token_to_index_vocabulary=lambda namespace: {"@@PADDING@@": 0, namespace: 1})
+    params = {"options_file": files[0], "weight_file": files[1], "namespace_to_cache": "words"}
+    embedder = ElmoTokenEmbedder.from_params(vocabulary, params)
+    assert embedder._elmo._elmo_lstm._word_embedding.weight.shape == (2, 8)
+    with pytest.raises(ConfigurationError, match="needs the vocab"):
+        ElmoTokenEmbedder.from_params(vocab=None, params=params)
+
+
+def test_whole_softmax_of_both_losses_agrees_to_the_last_bit():
+    sampled, whole = SampledSoftmaxLoss(10000, 12, 40).eval(), SoftmaxLoss(10000, 12).eval()
+    sampled.softmax_w.data, sampled.softmax_b.data = whole.softmax_w.t(), whole.softmax_b
+    hidden, targets = torch.rand(100, 12), torch.randint(0, 1000, (100,))
+    assert sampled(hidden, targets).item() == whole(hidden, targets).item()
+
+
+def test_sampled_loss_nears_the_whole_when_other_words_are_biased_out():
+    words = [100, 200, 300, 400, 500, 600, 700, 800, 900, 9999]
+    sampled, whole = SampledSoftmaxLoss(10000, 12, 10), SoftmaxLoss(10000, 12)
+    sampled.choice_func = lambda num_words, num_samples: (np.array(words), 12)
+    bias = torch.full((10000,), -10000.0)
+    bias[words] = 0
+    whole.softmax_b.data = bias
+    sampled.softmax_w.data, sampled.softmax_b.data = whole.softmax_w.t(), whole.softmax_b
+    hidden, targets = torch.rand(100, 12), torch.randint(0, 1000, (100,))
+    assert abs(sampled(hidden, targets).item() / whole(hidden, targets).item() - 1) < 1e-3
+
+
+def masks():
+    """Five rows of lengths 7, 6, 0, 2, 0."""
+    return torch.arange(7) < torch.tensor([7, 6, 0, 2, 0])[:, None]
+
+
+def test_sorting_by_length_and_back():
+    rows, lengths = torch.rand(5, 7, 3), masks().sum(dim=1)
+    ordered, falling, restoration, order = sort_batch_by_length(rows, lengths)
+    assert order.tolist() == [0, 1, 3, 2, 4]
+    assert falling.tolist() == [7, 6, 2, 0, 0]
+    assert torch.equal(ordered.index_select(0, restoration), rows)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_encoder_base_runs_torchs_lstm_over_rows_with_holes(stateful):
+    """Each filled row as if alone, from its own state; empty rows are skipped and, when stateful, keep their state."""
+    lstm, base = torch.nn.LSTM(3, 4, batch_first=True), _EncoderBase(stateful=stateful)
+    inputs, state = torch.rand(5, 7, 3), (torch.rand(1, 5, 4), torch.rand(1, 5, 4))
+    if stateful:
+        base._states = state
+    _, final, restoration = base.sort_and_run_forward(lstm, inputs, masks(), None if stateful else state)
+    assert final[0].shape == (1, 3, 4)
+    padded = tuple(torch.cat([s, torch.zeros(1, 2, 4)], dim=1) for s in final)
+    if stateful:
+        base._update_states(padded, restoration)
+        results = base._states
+        assert not results[0].requires_grad
+    else:
+        results = tuple(s.index_select(1, restoration) for s in padded)
+    for row, length in enumerate([7, 6, 0, 2, 0]):
+        if length:
+            alone = tuple(s[:, row : row + 1] for s in state)
+            _, wanted = lstm(inputs[row : row + 1, :length], alone)
+        else:
+            wanted = tuple(s[:, row : row + 1] * stateful for s in state)
+        for ours, theirs in zip(results, wanted, strict=True):
+            torch.testing.assert_close(ours[:, row], theirs[:, 0])
+
+
+def test_encoder_base_states_of_other_batch_sizes():
+    base, order = _EncoderBase(stateful=True), torch.tensor([0, 1, 3, 2, 4])
+    assert base._get_initial_states(5, 3, order) is None
+    small = torch.rand(1, 3, 4), torch.rand(1, 3, 6)
+    base._states = small
+    got = base._get_initial_states(5, 3, order)
+    for kept, before, chosen in zip(base._states, small, got, strict=True):
+        assert torch.equal(kept, torch.cat([before, torch.zeros(1, 2, before.shape[2])], dim=1))
+        assert torch.equal(chosen, kept[:, [0, 1, 3]])
+    base._update_states((torch.ones(1, 2, 4), torch.ones(1, 2, 6)), torch.tensor([1, 0]))
+    assert base._states[0][:, :2].eq(1).all()
+    assert torch.equal(base._states[1][:, 2:3], small[1][:, 2:])
+    base.reset_states()
+    base._states = (torch.rand(1, 10, 4),)  # a GRU has one state, and gets a tensor
+    assert torch.equal(base._get_initial_states(5, 3, order), base._states[0][:, [0, 1, 3]])
+    with pytest.raises(ValueError, match="rows of state"):
+        base.reset_states(torch.tensor([1.0, 1.0]))
+
+
+def test_removing_boundaries_is_exported():
+    inner, mask = remove_sentence_boundaries(torch.ones(1, 4, 2), torch.ones(1, 4))
+    assert inner.shape == (1, 2, 2)
+    assert mask.all()
