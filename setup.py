@@ -1,7 +1,8 @@
-"""Builds elmo_fast._C with CMake and ninja; without a compiler the package installs all the same and says why it is slower."""
+"""Builds elmo_fast._C with CMake and ninja; without a compiler the package installs all the same: a note says why."""
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -9,49 +10,81 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).parent.resolve()
+NOTE = "_build_failure.txt"  # read by elmo_fast/ops/_native.py
 
 
-def run(command: list[str]) -> None:
+def tool(name: str) -> str:
+    """The program of that name beside this Python (pip puts cmake and ninja there), else wherever PATH has it."""
+    beside = pathlib.Path(sys.executable).parent / name
+    return str(beside) if beside.is_file() else shutil.which(name) or name
+
+
+def first_error(output: str) -> str:
+    """The first error in what a build tool printed; CMake puts the reason on the lines below its heading."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for i, line in enumerate(lines):
+        if line.startswith("CMake Error"):
+            end = next((j for j, each in enumerate(lines[i + 1 : i + 5], i + 2) if each.endswith(".")), i + 2)
+            return " ".join(lines[i:end])
+        if "error:" in line:
+            return line
+    return lines[-1] if lines else "it printed nothing"
+
+
+def run(*command: str) -> None:
+    """Runs a build tool, shows what it printed, and raises RuntimeError with its first error."""
     done = subprocess.run(command, capture_output=True, text=True)
     sys.stdout.write(done.stdout)
     if done.returncode:
         sys.stderr.write(done.stderr)
-        errors = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
-        raise RuntimeError(f"`{' '.join(command[:2])}` failed: {errors[0].strip() if errors else done.returncode}")
+        raise RuntimeError(f"{pathlib.Path(command[0]).name} failed: {first_error(done.stdout + done.stderr)}")
 
 
 class CMakeBuild(build_ext):
+    """Compiles the extension, or leaves a note in its place; with ELMO_FAST_REQUIRE_NATIVE=1 a failure is an error."""
+
     def build_extension(self, ext: Extension) -> None:
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
-        note = target.parent / "_build_failure.txt"
+        note = target.parent / NOTE
         note.unlink(missing_ok=True)
         try:
             self.compile(target)
         except (RuntimeError, OSError, ImportError) as error:
+            target.unlink(missing_ok=True)  # an older build must not pass for this one
             if os.environ.get("ELMO_FAST_REQUIRE_NATIVE") == "1":
                 raise
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text(f"{error}\n", encoding="utf-8")
-            self.announce(f"elmo_fast._C was not built: {error}; the plain torch path will be used", level=3)
+            print(f"elmo_fast._C was not built: {error}; the plain torch path will be used", file=sys.stderr)
 
     def compile(self, target: pathlib.Path) -> None:
+        """Configures and builds into the folder of `target`; needs torch, pybind11, cmake and ninja to be installed."""
         import pybind11
         import torch
 
         build = HERE / "build" / f"cmake-{sys.implementation.cache_tag}-torch{torch.__version__.split('+')[0]}"
         run(
-            [
-                "cmake",
-                f"-S{HERE}",
-                f"-B{build}",
-                "-GNinja",
-                "-DCMAKE_BUILD_TYPE=Release",
-                f"-DPython_EXECUTABLE={sys.executable}",
-                f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path};{pybind11.get_cmake_dir()}",
-                f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
-            ]
+            tool("cmake"),
+            f"-S{HERE}",
+            f"-B{build}",
+            "-GNinja",
+            f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
+            "-DCMAKE_BUILD_TYPE=Release",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path};{pybind11.get_cmake_dir()}",
+            f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
         )
-        run(["cmake", "--build", str(build)])
+        run(tool("cmake"), "--build", str(build))
+
+    def copy_extensions_to_source(self) -> None:
+        """An in-place build puts the extension beside the package's files, or the note in place of it."""
+        built, here = pathlib.Path(self.build_lib) / "elmo_fast" / NOTE, HERE / "elmo_fast" / NOTE
+        here.unlink(missing_ok=True)
+        if built.is_file():
+            for ext in self.extensions:
+                (HERE / self.get_ext_filename(ext.name)).unlink(missing_ok=True)
+            shutil.copyfile(built, here)
+        super().copy_extensions_to_source()
 
 
-setup(ext_modules=[Extension("elmo_fast._C", sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(ext_modules=[Extension("elmo_fast._C", sources=[], optional=True)], cmdclass={"build_ext": CMakeBuild})

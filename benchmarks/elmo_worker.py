@@ -4,8 +4,9 @@ LIBRARY is elmo_fast or allennlp, each run by the interpreter of its own environ
 benchmarks/, and both libraries offer the same class.
 OPTIONS: {"options_file", "weight_file", "text" (sentences as JSON lines), "keywords" (of Elmo)}.
 Requests: {"do": "time", "first": sentence, "size": sentences} -> {"seconds", "tokens"};
-{"do": "save", "first", "size", "path"} -> writes the biLM's activations, (layers, B, T, 2D) float32;
-{"do": "about"} -> {"version"}.
+{"do": "save", "first", "size", "path", "reset"} -> writes the activations, (layers, B, T, 2D) float32, of a batch
+that starts from zero states ("reset") or from those that the batch before it left;
+{"do": "about"} -> {"version", "backends": which backend serves each op}.
 """
 
 import importlib.abc
@@ -70,6 +71,16 @@ def import_elmo_fast():
     return Elmo, batch_to_ids, __version__
 
 
+def backends(keywords):
+    """Which backend serves each op of ours at the precision that was asked for."""
+    import torch
+
+    from elmo_fast import ops
+
+    here = torch.device("cpu"), torch.float32, keywords.get("precision", "float32")
+    return {op: ops.explain(op, *here).backend for op in ("char_cnn", "highway", "projected_lstm", "scalar_mix")}
+
+
 def main():
     library, threads, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
     warnings.filterwarnings("ignore")
@@ -83,8 +94,11 @@ def main():
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "about":
-            answer = {"version": version}
+            answer = {"version": version, "backends": backends(options["keywords"]) if library == "elmo_fast" else {}}
         else:
+            if request.get("reset"):
+                stack = model._elmo_lstm._elmo_lstm if library == "allennlp" else model
+                stack.reset_states()
             batch = sentences[request["first"] : request["first"] + request["size"]]
             with torch.inference_mode():
                 start = time.perf_counter()

@@ -46,9 +46,7 @@ class Worker:
 
     def close(self) -> None:
         """Ends the child."""
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait(timeout=60)
+        self._child.__exit__(None, None, None)  # closes the pipes, which ends its loop, and waits
         self._errors.close()
 
 

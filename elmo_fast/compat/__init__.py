@@ -1,1 +1,1 @@
-"""."""
+"""Names of older libraries, over the modules of this one."""

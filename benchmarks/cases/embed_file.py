@@ -1,0 +1,104 @@
+"""`elmo-fast embed` on 100,000 lines (architecture small): its memory over time, one thread and two in turn."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from benchmarks import architectures, texts
+from benchmarks.cases import Settings
+from benchmarks.machine import ROOT
+from benchmarks.results import Report, faster, row
+from benchmarks.timing import quantile
+
+SETTLED = 60.0  # seconds after which memory is to be flat
+EVERY = 0.5  # seconds between looks at the memory
+KEPT = 24  # points of the series that are kept
+GOAL = 1.7
+
+
+class Watched(NamedTuple):
+    """A finished command: tokens/s as it says itself (loading left out), and (seconds, MiB resident) over time."""
+
+    rate: float
+    memory: list[tuple[float, float]]
+
+
+def run(settings: Settings) -> Report:
+    """Rows "tokens/s" with one and two threads, and "MiB" resident after the first minute, or the first half."""
+    lines, rounds = (2000, 1) if settings.quick else (100_000, 3)
+    text = texts.many_lines(settings.text, lines)
+    report = Report(notes={"text": text.source, "lines": lines, "weights": "random, architecture small"})
+    watched: dict[int, list[Watched]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        options_file, weight_file = architectures.write("small", folder)
+        source = folder / "lines.txt"
+        source.write_text("".join(" ".join(s) + "\n" for s in text.sentences), encoding="utf-8")
+        words = [str(source), str(folder / "out.hdf5"), "--average", "--file-friendly-logging"]
+        words += ["--options-file", str(options_file), "--weight-file", str(weight_file)]
+        for _ in range(rounds):
+            for threads in watched:
+                watched[threads].append(watch([*words, "--threads", str(threads)], threads, folder))
+                (folder / "out.hdf5").unlink()
+    rows = [
+        row("embed", "elmo-fast embed", [each.rate for each in runs], threads=threads, unit="tokens/s")
+        for threads, runs in watched.items()
+    ]
+    faster(rows[1], rows[0], GOAL)
+    rows[1].against = "one thread"
+    report.rows = rows
+    for threads, runs in watched.items():
+        longest = max(runs, key=lambda each: each.memory[-1][0])
+        after = settled(longest.memory)
+        report.rows.append(row("resident memory", "elmo-fast embed", after, threads=threads, unit="MiB"))
+        report.notes[f"growth after the start, {threads} thr"] = f"{growth(after):.1f} MiB"
+        series = longest.memory[:: -(-len(longest.memory) // KEPT)]
+        report.notes[f"seconds: MiB, {threads} thr"] = {f"{at:.0f}": f"{size:.0f}" for at, size in series}
+    return report
+
+
+def watch(words: list[str], threads: int, folder: pathlib.Path) -> Watched:
+    """Runs `elmo-fast embed` and looks at its resident memory until it ends; RuntimeError when it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+    log = folder / "log.txt"
+    memory: list[tuple[float, float]] = []
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "elmo_fast", "embed", *words]
+        child = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
+        start = time.monotonic()
+        while child.poll() is None:
+            size = resident(child.pid)
+            if size:
+                memory.append((time.monotonic() - start, size))
+            time.sleep(EVERY)
+    said = log.read_text(encoding="utf-8")
+    rate = re.search(r"sentences, \d+ tokens in \S+ \((\d+) tok/s\)", said)
+    if child.returncode or rate is None:
+        raise RuntimeError(f"{' '.join(command)} ended with status {child.returncode}:\n{said[-2000:]}")
+    return Watched(float(rate[1]), memory)
+
+
+def resident(process: int) -> float:
+    """Resident memory of a process in MiB; 0 when it has just ended."""
+    try:
+        found = re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{process}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def settled(memory: list[tuple[float, float]]) -> list[float]:
+    """MiB after the first minute or, of a run shorter than two, in its second half."""
+    from_here = min(SETTLED, memory[-1][0] / 2)
+    return [size for at, size in memory if at >= from_here]
+
+
+def growth(sizes: list[float]) -> float:
+    """MiB by which the last tenth lies above the first tenth, medians."""
+    tenth = max(1, len(sizes) // 10)
+    return quantile(sizes[-tenth:], 0.5) - quantile(sizes[:tenth], 0.5)

@@ -1,0 +1,73 @@
+"""README.md's tables are what the result files say, and nothing else."""
+
+import pytest
+
+from benchmarks import machine, table
+from benchmarks.results import Report, faster, row, save
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(12345.0, "12,300"), (141.6, "142"), (1.638, "1.64"), (0.01234, "0.0123"), (999.6, "1,000")]
+)
+def test_numbers_have_three_digits(value, words):
+    assert table.number(value) == words
+
+
+@pytest.mark.parametrize(("value", "words"), [(3.14e-6, "3.1e-6"), (0.0, "0"), (0.012, "1.2e-2")])
+def test_errors_are_short(value, words):
+    assert table.small(value) == words
+
+
+def results_of(folder, *, ratio):
+    """Writes a result of `embed` in which ours is `ratio` times as fast as AllenNLP."""
+    peer = row("batches of 32", "AllenNLP", [100.0, 100.0, 130.0], threads=1, unit="tokens/s")
+    rows = [peer]
+    for precision, factor in (("float32", 1), ("bfloat16", 4)):
+        mine = row("batches of 32", f"elmo_fast, {precision}", [100.0 * ratio * factor], threads=1, unit="tokens/s")
+        mine.error, mine.error_to = 2e-6, "AllenNLP"
+        faster(mine, peer)
+        rows.append(mine)
+    save(folder, "embed", Report(rows, {"AllenNLP": "2.10.1", "text": "a text"}), machine.describe("python -m it"))
+
+
+def test_text_between_markers_is_written_anew(tmp_path):
+    """Headline and table follow the result file; what stands around them stays; running it again changes nothing."""
+    text = (
+        "before\n<!-- bench:headline -->\nold 99\n<!-- /bench:headline -->\nbetween\n"
+        "<!-- bench:embed -->\n<!-- /bench:embed -->\nafter\n"
+    )
+    results_of(tmp_path, ratio=5)
+    filled = table.filled(text, tmp_path)
+    assert filled.startswith(
+        "before\n<!-- bench:headline -->\nOn one core it gives AllenNLP 2.10.1's vectors 5 times faster"
+    )
+    assert "(largest difference 2.0e-6) and 20 times faster in bfloat16" in filled
+    assert "| batches of 32 | AllenNLP | 1 | 100 tokens/s (100 to 118) |  |  |" in filled
+    mine = "| batches of 32 | elmo_fast, float32 | 1 | 500 tokens/s (500 to 500) |"
+    assert f"{mine} **5** than AllenNLP | 2.0e-6 to AllenNLP |" in filled
+    assert "text: a text" in filled
+    assert "Reproduce: `python -m it`." in filled
+    assert "old 99" not in filled
+    assert filled.endswith("<!-- /bench:embed -->\nafter\n")
+    assert table.filled(filled, tmp_path) == filled
+    results_of(tmp_path, ratio=6)
+    assert table.filled(filled, tmp_path) != filled
+
+
+def test_a_case_that_was_never_run_says_so(tmp_path):
+    assert "`python -m benchmarks.run --case text`" in table.render("text", tmp_path)
+
+
+def test_readme_holds_what_the_results_say():
+    """README.md equals its generated text: no figure between the markers was typed by hand."""
+    text = table.README.read_text(encoding="utf-8")
+    assert table.MARKED.search(text), "README.md has no markers <!-- bench:NAME -->"
+    assert table.filled(text) == text, "run `python -m benchmarks.table`"
+
+
+def test_every_marker_is_closed_and_known():
+    """A misspelt or open marker would freeze its table unnoticed."""
+    text = table.README.read_text(encoding="utf-8")
+    matched = [found[2] for found in table.MARKED.finditer(text)]
+    assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
+    assert set(matched) <= set(table.RENDERED)

@@ -1,0 +1,88 @@
+"""Importing costs next to nothing, takes neither torch nor a compiled extension, and a missing extension says why."""
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+import elmo_fast
+
+ROOT = pathlib.Path(elmo_fast.__file__).parents[1]
+# Stands in front of every other finder: the extension is not there.
+WITHOUT_EXTENSION = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "elmo_fast._C":
+            raise ImportError("blocked for this test")
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def python(code, *words, **environment):
+    """Runs code in a new interpreter that sees this checkout; returns what it printed."""
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_costs_less_than_50_ms_beyond_torch():
+    """Median of seven new interpreters that import torch, then time `import elmo_fast`: the machine may be busy."""
+    code = "import torch, time; s = time.perf_counter(); import elmo_fast; print(time.perf_counter() - s)"
+    assert statistics.median(float(python(code)) for _ in range(7)) < 0.05
+
+
+def test_import_loads_no_torch_and_no_library():
+    """`import elmo_fast` loads nothing but itself."""
+    code = "import sys, elmo_fast; print(sorted({m.partition('.')[0] for m in sys.modules} & set(sys.argv[1:])))"
+    heavy = ["torch", "numpy", "h5py", "safetensors", "jsonargparse", "tqdm", "matplotlib", "yaml"]
+    assert python(code, *heavy) == "[]"
+    assert python("import h5py\n" + code, *heavy) != "[]"  # the question can be answered otherwise
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_loads_no_torch(words):
+    """`elmo-fast --help` answers before torch would have loaded."""
+    code = "import sys\nfrom elmo_fast.cli.main import main\nmain(sys.argv[1:])\nassert 'torch' not in sys.modules"
+    assert "elmo-fast" in python(code, *words)
+
+
+def test_without_the_extension_the_native_backend_says_why_in_one_sentence():
+    """The package imports and works; backend="auto" warns with the sentence; backend="native" raises with it."""
+    code = WITHOUT_EXTENSION + (
+        "import warnings, torch\n"
+        "from elmo_fast import ops\n"
+        "from elmo_fast.errors import ElmoFastError, PerformanceWarning\n"
+        "x, w, b = torch.ones(2, 3), [torch.ones(6, 3)], [torch.zeros(6)]\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    assert ops.highway(x, w, b).shape == (2, 3)\n"
+        "assert [c.category for c in caught] == [PerformanceWarning]\n"
+        "print(caught[0].message)\n"
+        "try:\n"
+        "    ops.highway(x, w, b, backend='native')\n"
+        "except ElmoFastError as error:\n"
+        "    print(error)\n"
+    )
+    warned, refused = python(code).splitlines()
+    for sentence in (warned, refused):
+        assert "the compiled extension elmo_fast._C is missing (" in sentence
+        assert "install a C++20 compiler and reinstall elmo-fast" in sentence
+    assert warned.startswith("highway: using the slower backend 'reference', because ")
+    assert refused.startswith("highway: backend 'native' cannot serve this: ")
+
+
+def test_without_the_extension_info_shows_the_sentence():
+    """`elmo-fast info` exits with 0 and prints why the kernels are absent."""
+    code = WITHOUT_EXTENSION + "from elmo_fast.cli.main import main\nraise SystemExit(main(['info']))"
+    assert "the compiled extension elmo_fast._C is missing (" in python(code)

@@ -1,0 +1,56 @@
+"""Every public name is there, says what it is, and is listed once."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import elmo_fast
+import elmo_fast.ops
+
+PUBLIC = [name for name in elmo_fast.__all__ if not name.startswith("__")]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_imports_and_has_a_docstring(name):
+    """`elmo_fast.<name>` is of this package, and its docstring opens with a sentence."""
+    thing = getattr(elmo_fast, name)
+    assert thing.__module__.startswith("elmo_fast.")
+    documented(thing)
+    if inspect.isclass(thing):
+        for method, function in vars(thing).items():
+            if inspect.isfunction(function) and not method.startswith("_"):
+                documented(function)
+
+
+@pytest.mark.parametrize("name", elmo_fast.ops.__all__)
+def test_op_name_imports_and_has_a_docstring(name):
+    """`elmo_fast.ops.<name>` too; constants (in capitals) need none."""
+    thing = getattr(elmo_fast.ops, name)
+    if not name.isupper():
+        documented(thing)
+
+
+def test_every_module_imports_and_has_a_docstring():
+    """Each file of the package opens with one sentence on what is in it."""
+    for module in pkgutil.walk_packages(elmo_fast.__path__, "elmo_fast."):
+        if module.name not in ("elmo_fast._C", "elmo_fast.__main__"):
+            documented(importlib.import_module(module.name))
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(AttributeError, match=r"has no attribute 'Elmoo'; it has: .*Elmo, ElmoEmbedder"):
+        _ = elmo_fast.Elmoo
+
+
+def test_dir_lists_all():
+    assert set(elmo_fast.__all__) == set(dir(elmo_fast))
+    assert len(set(elmo_fast.__all__)) == len(elmo_fast.__all__)
+
+
+def documented(thing):
+    """Fails unless the docstring of its own (not an inherited one) starts with a sentence of some length."""
+    text = thing.__doc__ or ""
+    where = getattr(thing, "__qualname__", getattr(thing, "__name__", thing))
+    assert len(text.strip()) > 15, f"{where} has no docstring to speak of: {text!r}"
