@@ -1,6 +1,7 @@
 """Files that are either complete under their name or absent."""
 
 import contextlib
+import errno
 import io
 import os
 import pathlib
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -39,6 +42,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         _flush(temporary)
         os.replace(temporary, target)
         _flush(target.parent)
+    except OSError as error:
+        # A write to an open file fails without a name; these errors come from writing alone.
+        if error.filename is None and error.errno in _NO_ROOM:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -26,11 +26,17 @@ struct Pass {
   const int32_t* ids(int64_t row) const { return words.ids.data() + row * words.slots; }
 };
 
-// The loops over the E numbers of a character, with E known to the compiler where it is the published 16.
+// target += scale * source over the E numbers of a character; where E is the published 16, as one vector, since a loop of known
+// length is unrolled into single numbers before the compiler looks for vectors.
 template <int64_t fixed, typename T>
 ELMO_INLINE void add_scaled(T* __restrict target, const T* __restrict source, T scale, int64_t n) {
-  const int64_t count = fixed > 0 ? fixed : n;
-  for (int64_t e = 0; e < count; ++e) target[e] += scale * source[e];
+  if constexpr (fixed > 0) {
+    typedef T Vector __attribute__((vector_size(fixed * sizeof(T)), aligned(sizeof(T)), may_alias));
+    *reinterpret_cast<Vector*>(target) += scale * *reinterpret_cast<const Vector*>(source);
+  } else {
+#pragma GCC ivdep
+    for (int64_t e = 0; e < n; ++e) target[e] += scale * source[e];
+  }
 }
 
 template <int64_t fixed, typename T>

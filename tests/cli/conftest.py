@@ -30,6 +30,6 @@ def elmo_fast():
 
     def run(*words, **settings):
         command = [sys.executable, "-m", "elmo_fast", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, **settings)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, **settings)
 
     return run

@@ -25,5 +25,5 @@ def test_within_three_units_in_the_last_place():
 def test_far_values_saturate_and_nan_stays():
     x = torch.tensor([-3e38, -200.0, -90.0, 90.0, 200.0, 3e38, float("-inf"), float("inf"), float("nan"), 0.0, -0.0])
     sigmoid, tanh = torch.ops.elmo_fast.activations(x)
-    torch.testing.assert_close(sigmoid, torch.sigmoid(x), rtol=0, atol=1e-34, equal_nan=True)
-    torch.testing.assert_close(tanh, torch.tanh(x), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(sigmoid, torch.sigmoid(x), rtol=2e-7, atol=1e-34, equal_nan=True)
+    torch.testing.assert_close(tanh, torch.tanh(x), rtol=2e-7, atol=0, equal_nan=True)

@@ -1,0 +1,237 @@
+"""What users do wrong, through the real command line: one clear sentence, status 2, no traceback, nothing spoilt."""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from elmo_fast.cli import _model, embed
+from elmo_fast.cli.main import main
+
+FORMATS = ["hdf5", "hdf5-flat", "safetensors", "npz"]
+
+
+def refused(done, *words):
+    """The run failed with status 2 and one sentence that holds `words`."""
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+@pytest.fixture
+def run(elmo_fast, toy, tmp_path):
+    """embed of a file of the given bytes to `out`, which must be absent afterwards unless told otherwise."""
+
+    def start(data, *words, options=toy[0], weights=toy[1], out=None, **settings):
+        source = tmp_path / "in.txt"
+        source.write_bytes(data)
+        target = out or tmp_path / "out"
+        done = elmo_fast(
+            "embed", source, target, "--top", "--options-file", options, "--weight-file", weights, *words, **settings
+        )
+        if done.returncode:
+            assert not (tmp_path / "out").exists()
+            assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
+        return done
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ["in.txt is empty"]),
+        (b"a b\n\nc\n  \n", ["in.txt", "line 2, 4"]),
+        (b"a b\nc\x00d\n", ["in.txt, line 2", "NUL", "binary"]),
+        (b"a b\n\xff\xfe\n", ["in.txt, line 2", "0xff", "not UTF-8"]),
+        (bytes(range(256)) * 8, ["in.txt, line 1"]),
+    ],
+    ids=["empty", "blank lines", "NUL", "not UTF-8", "all bytes"],
+)
+def test_text_that_cannot_be_embedded(run, data, words):
+    refused(run(data), *words)
+
+
+def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run, tmp_path):
+    """Accepted: all tokens of the line have vectors, and a word counts by its first 48 bytes."""
+    done = run(b"word " * 200_000 + b"\n" + b"x" * 10_000 + b"\n" + b"x" * 48 + b"\n", "--no-stateful")
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "out") as file:
+        assert file["0"].shape == (200_000, 16)
+        assert np.isfinite(file["0"][()]).all()
+        np.testing.assert_allclose(file["1"][()], file["2"][()], atol=1e-6)
+
+
+def test_a_batch_that_cannot_fit_into_memory_names_its_longest_line(text, toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_model, "UNASKED_BYTES", 0)
+    monkeypatch.setattr(_model, "available_memory", lambda: 1000)
+    words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "line 2 has 9 tokens" in error
+    assert "--max_tokens" in error
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+@pytest.fixture
+def broken(toy, tmp_path):
+    """A copy of the toy model to be spoilt: (options_file, weight_file)."""
+    return [shutil.copy(file, tmp_path) for file in toy]
+
+
+def test_nan_in_the_weights_names_the_tensor(run, broken):
+    with h5py.File(broken[1], "r+") as file:
+        file["CNN_proj/b_proj"][3] = np.nan
+    refused(run(b"a\n", weights=broken[1]), "weights.hdf5", "NaN", "b_proj")
+
+
+def test_unknown_option_keys_are_named(run, broken):
+    path = pathlib.Path(broken[0])
+    options = json.loads(path.read_text())
+    options["lstm"]["proj_clp"] = 3
+    path.write_text(json.dumps(options))
+    refused(run(b"a\n", options=broken[0]), "options.json", "lstm.proj_clp", "proj_clip")
+
+
+def test_truncated_weights_are_named(run, broken):
+    os.truncate(broken[1], os.path.getsize(broken[1]) // 2)
+    refused(run(b"a\n", weights=broken[1]), "weights.hdf5")
+
+
+def test_weights_that_are_no_hdf5(run, broken):
+    with open(broken[1], "wb") as file:
+        file.write(b"not HDF5")
+    refused(run(b"a\n", weights=broken[1]), "weights.hdf5", "HDF5")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["absent.txt", "out", "--top"], ["absent.txt", "No such file"]),
+        (["in.txt", "no/out", "--top"], ["/no'", "No such file"]),
+        (["in.txt", "out", "--top", "--weight-file", "absent.hdf5"], ["absent.hdf5"]),
+        (["in.txt", "out", "--top", "--model", "folder"], ["--model folder", "--weight_file"]),
+        (["in.txt", "out", "--top", "--all"], ["not allowed with"]),
+        (["in.txt", "out"], ["--all --top --average"]),
+        (["in.txt", "out", "--top", "--batch-size", "x"], ["batch_size"]),
+        (["in.txt", "out", "--top", "--batch-size", "0"], ["batch_size", "got 0"]),
+        (["in.txt", "out", "--top", "--max-tokens", "0"], ["max_tokens", "got 0"]),
+        (["in.txt", "out", "--top", "--precision", "int8"], ["precision"]),
+        (["in.txt", "out", "--top", "--no-such-option"], ["no_such_option"]),
+        (["in.txt", "out", "--top", "--device", "tpu"], ["--device", "tpu"]),
+        (["in.txt", "out", "--top", "--threads", "0"], ["--threads"]),
+        (["in.txt", "out", "--top", "--use-sentence-keys"], ["lines 1 and 3 are the same"]),
+        (["slash.txt", "out", "--top", "--use-sentence-keys"], ["line 1", "'/'"]),
+        (["in.txt", "out", "--top", "--use-sentence-keys", "--format", "npz"], ["--format hdf5"]),
+    ],
+)
+def test_wrong_words_on_the_command_line_are_named(toy, tmp_path, monkeypatch, capsys, words, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a\nb c\na\n")
+    (tmp_path / "slash.txt").write_text("b / c\n")
+    try:
+        status = main(["embed", "--options-file", toy[0], "--weight-file", toy[1], *words])
+    except SystemExit as stop:
+        status = stop.code
+    assert status == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in named), error
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "slash.txt"]
+
+
+def test_a_folder_that_cannot_be_written(run, tmp_path):
+    """A folder without the right to write; /sys where the tests run as root, whom no such right holds back."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    target = os.path.join(folder if os.geteuid() else "/sys", "out")
+    done = run(b"a b\n", out=target)
+    refused(done, "out")
+    assert not os.path.exists(target)
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_leaves_the_old_file(run, tmp_path, name):
+    """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC): both fail in the middle of a write."""
+    old = tmp_path / "old"
+    old.write_text("old")
+    done = run(b"a b c d e f g h\n" * 1000, "--format", name, out=old, preexec_fn=limited)
+    refused(done, "File too large", "old")
+    assert old.read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "old"]
+
+
+def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("elmo_fast.cli._vector_files.free_bytes", lambda path: 100)
+    words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
+    assert main(words) == 2
+    assert "no space left on device" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_devices_are_no_output(run):
+    refused(run(b"a b\n", out="/dev/full"), "/dev/full", "a device or pipe")
+    assert not os.path.isfile("/dev/full")
+
+
+def begun(folder, toy, text):
+    """An `embed` process that has begun to write: its temporary file is there and has grown."""
+    words = ["embed", text, str(folder / "out"), "--all", "--batch-size", "1", "--options-file", toy[0]]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elmo_fast", *words, "--weight-file", toy[1]], stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        if any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial")):
+            return process
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError(f"embed ended or never wrote: {os.listdir(folder)} {process.communicate()}")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, number, status):
+    """The old file is still whole under its name; but for kill -9, which nothing can tidy up after, nothing else is."""
+    text = tmp_path / "in.txt"
+    text.write_text("a b c d e f g h\n" * 100_000)
+    with h5py.File(tmp_path / "out", "w") as file:
+        file["old"] = np.ones(3)
+    process = begun(tmp_path, toy, str(text))
+    process.send_signal(number)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == status, error
+    assert "Traceback" not in error
+    assert number != signal.SIGINT or "interrupted" in error
+    with h5py.File(tmp_path / "out") as file:
+        assert list(file) == ["old"]
+    if number != signal.SIGKILL:
+        assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
+
+
+def test_a_file_that_changes_meanwhile_is_noticed(tmp_path):
+    from elmo_fast.errors import ElmoFastError
+
+    path = tmp_path / "in.txt"
+    path.write_text("a b\nc\n")
+    lengths = embed.survey(str(path), "in.txt", keys=False)
+    for changed in ("a b\nc d\n", "a b\nc\nd\n", "a b\n"):
+        path.write_text(changed)
+        with pytest.raises(ElmoFastError, match="changed while it was read"):
+            list(embed.unchanged(str(path), lengths))

@@ -1,0 +1,212 @@
+"""neighbours, convert, cache-vocab, vocab and info."""
+
+import gzip
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from elmo_fast.cli.main import main
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.ops import PRECISIONS, ops
+from elmo_fast.text import Vocabulary
+from tests.cli.conftest import SENTENCES
+from tests.weights import make_weights
+
+
+@pytest.fixture
+def model(toy):
+    return ["--options-file", toy[0], "--weight-file", toy[1]]
+
+
+@pytest.mark.parametrize("layer", ["0", "top", "average"])
+def test_neighbours_are_those_of_a_plain_search(toy, model, text, capsys, layer):
+    """Cosines of all tokens with the query's, computed one pair at a time."""
+    query = "A cat sat down ."
+    assert (
+        main(
+            [
+                "neighbours",
+                *model,
+                "--corpus",
+                text,
+                "--query",
+                query,
+                "--index",
+                "1",
+                "--topn",
+                "5",
+                "--layer",
+                layer,
+                "-q",
+            ]
+        )
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    pick = {"0": lambda v: v[0], "top": lambda v: v[-1], "average": lambda v: v.mean(0)}[layer]
+    embedder = ElmoEmbedder(*toy, stateful=False)
+    target = pick(embedder.embed_sentence(query.split()))[1]
+    scored = []
+    for i, sentence in enumerate(SENTENCES):
+        for j, vector in enumerate(pick(embedder.embed_sentence(sentence.split()))):
+            cosine = float(vector @ target / np.linalg.norm(vector) / np.linalg.norm(target))
+            scored.append((-round(cosine, 3), i + 1, j))
+    assert lines[0].startswith(f"A [cat] sat down .   layer {'2' if layer == 'top' else layer}")
+    assert len(lines) == 6
+    found = [float(line.split()[1]) for line in lines[1:]]
+    assert found == sorted(found, reverse=True)
+    np.testing.assert_allclose(found, [-cosine for cosine, _, _ in sorted(scored)[:5]], atol=2e-3)
+    best = min(scored)[1]
+    assert f"line {best}: " in lines[1]
+    assert "[" in lines[1]
+
+
+def test_neighbours_of_every_layer(model, text, capsys):
+    assert (
+        main(
+            [
+                "neighbors",
+                *model,
+                "--corpus",
+                text,
+                "--query",
+                "The cat",
+                "--index",
+                "1",
+                "--topn",
+                "2",
+                "--layer",
+                "all",
+                "-q",
+            ]
+        )
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert [f"layer {i}" in out for i in range(4)] == [True, True, True, False]
+    assert "1.0000  line 1: The [cat] sat ." in out.split("layer 1")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--query", "a b", "--index", "2"], "0:a 1:b"),
+        (["--query", "a b", "--index", "-1"], "0:a 1:b"),
+        (["--query", "", "--index", "0"], "none"),
+        (["--query", "a", "--index", "0", "--topn", "0"], "--topn"),
+        (["--query", "a", "--index", "0", "--layer", "7"], "top, average, all or one of 0, 1, 2"),
+    ],
+)
+def test_neighbours_refuses_what_is_not_there(model, text, capsys, words, named):
+    assert main(["neighbours", *model, "--corpus", text, *words]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_convert_there_and_back(model, toy, tmp_path, capsys):
+    """HDF5 -> safetensors -> HDF5: the vectors stay, and each conversion says by how much they moved."""
+    own, back = tmp_path / "own", tmp_path / "back"
+    assert main(["convert", *model, "--to", "safetensors", "--outdir", str(own)]) == 0
+    assert main(["convert", "--model", str(own), "--to", "hdf5", "--outdir", str(back)]) == 0
+    assert "largest difference" in capsys.readouterr().out
+    assert json.loads((back / "options.json").read_text())["char_cnn"]["n_characters"] == 262
+    tokens = [sentence.split() for sentence in SENTENCES]
+    for a, b in zip(
+        ElmoEmbedder(*toy).embed_batch(tokens), ElmoEmbedder(str(back), None).embed_batch(tokens), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    with h5py.File(toy[1]) as first, h5py.File(back / "weights.hdf5") as second:
+        np.testing.assert_array_equal(first["CNN_proj/W_proj"][()], second["CNN_proj/W_proj"][()])
+
+
+def test_convert_takes_a_model_that_differs_away_again(model, tmp_path, capsys, monkeypatch):
+    from elmo_fast.cli import convert
+
+    monkeypatch.setattr(convert, "largest_difference", lambda *words: float("nan"))
+    assert main(["convert", *model, "--to", "hdf5", "--outdir", str(tmp_path / "out")]) == 2
+    assert "another model" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_convert_does_not_overwrite(model, toy, capsys):
+    assert main(["convert", *model, "--to", "hdf5", "--outdir", os.path.dirname(toy[1])]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_cached_vocabulary_holds_each_words_vector(toy, model, tmp_path):
+    """Row i is layer 0 (its first half) of the i-th word, whatever sentence it stands in."""
+    words = ["<S>", "</S>", "<UNK>", "cat", "•", "x" * 60, "dog"]
+    Vocabulary(words).write(tmp_path / "v")
+    out = tmp_path / "out.hdf5"
+    assert (
+        main(
+            [
+                "cache-vocab",
+                *model,
+                "--vocab_file",
+                str(tmp_path / "v"),
+                "--outfile",
+                str(out),
+                "--batch-size",
+                "3",
+                "-q",
+            ]
+        )
+        == 0
+    )
+    vectors = ElmoEmbedder(*toy).embed_sentence(words)[0, :, :8]
+    with h5py.File(out) as file:
+        assert file["embedding"].shape == (7, 8)
+        np.testing.assert_allclose(file["embedding"][()], vectors, atol=1e-6)
+
+
+def test_cache_vocab_refuses_a_vocabulary_without_markers(model, tmp_path, capsys):
+    (tmp_path / "v").write_text("cat\n<S>\n<UNK>\n")
+    assert main(["cache-vocab", *model, "--vocab_file", str(tmp_path / "v"), "--outfile", str(tmp_path / "out")]) == 2
+    assert "lacks </S>" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["v"]
+
+
+def test_vocab_counts_over_files_and_gzip(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("b a b\n\nc\n")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a b d\n"))
+    out = tmp_path / "vocabulary"
+    assert main(["vocab", "--train-prefix", f"{tmp_path}/a.*", "--vocab-file", str(out), "--min-count", "2"]) == 0
+    assert out.read_text() == "<S>\n</S>\n<UNK>\nb\na\n"
+    assert "2 of 4 distinct words, 71.43% of 7 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "named"), [("absent*", "no file matches"), ("empty.txt", "not one word")])
+def test_vocab_of_nothing_is_refused(tmp_path, capsys, name, named):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    assert main(["vocab", "--train-prefix", str(tmp_path / name), "--vocab-file", str(tmp_path / "v")]) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+
+
+def test_info_tells_every_op_and_precision(capsys, monkeypatch):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    for name in [*ops(), *PRECISIONS, "torch ", "CPU: "]:
+        assert name in out
+
+
+def test_info_says_why_the_extension_is_missing(capsys, monkeypatch):
+    """Without the extension each native op is refused with the sentence that says why."""
+    from elmo_fast.ops import _native
+
+    monkeypatch.setattr(_native, "C", None)
+    monkeypatch.setattr(_native, "WHY_NOT", "no compiler was found")
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert "C++ extension: no: no compiler was found" in out
+    assert "reference (not native: no compiler was found)" in out
+
+
+def test_a_model_of_word_ids_is_converted(tmp_path, capsys):
+    options, weights = make_weights(tmp_path / "words", words=11)
+    words = ["convert", "--options-file", str(options), "--weight-file", str(weights), "--to", "safetensors"]
+    assert main([*words, "--outdir", str(tmp_path / "own")]) == 0
+    assert "largest difference 0" in capsys.readouterr().out
