@@ -106,6 +106,17 @@ def headline(content: Content) -> str:
     )
 
 
+def demo(content: Content) -> str:
+    """What `make demo` came to, in one sentence."""
+    before, after = content["rows"]
+    machine, notes = content["machine"], content["notes"]
+    return (
+        f"On {machine['cores']} cores ({machine['cpu']}) it took {notes['seconds in all']} s, and the perplexity of "
+        f"{notes['held-out words']} held-out words fell from {number(before.median)} to {number(after.median)}, "
+        f"{number(before.median / after.median)} times lower."
+    )
+
+
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "headline": ("embed", headline),
     "embed": ("embed", case_table),
@@ -113,6 +124,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "train_step": ("train_step", case_table),
     "embed_file": ("embed_file", case_table),
     "text": ("text", case_table),
+    "demo": ("demo", demo),
     "ops": ("ops", case_table),
 }
 

@@ -22,5 +22,6 @@ CASES = {
     "train_step": "one step of pretraining against plain torch with a dense update of the softmax table",
     "embed_file": "elmo-fast embed on a long file: memory over time, one thread and two",
     "text": "words to character ids",
+    "demo": "make demo: held-out perplexity before and after",
     "ops": "every op, native against reference (pytest-benchmark)",
 }

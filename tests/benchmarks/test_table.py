@@ -71,3 +71,14 @@ def test_every_marker_is_closed_and_known():
     matched = [found[2] for found in table.MARKED.finditer(text)]
     assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
     assert set(matched) <= set(table.RENDERED)
+
+
+def test_the_demonstration_is_told_in_one_sentence(tmp_path):
+    rows = [
+        row("held-out text", when, [value], threads=2, unit="perplexity") for when, value in (("b", 4e3), ("a", 1e2))
+    ]
+    report = Report(rows, {"seconds in all": 200, "held-out words": "12,345"})
+    save(tmp_path, "demo", report, machine.describe("python -m it"))
+    said = table.render("demo", tmp_path)
+    assert "it took 200 s" in said
+    assert "12,345 held-out words fell from 4,000 to 100, 40 times lower" in said
