@@ -9,6 +9,13 @@ from tests.weights import make_weights
 
 SENTENCES = ["The cat sat .", "A dog ran up the hill and back .", "<S> odd", "Résumé •", "The cat sat .", "x" * 60]
 
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+from elmo_fast.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory):
@@ -26,10 +33,11 @@ def text(tmp_path):
 
 @pytest.fixture(scope="session")
 def elmo_fast():
-    """Runs `python -m elmo_fast ...` in a process of its own."""
+    """Runs `python -m elmo_fast ...` in a process of its own, whose files may be `limit` bytes long."""
 
-    def run(*words, **settings):
-        command = [sys.executable, "-m", "elmo_fast", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, **settings)
+    def run(*words, limit=None):
+        start = ["-m", "elmo_fast"] if limit is None else ["-c", LIMITED, str(limit)]
+        command = [sys.executable, *start, *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     return run

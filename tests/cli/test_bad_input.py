@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import subprocess
@@ -161,16 +160,12 @@ def test_a_folder_that_cannot_be_written(run, tmp_path):
     assert not os.path.exists(target)
 
 
-def limited():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_full_disk_leaves_the_old_file(run, tmp_path, name):
     """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC): both fail in the middle of a write."""
     old = tmp_path / "old"
     old.write_text("old")
-    done = run(b"a b c d e f g h\n" * 1000, "--format", name, out=old, preexec_fn=limited)
+    done = run(b"a b c d e f g h\n" * 1000, "--format", name, out=old, limit=200_000)
     refused(done, "File too large", "old")
     assert old.read_text() == "old"
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "old"]
