@@ -82,6 +82,16 @@ def changed_through_data(encoder):
     encoder._highways.layers[0].weight.data.mul_(1.5)
 
 
+def changed_in_one_place(encoder):
+    """A value that is none of those looked at; the version counter tells."""
+    with torch.no_grad():
+        encoder._highways.layers[0].weight[0, 1] += 9
+
+
+def changed_precision(encoder):
+    encoder.precision = "bfloat16"
+
+
 def changed_by_loading(encoder):
     encoder.load_state_dict({name: value * 0.5 for name, value in encoder.state_dict().items()})
 
@@ -90,7 +100,17 @@ def changed_by_drawing(encoder):
     encoder.reset_parameters()
 
 
-@pytest.mark.parametrize("change", [changed_by_optimizer, changed_through_data, changed_by_loading, changed_by_drawing])
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed_by_optimizer,
+        changed_through_data,
+        changed_in_one_place,
+        changed_precision,
+        changed_by_loading,
+        changed_by_drawing,
+    ],
+)
 def test_kept_vectors_are_forgotten_when_parameters_change(files, change):
     encoder = CharacterEncoder(*files())
     ids = batch_to_ids(BATCHES[0])
