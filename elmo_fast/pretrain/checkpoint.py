@@ -11,6 +11,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.language_model import LanguageModel
 
 VOCABULARY_FILE = "vocab.txt"
+CHECKPOINTS = "checkpoints"
 _STEP = re.compile(r"step-(\d+)")
 
 
@@ -55,6 +56,13 @@ def load_model(
     """
     state, options = load_checkpoint(folder, options_file, weight_file)
     return LanguageModel.from_checkpoint(options, state, precision=precision, backend=backend)
+
+
+def newest_model(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """`folder` itself or, when a run in it did not come to its end, the newest of its checkpoints."""
+    place = pathlib.Path(folder)
+    saved = saved_steps(place / CHECKPOINTS)
+    return saved[-1][1] if saved and not (place / "config.json").exists() else place
 
 
 def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:

@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.checkpoint import save_model, save_step
+from elmo_fast.pretrain.checkpoint import CHECKPOINTS, save_model, save_step
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpus import Corpus
 from elmo_fast.pretrain.interrupts import StopRequest
@@ -22,7 +22,6 @@ from elmo_fast.pretrain.tensors import Encoder
 
 # A line at least this often, however slow the steps are.
 LONGEST_SILENCE = 30.0
-CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""`elmo-fast pretrain`: trains a bidirectional language model on your own text."""
+
+import dataclasses
+import os
+from typing import Any
+
+from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
+
+# bilm-tf's and AllenNLP's other names for an option.
+_OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
+
+
+def _config_action() -> Any:
+    """jsonargparse's --config, which also takes the name of a preset where no file has that name."""
+    from jsonargparse import ActionConfigFile
+
+    class PresetOrFile(ActionConfigFile):
+        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+            if not os.path.exists(values):
+                if values not in presets():
+                    parser.error(f"--config {values}: neither a file nor a preset; presets: {', '.join(presets())}")
+                values = str(preset_file(values))
+            super().__call__(parser, cfg, values, option_string)
+
+    return PresetOrFile
+
+
+def build_parser() -> Any:
+    """Every field of the configuration as a flag of its own; --config takes a file or the name of a preset."""
+    parser = new_parser(
+        "pretrain",
+        f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
+        _config_action(),
+    )
+    common = {"seed", "threads"}
+    for name, section in SECTIONS.items():
+        group = parser.add_argument_group(name, (section.__doc__ or "").strip())
+        for field in dataclasses.fields(section):
+            if field.name not in common:
+                default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+                flags = [f"--{field.name}", *_OTHER_NAMES.get(field.name, [])]
+                group.add_argument(
+                    *flags, dest=field.name, type=field.type, default=default, help=field.metadata["help"]
+                )
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Trains as told; 130 after Ctrl-C, with the model saved."""
+    from elmo_fast.cli.main import INTERRUPTED
+    from elmo_fast.pretrain.run import pretrain
+
+    device = set_up(arguments)
+    names = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
+    config = PretrainConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
+    done = pretrain(config, report=logger().info, device=device)
+    if done.outcome.stopped_by == "interrupt":
+        return INTERRUPTED
+    logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
+    logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
+    return 0

@@ -1,0 +1,118 @@
+"""The commands from outside, each in a process of its own."""
+
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from elmo_fast.pretrain.checkpoint import load_model
+from tests.pretrain.toy import SENTENCES, toy_config
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "elmo_fast", *map(str, words)], capture_output=True, text=True, env=environment()
+    )
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """A toy text and a YAML configuration for it."""
+    config = toy_config(tmp_path)
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config.flat()))
+    return tmp_path
+
+
+def test_pretrain_then_eval(toy):
+    """A file of options, flags over it in either spelling, the model that comes out, and its perplexity."""
+    done = run("pretrain", "--config", toy / "toy.yaml", "--max-steps", 6, "--n_epochs=9", "-s", toy / "model")
+    assert done.returncode == 0, done.stderr
+    assert "none given, so one was built" in done.stderr
+    assert "step      6 (100.0%)" in done.stderr
+    assert yaml.safe_load((toy / "model" / "pretrain.yaml").read_text())["max_steps"] == 6
+    (toy / "heldout.txt").write_text(SENTENCES[0] + "\n\n" + "the unheard-of cat\n")
+    done = run(
+        "eval", "--save_dir", toy / "model", "--test_prefix", toy / "heldout.txt", "--output-file", toy / "figures.json"
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((toy / "figures.json").read_text())
+    assert figures["words"] == 7 + 3 + 2
+    assert figures["out_of_vocabulary"] == pytest.approx(1 / 10)
+    mean = (figures["loss_forward"] + figures["loss_backward"]) / 2
+    assert figures["perplexity"] == pytest.approx(math.exp(mean))
+    assert f"perplexity {figures['perplexity']:.2f} (forward {figures['perplexity_forward']:.2f}" in done.stdout
+
+
+def test_print_config_shows_the_preset_with_the_flags_over_it():
+    done = run("pretrain", "--config", "tiny", "--dim", 99, "--print_config")
+    shown = yaml.safe_load(done.stdout)
+    assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["pretrain", "--config", "huge"], "presets: tiny, small, medium, original"),
+        (["pretrain", "--dimm", "3"], "--dimm"),
+        (["pretrain", "--dim", "many"], "many"),
+        (["pretrain", "--config", "tiny", "--dropout", "2"], "dropout must be at least 0 and below 1; got 2.0"),
+        (["eval", "--test_prefix", "absent"], "wanted model, or options_file and weight_file"),
+        (["eval", "--model", "absent", "--test_prefix", "absent"], "absent"),
+        (["eval", "--model", "x"], "--test_prefix must name the text"),
+        (["eval", "--model", "x", "--test_prefix", "y", "--batch_size", "0"], "--batch_size must be 1 or more; got 0"),
+    ],
+)
+def test_bad_usage_is_one_message_and_status_2(words, wanted):
+    done = run(*words)
+    assert done.returncode == 2
+    assert wanted in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_text_that_is_not_text_is_named_with_file_and_line(toy):
+    (toy / "train-2.txt").write_bytes(b"fine\n\xff\xfe\n")
+    done = run("pretrain", "--config", toy / "toy.yaml")
+    assert done.returncode == 2
+    assert "train-2.txt, line 2" in done.stderr
+    assert not (toy / "out").exists()
+
+
+def test_ctrl_c_saves_and_exits_without_a_traceback(toy):
+    command = [
+        sys.executable,
+        "-m",
+        "elmo_fast",
+        "pretrain",
+        "--config",
+        str(toy / "toy.yaml"),
+        "--max_steps",
+        "1000000",
+    ]
+    process = subprocess.Popen(
+        [*command, "--n_epochs", "1000000"], stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    seen = []
+    deadline = time.monotonic() + 60
+    for line in process.stderr:
+        seen.append(line)
+        if line.startswith("step ") or time.monotonic() > deadline:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, [*seen, rest]
+    assert "interrupted after step" in rest
+    assert "Traceback" not in rest
+    load_model(toy / "out")

@@ -1,0 +1,182 @@
+"""The loop: it learns, saves, stops when told, and refuses what it cannot run."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.checkpoint import load_model, newest_model, saved_steps, vocabulary_beside
+from elmo_fast.pretrain.corpus import read_corpus
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.run import new_model, pretrain
+from elmo_fast.pretrain.trainer import Trainer, planned_steps
+from elmo_fast.text import Vocabulary
+from tests.pretrain.toy import toy_config, toy_corpus, toy_model
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_learns_a_tiny_text_by_heart(tmp_path):
+    """300 steps over five sentences: what follows is known but for the first words, in both directions."""
+    config = toy_config(
+        tmp_path, dropout=0.0, dim=32, projection_dim=16, n_negative_samples_batch=12, max_steps=300, log_interval=100,
+        n_epochs=1000,
+    )  # fmt: skip
+    before = evaluate(toy_model(config, toy_corpus()), toy_corpus(), batch_size=3)
+    run = pretrain(config, report=quiet)
+    corpus = read_corpus(config.data.train_prefix, run.vocabulary)
+    after = evaluate(run.model, corpus, batch_size=3)
+    assert run.outcome.steps == 300
+    assert max(after.forward, after.backward) < 2.0 < 5.0 < before.mean
+    losses = [row["loss"] for row in rows(run.folder) if "loss" in row]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_two_runs_of_one_seed_are_equal_and_another_seed_is_not(tmp_path):
+    states = []
+    for number, seed in enumerate((5, 5, 6)):
+        config = toy_config(tmp_path, seed=seed, save_dir=str(tmp_path / str(number)))
+        states.append(pretrain(config, report=quiet).model.checkpoint_state())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
+    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"))
+    run = pretrain(config, report=quiet)
+    assert {path.name for path in run.folder.iterdir()} == {
+        "config.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl",
+    }  # fmt: skip
+    model = load_model(run.folder)
+    vocabulary = Vocabulary.read(vocabulary_beside(run.folder))
+    corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
+    assert evaluate(model, corpus, unroll_steps=5) == run.heldout
+    assert rows(run.folder)[-1]["event"] == "checkpoint"
+    first = rows(run.folder)[0]
+    assert (first["step"], first["words"]) == (2, 30)
+    assert first["loss"] == pytest.approx((first["loss_forward"] + first["loss_backward"]) / 2)
+
+
+def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
+    config = toy_config(tmp_path, max_steps=7, n_epochs=100, checkpoint_interval=2, keep_checkpoints=2)
+    run = pretrain(config, report=quiet)
+    kept = saved_steps(run.folder / "checkpoints")
+    assert [step for step, _ in kept] == [4, 6]
+    assert load_model(kept[0][1]).options == run.model.options
+    assert vocabulary_beside(kept[0][1]) == run.folder / "vocab.txt"
+    assert newest_model(run.folder) == run.folder
+    (run.folder / "config.json").unlink()
+    assert newest_model(run.folder) == kept[1][1]
+
+
+def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
+    lines = []
+    config = toy_config(tmp_path, max_seconds=0.3, max_steps=None, n_epochs=10**6)
+    run = pretrain(config, report=lines.append)
+    assert run.outcome.stopped_by == "time"
+    assert 0.3 <= run.outcome.seconds < 5
+    load_model(run.folder)
+    progress = next(line for line in lines if line.startswith("step "))
+    assert all(piece in progress for piece in ("tokens/s", "loss", "sampled train perplexity", "gradient norm", "left"))
+    assert any("none given, so one was built" in line for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypatch, number):
+    """The signal comes in the middle of a step; the step is finished, and the model saved is the one after it."""
+    config = toy_config(tmp_path, max_steps=50, n_epochs=100)
+    config.data.heldout_prefix = config.data.train_prefix
+    step, seen = Trainer.step, []
+
+    def interrupted_step(trainer):
+        if len(seen) == 3:
+            os.kill(os.getpid(), number)
+        seen.append(step(trainer))
+        return seen[-1]
+
+    monkeypatch.setattr(Trainer, "step", interrupted_step)
+    before = signal.getsignal(number)
+    run = pretrain(config, report=quiet)
+    assert (run.outcome.stopped_by, run.outcome.steps, len(seen)) == ("interrupt", 4, 4)
+    saved, now = load_model(run.folder).checkpoint_state(), run.model.checkpoint_state()
+    assert all(torch.equal(saved[name], now[name]) for name in now)
+    assert signal.getsignal(number) is before
+    assert run.heldout is None
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_path, monkeypatch):
+    config = toy_config(tmp_path, max_steps=50, n_epochs=100, checkpoint_interval=2)
+    step = Trainer.step
+
+    def poisoned_step(trainer):
+        if trainer.progress.step == 3:
+            trainer.model.softmax_bias.data.fill_(float("nan"))
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", poisoned_step)
+    with pytest.raises(ElmoFastError, match=r"step 4: the loss \(nan forward.*no longer finite"):
+        pretrain(config, report=quiet)
+    folder = newest_model(tmp_path / "out")
+    assert folder.name == "step-0000002"
+    assert all(tensor.isfinite().all() for tensor in load_model(folder).checkpoint_state().values())
+
+
+def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
+    config = toy_config(tmp_path)
+    pretrain(config, report=quiet)
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(ElmoFastError, match="already holds a run"):
+        pretrain(config, report=quiet)
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_more_samples_than_words_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ElmoFastError, match=r"n_negative_samples_batch must not exceed the \d+ words"):
+        pretrain(toy_config(tmp_path, n_negative_samples_batch=1000), report=quiet)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_given_vocabulary_is_used_as_it_is(tmp_path):
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n.\n")
+    run = pretrain(toy_config(tmp_path, vocab_file=str(tmp_path / "words.txt")), report=quiet)
+    assert run.vocabulary.words == ["<S>", "</S>", "<UNK>", "the", "cat", "."]
+    assert (run.folder / "vocab.txt").read_text() == (tmp_path / "words.txt").read_text()
+
+
+def test_blank_text_is_refused(tmp_path):
+    config = toy_config(tmp_path)
+    for path in tmp_path.glob("train-*"):
+        path.write_text("\n  \n")
+    with pytest.raises(ElmoFastError, match="no words in 2 file"):
+        pretrain(config, report=quiet)
+
+
+def test_planned_steps_count_sentence_ends_unless_told_the_words():
+    corpus = toy_corpus()
+    config = toy_config(max_steps=None, n_epochs=3, batch_size=2, unroll_steps=2)
+    assert planned_steps(config, corpus) == 3 * ((corpus.tokens + corpus.sentences) // 4)
+    config.optimiser.n_train_tokens = 22
+    assert planned_steps(config, corpus) == 3 * 5
+    config.run.max_steps = 7
+    assert planned_steps(config, corpus) == 7
+
+
+def test_a_new_model_has_bilm_tfs_spread_of_weights():
+    config = toy_config(dim=64, projection_dim=32)
+    state = new_model(config, 5000).checkpoint_state()
+    assert state["softmax.weight"].std().item() == pytest.approx(32**-0.5, rel=0.01)
+    assert not state["softmax.bias"].any()
+    bound = (6 / (2 * 32 + 4 * 64)) ** 0.5
+    matrix = state["_elmo_lstm.forward_layer_1.state_linearity.weight"]
+    assert matrix.abs().max().item() == pytest.approx(bound, rel=0.01)
+    assert matrix.std().item() == pytest.approx(bound / 3**0.5, rel=0.03)
+    assert state["_token_embedder._highways._layers.0.bias"].tolist() == 16 * [0.0] + 16 * [2.0]
