@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from elmo_fast.cli._common import add_model_options, logger, new_parser, set_up
+from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.cli._model import add_options, check_named
 from elmo_fast.errors import ElmoFastError
 
 
 def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
     parser = new_parser("eval", "Perplexity of held-out text: forward, backward and mean, by the full softmax.")
-    add_model_options(parser)
+    add_options(parser)
     parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
     parser.add_argument(
         "--vocab_file", type=str | None, default=None, help="the vocabulary of the training; vocab.txt beside the model"
@@ -26,6 +27,9 @@ def _check(arguments: Any) -> None:
         raise ElmoFastError("--test_prefix must name the text to be predicted, as in 'corpus/heldout-*'; got nothing")
     if arguments.model is not None and arguments.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
+    if arguments.save_dir is not None:
+        arguments.model = arguments.save_dir
+    check_named(arguments)
     for name in ("batch_size", "unroll_steps"):
         if getattr(arguments, name) < 1:
             raise ElmoFastError(f"--{name} must be 1 or more; got {getattr(arguments, name)}")
@@ -40,14 +44,14 @@ def run(arguments: Any) -> int:
 
     _check(arguments)
     device = set_up(arguments)
-    folder = arguments.model if arguments.save_dir is None else arguments.save_dir
-    if folder is not None:
-        folder = newest_model(folder)
-        logger().info(f"model  {folder}")
+    folder = None if arguments.model is None else newest_model(arguments.model)
     model = load_model(folder, arguments.options_file, arguments.weight_file, precision=arguments.precision).to(device)
-    if arguments.vocab_file is None and folder is None:
+    if folder is not None:
+        logger().info(f"model  {folder}")
+        arguments.vocab_file = arguments.vocab_file or vocabulary_beside(folder)
+    elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    vocabulary = Vocabulary.read(arguments.vocab_file or vocabulary_beside(folder))
+    vocabulary = Vocabulary.read(arguments.vocab_file)
     corpus = read_corpus(arguments.test_prefix, vocabulary)
     perplexity = evaluate(
         model, corpus, batch_size=arguments.batch_size, unroll_steps=arguments.unroll_steps, device=device

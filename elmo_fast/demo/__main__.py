@@ -1,0 +1,137 @@
+"""From text to vectors in one command: corpus, vocabulary, pretraining, perplexity, neighbours, pictures."""
+
+import argparse
+import pathlib
+import random
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+
+from elmo_fast.demo import neighbours
+from elmo_fast.demo.pictures import layer_weights, loss_curve
+from elmo_fast.demo.probe import probes
+from elmo_fast.demo.text import write_corpus
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.pretrain.config import PretrainConfig, load_preset
+from elmo_fast.pretrain.corpus import read_corpus
+from elmo_fast.pretrain.evaluate import Perplexity, evaluate
+from elmo_fast.pretrain.run import Run, new_model, pretrain, vocabulary_for
+
+PARTS = ("train.txt", "heldout.txt", "model", "loss.png", "layers.png")
+# Perplexity must come down to this share of what it was, or the demonstration has failed.
+WANTED_SHARE = 0.25
+EVALUATION_ROWS = 16
+SENTENCES = 1500
+# The top layer, whose vectors depend most on the context.
+LAYER = -1
+
+
+def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
+    """Preset tiny on the corpus of the folder, for so many seconds."""
+    config = load_preset("tiny")
+    config.data.train_prefix = str(folder / "train.txt")
+    config.run.save_dir = str(folder / "model")
+    config.run.max_seconds = seconds
+    config.optimiser.n_epochs = 1000
+    return config
+
+
+def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perplexity]:
+    """Pretrains, and tells the held-out perplexity before and after."""
+    config = configuration(folder, seconds)
+    vocabulary = vocabulary_for(config, report=lambda line: None)
+    heldout = read_corpus(str(folder / "heldout.txt"), vocabulary)
+    before = evaluate(new_model(config, len(vocabulary)), heldout, batch_size=EVALUATION_ROWS)
+    print(f"before training: held-out perplexity {before}")
+    run = pretrain(config)
+    after = evaluate(run.model, heldout, batch_size=EVALUATION_ROWS)
+    print(f"after training:  held-out perplexity {after}")
+    print(f"                 {before.mean / after.mean:.1f} times lower\n")
+    return run, before, after
+
+
+def sample(path: pathlib.Path, count: int) -> list[list[str]]:
+    """Some sentences of a file, always the same."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.split() for line in random.Random(0).sample(lines, min(count, len(lines)))]
+
+
+def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
+    """Prints, for each word in two contexts, the tokens of the text whose vectors are nearest."""
+    vectors = neighbours.TokenVectors(embedder, sentences, LAYER)
+    print(f"one word, two contexts: its nearest among {len(vectors.vectors):,} tokens of the training text (cosine)")
+    for word, *uses in neighbours.QUERIES:
+        words = []
+        for meaning, sentence in uses:
+            vector = neighbours.query_vector(embedder, sentence, word, LAYER)
+            found = vectors.nearest(vector, neighbours.TOPN, but=word)
+            words.append({vectors.word(neighbour).lower() for neighbour in found})
+            print(f"\n  {word!r}, {meaning}: {sentence}")
+            for neighbour in found:
+                print(f"    {neighbour.cosine:.2f}  {vectors.in_context(neighbour)}")
+        print(f"\n  {len(words[0] & words[1])} of {neighbours.TOPN} words stand in both lists")
+    print()
+
+
+def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
+    """Runs everything; tells whether the perplexity fell as far as it must."""
+    print("reading the documentation of this Python ...")
+    paths = write_corpus(folder)
+    run, before, after = train(folder, seconds)
+    # With stateful=False the vectors of a sentence depend on that sentence alone.
+    embedder = ElmoEmbedder(run.folder, None, stateful=False)
+    example = ["Return", "the", "string", "."]
+    print(
+        f"embedding {' '.join(example)!r}: shape {embedder.embed_sentence(example).shape} (layers, tokens, numbers)\n"
+    )
+    train_sample, heldout_sample = sample(paths[0], SENTENCES), sample(paths[1], SENTENCES)
+    show_neighbours(embedder, train_sample)
+    trained = probes(embedder, train_sample, heldout_sample)
+    for probe in trained:
+        weights = ", ".join(f"{weight:.2f}" for weight in probe.weights)
+        print(
+            f"probe {probe.task!r}: weights of the layers {weights}; accuracy {probe.accuracy:.1%} on held-out text",
+            end="",
+        )
+        print(f" ({probe.majority:.1%} for the commoner answer)")
+    metrics = run.folder / "metrics.jsonl"
+    pictures = [
+        loss_curve(metrics, before.mean, after.mean, folder / "loss.png"),
+        layer_weights(trained, folder / "layers.png"),
+    ]
+    print(f"\ncorpus    {paths[0]}  {paths[1]}\nmodel     {run.folder}\npictures  {'  '.join(map(str, pictures))}")
+    return after.mean < WANTED_SHARE * before.mean
+
+
+def prepared(name: str) -> pathlib.Path:
+    """The folder to write to; what an earlier demonstration left there is removed, and nothing else."""
+    folder = pathlib.Path(name).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        path = folder / part
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return folder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 when the held-out perplexity fell to a quarter or less, 1 when it did not, 2 for what a user can put right."""
+    parser = argparse.ArgumentParser(prog="python -m elmo_fast.demo", description=__doc__)
+    parser.add_argument("--folder", default="demo", help="where to write (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=150, help="of pretraining (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    began = time.monotonic()
+    try:
+        fell = demonstrate(prepared(arguments.folder), arguments.seconds)
+    except (ElmoFastError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+    print(f"{time.monotonic() - began:.0f} s in all")
+    if not fell:
+        print(f"FAILED: held-out perplexity did not fall to {WANTED_SHARE:.0%} of what it was", file=sys.stderr)
+    return 0 if fell else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
