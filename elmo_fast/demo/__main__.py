@@ -46,6 +46,8 @@ def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perple
     before = evaluate(new_model(config, len(vocabulary)), heldout, batch_size=EVALUATION_ROWS)
     print(f"before training: held-out perplexity {before}")
     run = pretrain(config)
+    if run.outcome.stopped_by == "interrupt":
+        raise KeyboardInterrupt
     after = evaluate(run.model, heldout, batch_size=EVALUATION_ROWS)
     print(f"after training:  held-out perplexity {after}")
     print(f"                 {before.mean / after.mean:.1f} times lower\n")
@@ -124,6 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         fell = demonstrate(prepared(arguments.folder), arguments.seconds)
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
     except (ElmoFastError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2

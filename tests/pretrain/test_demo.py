@@ -1,0 +1,90 @@
+"""The demonstration's parts, and its whole on a few seconds of training."""
+
+import json
+
+import numpy as np
+import torch
+
+from elmo_fast.demo import __main__ as demo
+from elmo_fast.demo import pictures, probe
+from elmo_fast.demo.neighbours import QUERIES, TokenVectors
+from elmo_fast.demo.text import sentences
+from elmo_fast.pretrain.config import PretrainConfig
+from tests.pretrain.toy import SENTENCES, toy_config
+
+PNG = b"\x89PNG\r\n"
+
+
+def test_prose_is_cut_into_sentences_and_examples_of_code_are_left_out():
+    text = "Return the name. It isn't `foo_bar`,\nsee there.\n\n>>> code(1)\n1\n\nToo short.\n\n- + - + - + word"
+    assert list(sentences(text)) == [
+        ("Return", "the", "name", "."),
+        ("It", "isn't", "`", "foo_bar", "`", ",", "see", "there", "."),
+    ]
+
+
+def test_every_query_holds_its_word():
+    assert all(word in sentence.split() for word, *uses in QUERIES for _, sentence in uses)
+
+
+def test_nearest_tokens_are_by_cosine_from_the_mean_one_per_word():
+    class Fixed:
+        def embed_sentences(self, texts):
+            return [np.array([[[1, 0], [0, 1], [0.9, 0.1]]], np.float32), np.array([[[-1, -1], [1, 0]]], np.float32)]
+
+    vectors = TokenVectors(Fixed(), [["a", "b", "c"], ["d", "a"]], 0)
+    found = vectors.nearest(np.array([1, 0.05], np.float32), 3, but="")
+    assert [vectors.word(neighbour) for neighbour in found] == ["a", "c", "b"]
+    assert vectors.in_context(found[1]) == "a b [c]"
+    assert vectors.word(vectors.nearest(np.array([1, 0.05], np.float32), 1, but="a")[0]) == "c"
+
+
+def test_a_probe_finds_the_layer_that_holds_the_answer():
+    torch.manual_seed(0)
+    layers = [torch.randn(400, 6) for _ in range(3)]
+    labels = (layers[1][:, 0] > 0).float()
+    found = probe.train_probe("middle", layers, layers, labels, labels)
+    assert found.weights[1] > 0.8
+    assert found.accuracy > 0.9 > found.majority
+
+
+def test_the_pictures_are_pictures(tmp_path):
+    rows = [{"words": n, "loss": 5.0 / n, "loss_forward": 5.0 / n, "loss_backward": 4.0 / n} for n in (1, 2, 3)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"event": "checkpoint"}])))
+    made = [
+        pictures.loss_curve(tmp_path / "metrics.jsonl", 100.0, 10.0, tmp_path / "loss.png"),
+        pictures.layer_weights([probe.Probe("a", [0.2, 0.5, 0.3], 0.9, 0.6)], tmp_path / "layers.png"),
+    ]
+    assert all(path.read_bytes().startswith(PNG) for path in made)
+
+
+def toy_demo(monkeypatch, tmp_path, steps):
+    """main() on the toy text, its own folder holding a file of the user's."""
+
+    def write_corpus(folder):
+        queries = [sentence for _, *uses in QUERIES for _, sentence in uses]
+        for name in ("train.txt", "heldout.txt"):
+            (folder / name).write_text("\n".join([*SENTENCES, *queries]) + "\n")
+        return folder / "train.txt", folder / "heldout.txt"
+
+    def configuration(folder, seconds) -> PretrainConfig:
+        return toy_config(
+            train_prefix=str(folder / "train.txt"), save_dir=str(folder / "model"), max_steps=steps, n_epochs=10**6,
+            dropout=0.0, dim=32, projection_dim=16, n_negative_samples_batch=20,
+        )  # fmt: skip
+
+    monkeypatch.setattr(demo, "write_corpus", write_corpus)
+    monkeypatch.setattr(demo, "configuration", configuration)
+    monkeypatch.setattr(probe, "STEPS", 3)
+    (tmp_path / "mine.txt").write_text("kept")
+    return demo.main(["--folder", str(tmp_path)])
+
+
+def test_the_whole_demonstration_succeeds_only_when_perplexity_fell(monkeypatch, tmp_path, capsys):
+    assert toy_demo(monkeypatch, tmp_path, 1) == 1
+    assert "did not fall" in capsys.readouterr().err
+    assert toy_demo(monkeypatch, tmp_path, 300) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {*demo.PARTS, "mine.txt"}
+    output = capsys.readouterr().out
+    assert all(str(tmp_path / part) in output for part in demo.PARTS)
+    assert "times lower" in output
