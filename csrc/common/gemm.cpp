@@ -18,41 +18,71 @@ constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every blo
 
 int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
 
-// Writes column block `block` of W as panels [2][K][32] of T, or as pairs [K/2][64][2] when `pairs`.
+// Writes column block `block` of W as panels [2][K][32] of T, or as pairs [K/2][64][2], reading along whichever of its rows and
+// columns lies contiguous in memory.
 template <typename Source, typename T>
-void pack_block(
-    const Source* weight, int64_t row_stride, int64_t column_stride, const Packed& w, int64_t block, T* target, Operand operand,
-    const std::vector<int64_t>& columns, const std::vector<int64_t>& rows, bool pairs) {
-  const int64_t depth = padded(w.k, operand);
-  std::vector<Source> line(depth);
-  std::vector<T> rounded(depth);
-  for (int64_t j = 0; j < kBlock; ++j) {
-    const int64_t column = block * kBlock + j < w.n ? picked(columns, block * kBlock + j) : -1;
-    for (int64_t i = 0; i < depth; ++i) {
-      const int64_t row = i < w.k ? picked(rows, i) : -1;
-      line[i] = column < 0 || row < 0 ? Source(0) : weight[row * row_stride + column * column_stride];
-    }
-    to_operands(line.data(), rounded.data(), depth, operand);
-    if (pairs) {
-      for (int64_t i = 0; i < depth; ++i) target[(i / 2 * kBlock + j) * 2 + i % 2] = rounded[i];
-    } else {
-      T* panel = target + j / kPanel * depth * kPanel + j % kPanel;
-      for (int64_t i = 0; i < depth; ++i) panel[i * kPanel] = rounded[i];
+struct BlockPacker {
+  const Source* weight;
+  int64_t row_stride, column_stride;
+  const Packed& w;
+  const std::vector<int64_t>&columns, &rows;
+
+  void pack(int64_t block, T* target) const {
+    if (column_stride == 1)
+      pack_by_rows(block, target);
+    else
+      pack_by_columns(block, target);
+  }
+
+ private:
+  int64_t depth() const { return padded(w.k, w.operand); }
+  int64_t column_of(int64_t j) const { return j < w.n ? picked(columns, j) : -1; }
+  int64_t row_of(int64_t i) const { return i < w.k ? picked(rows, i) : -1; }
+  Source at(int64_t row, int64_t column) const {
+    return row < 0 || column < 0 ? Source(0) : weight[row * row_stride + column * column_stride];
+  }
+
+  void pack_by_rows(int64_t block, T* target) const {
+    Source line[kBlock];
+    T rounded[kBlock];
+    for (int64_t i = 0; i < depth(); ++i) {
+      const int64_t row = row_of(i);
+      if (columns.empty() && row >= 0 && (block + 1) * kBlock <= w.n)
+        std::copy_n(weight + row * row_stride + block * kBlock, kBlock, line);
+      else
+        for (int64_t j = 0; j < kBlock; ++j) line[j] = at(row, column_of(block * kBlock + j));
+      to_operands(line, rounded, kBlock, w.operand);
+      if (w.operand == Operand::BFloat16) {
+        for (int64_t j = 0; j < kBlock; ++j) target[(i / 2 * kBlock + j) * 2 + i % 2] = rounded[j];
+      } else {
+        for (int64_t panel = 0; panel < kBlock / kPanel; ++panel)
+          std::copy_n(rounded + panel * kPanel, kPanel, target + (panel * depth() + i) * kPanel);
+      }
     }
   }
-}
+
+  void pack_by_columns(int64_t block, T* target) const {
+    std::vector<Source> line(depth());
+    std::vector<T> rounded(depth());
+    for (int64_t j = 0; j < kBlock; ++j) {
+      const int64_t column = column_of(block * kBlock + j);
+      for (int64_t i = 0; i < depth(); ++i) line[i] = at(row_of(i), column);
+      to_operands(line.data(), rounded.data(), depth(), w.operand);
+      const bool pairs = w.operand == Operand::BFloat16;
+      T* panel = target + j / kPanel * depth() * kPanel + j % kPanel;
+      for (int64_t i = 0; i < depth(); ++i) (pairs ? target[(i / 2 * kBlock + j) * 2 + i % 2] : panel[i * kPanel]) = rounded[i];
+    }
+  }
+};
 
 template <typename Source, typename T>
 void pack_all(
     const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  const auto* source = weight.const_data_ptr<Source>();
+  const BlockPacker<Source, T> packer{weight.const_data_ptr<Source>(), weight.stride(0), weight.stride(1), w, columns, rows};
   auto* target = static_cast<T*>(w.data.mutable_data_ptr());
   const int64_t size = padded(w.k, w.operand) * kBlock;
   at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block)
-      pack_block<Source, T>(
-          source, weight.stride(0), weight.stride(1), w, block, target + block * size, w.operand, columns, rows,
-          w.operand == Operand::BFloat16);
+    for (int64_t block = begin; block < end; ++block) packer.pack(block, target + block * size);
   });
 }
 

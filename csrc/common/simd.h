@@ -44,7 +44,7 @@ ELMO_INLINE float reciprocal_of(float d) {
   return y + y * (1.0f - d * y);
 }
 
-ELMO_INLINE float sigmoid_of(float x) { return reciprocal_of(1.0f + exp_of(-x < 80.0f ? -x : 80.0f)); }
+ELMO_INLINE float sigmoid_of(float x) { return reciprocal_of(1.0f + exp_of(x < -80.0f ? 80.0f : -x)); }
 ELMO_INLINE double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 // tanh: below 0.625 an odd polynomial (minimax in relative error, 5e-9), where 1 - 2/(e^2x + 1) would cancel.
@@ -56,7 +56,7 @@ ELMO_INLINE float tanh_of(float x) {
   p = p * z + 0.13331331f;
   p = p * z - 0.33333278f;
   const float small = x + x * (z * p);
-  const float large = 1.0f - 2.0f * reciprocal_of(exp_of(x < 40.0f ? 2.0f * x : 80.0f) + 1.0f);
+  const float large = 1.0f - 2.0f * reciprocal_of(exp_of(x > 40.0f ? 80.0f : 2.0f * x) + 1.0f);
   return std::fabs(x) < 0.625f ? small : large;
 }
 ELMO_INLINE double tanh_of(double x) { return std::tanh(x); }
