@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import load_model, newest_model, saved_steps, vocabulary_beside
 from elmo_fast.pretrain.corpus import read_corpus
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.run import new_model, pretrain
+from elmo_fast.pretrain.step import train_step
 from elmo_fast.pretrain.trainer import Trainer, planned_steps
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model
@@ -39,6 +41,22 @@ def test_learns_a_tiny_text_by_heart(tmp_path):
     assert max(after.forward, after.backward) < 2.0 < 5.0 < before.mean
     losses = [row["loss"] for row in rows(run.folder) if "loss" in row]
     assert losses == sorted(losses, reverse=True)
+
+
+def test_every_step_starts_from_the_state_the_one_before_ended_with(tmp_path, monkeypatch):
+    given, returned = [], []
+
+    def recording(model, optimiser, batch, state, **settings):
+        given.append(state)
+        result = train_step(model, optimiser, batch, state, **settings)
+        returned.append(result.state)
+        return result
+
+    monkeypatch.setattr(trainer_module, "train_step", recording)
+    pretrain(toy_config(tmp_path), report=quiet)
+    assert given[0] is None
+    assert len(given) == 4
+    assert all(before is after for before, after in zip(given[1:], returned[:-1], strict=True))
 
 
 def test_two_runs_of_one_seed_are_equal_and_another_seed_is_not(tmp_path):
