@@ -11,7 +11,7 @@ from elmo_fast.modules import ElmoEmbedder
 TOPN = 8
 CONTEXT = 4
 
-# (word, its place among equal words of the sentence, what it is there, sentence): pairs of one word in two senses.
+# (word, (what it is there, sentence) twice): one word in two uses, both of which occur in the text.
 QUERIES = (
     (
         "set",
@@ -19,9 +19,9 @@ QUERIES = (
         ("to give a value", "This attribute is set to True if the file is not closed ."),
     ),
     (
-        "object",
-        ("to be against", "The caller may object to the name of the file ."),
-        ("a thing", "Return a new object of the given type ."),
+        "return",
+        ("a noun", "The return value of the function is a string ."),
+        ("a verb", "This method should return a list of strings ."),
     ),
     (
         "left",
