@@ -196,7 +196,7 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
   if (a.size(1) == 0) return at::zeros({a.size(0), b.size(1)}, a.options());  // no terms: the block kernels refuse
   const auto x = to_operand_rows(a, operand);
   const auto w = pack(b, operand);
-  auto c = at::empty({a.size(0), b.size(1)}, a.options());
+  auto c = empty_buffer({a.size(0), b.size(1)}, a.options());
   if (operand == Operand::Float64)
     multiply<double>(w, x.const_data_ptr(), x.size(1), a.size(0), c.mutable_data_ptr<double>(), w.n);
   else

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "common/simd.h"
 
@@ -77,6 +78,26 @@ void to_operands(const float* source, void* target, int64_t n, Operand operand) 
 
 void to_operands(const double* source, void* target, int64_t n, Operand) { std::memcpy(target, source, n * sizeof(double)); }
 
+namespace {
+ELMO_MULTIVERSION void round_bfloat16_tile(
+    const float* source, int64_t ld_source, uint16_t* target, int64_t ld_target, int64_t rows, int64_t n) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < n; ++i) target[row * ld_target + i] = bfloat16_bits(source[row * ld_source + i]);
+}
+}  // namespace
+
+template <typename T>
+void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t ld_target, int64_t rows, int64_t n, Operand operand) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (operand == Operand::BFloat16)
+      return round_bfloat16_tile(source, ld_source, static_cast<uint16_t*>(target), ld_target, rows, n);
+  }
+  for (int64_t row = 0; row < rows; ++row)
+    to_operands(source + row * ld_source, static_cast<char*>(target) + row * ld_target * element_size(operand), n, operand);
+}
+template void to_operand_tile<float>(const float*, int64_t, void*, int64_t, int64_t, int64_t, Operand);
+template void to_operand_tile<double>(const double*, int64_t, void*, int64_t, int64_t, int64_t, Operand);
+
 at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
   const auto rows = x.contiguous();
   const int64_t m = rows.size(0), k = rows.size(1), width = padded(k, operand);
@@ -85,10 +106,9 @@ at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
   const float* source = rows.const_data_ptr<float>();
   auto* target = static_cast<char*>(result.mutable_data_ptr());
   const int64_t size = element_size(operand);
-  for (int64_t i = 0; i < m; ++i) {
-    to_operands(source + i * k, target + i * width * size, k, operand);
-    std::memset(target + (i * width + k) * size, 0, (width - k) * size);
-  }
+  to_operand_tile(source, k, target, width, m, k, operand);
+  if (width > k)
+    for (int64_t i = 0; i < m; ++i) std::memset(target + (i * width + k) * size, 0, (width - k) * size);
   return result;
 }
 

@@ -31,6 +31,10 @@ inline int64_t padded(int64_t k, Operand operand) { return operand == Operand::B
 void to_operands(const float* source, void* target, int64_t n, Operand operand);
 void to_operands(const double* source, void* target, int64_t n, Operand operand);
 
+// The same for `rows` rows of n numbers, `ld_source` and `ld_target` elements apart.
+template <typename T>
+void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t ld_target, int64_t rows, int64_t n, Operand operand);
+
 // x [M, K], any strides -> contiguous operands [M, padded(K)], the padding zero.
 at::Tensor to_operand_rows(const at::Tensor& x, Operand operand);
 

@@ -119,8 +119,7 @@ class Backward {
         previous_clip, d.dc.template mutable_data_ptr<T>() + row * cells + cell, cells, dgates,
         d.dbias.template mutable_data_ptr<T>() + group * kBlock, d.hidden.template mutable_data_ptr<T>() + packed * cells + cell, cells,
         cell_clip);
-    for (int64_t i = 0; i < rows; ++i)
-      to_operands(dgates + i * kBlock, operands(d.dgates, packed + i, group * kBlock), kBlock, operand);
+    to_operand_tile(dgates, kBlock, operands(d.dgates, packed, group * kBlock), columns, rows, kBlock, operand);
   }
 
   // dh of the step before: dgates · W_hh, 64 columns.

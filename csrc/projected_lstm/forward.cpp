@@ -125,12 +125,11 @@ class Forward {
             rows, products, gates, columns, c, padded_cells, d.cells + packed * padded_cells + first, padded_cells, hidden, cell_clip);
       else
         run_cells(rows, products, gates, columns, c, padded_cells, hidden, cell_clip);
-      for (int64_t i = 0; i < rows; ++i) {
-        if (d.projection)
-          to_operands(hidden + i * kCells, operands(d.hidden_operands, row + i, first), width, operand);
-        else
+      if (d.projection)
+        to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
+      else
+        for (int64_t i = 0; i < rows; ++i)
           std::copy_n(hidden + i * kCells, width, d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first);
-      }
     }
   }
 

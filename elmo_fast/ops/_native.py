@@ -19,6 +19,13 @@ except ImportError as _error:
         "install a C++20 compiler and reinstall elmo-fast with --no-build-isolation"
     )
 
+_OPS = (
+    "unique_rows char_cnn char_cnn_backward highway highway_backward projected_lstm projected_lstm_backward scalar_mix "
+    "scalar_mix_sums scalar_mix_backward log_uniform_sample sampled_softmax sampled_softmax_backward"
+).split()
+if C is not None and (_absent := [name for name in _OPS if not hasattr(torch.ops.elmo_fast, name)]):
+    C, WHY_NOT = None, f"the compiled extension elmo_fast._C is older than the package (no {_absent[0]}); build it again"
+
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """What every native op asks first: is the extension there, and does it serve this device and dtype?"""
