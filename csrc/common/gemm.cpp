@@ -13,12 +13,12 @@ namespace cpublas = at::native::cpublas;
 namespace {
 
 constexpr int64_t kDepth = 512;  // terms summed in one call: 512 x 32 floats of W stay in the first-level cache's neighbour
-constexpr int64_t kTile = 64;    // rows of x multiplied in one call
+constexpr int64_t kTile = 128;   // rows of x multiplied in one call
 constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every block before the next rows are touched
 
 int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
 
-// Writes column block `block` of W as panels [2][K][32] of T, or as pairs [K/2][64][2], reading along whichever of its rows and
+// Writes column block `block` of W as panels [64/panel][K][panel] of T, or as pairs [K/2][64][2], reading along whichever of its rows and
 // columns lies contiguous in memory.
 template <typename Source, typename T>
 struct BlockPacker {
@@ -55,8 +55,8 @@ struct BlockPacker {
       if (w.operand == Operand::BFloat16) {
         for (int64_t j = 0; j < kBlock; ++j) target[(i / 2 * kBlock + j) * 2 + i % 2] = rounded[j];
       } else {
-        for (int64_t panel = 0; panel < kBlock / kPanel; ++panel)
-          std::copy_n(rounded + panel * kPanel, kPanel, target + (panel * depth() + i) * kPanel);
+        for (int64_t column = 0; column < kBlock; column += w.panel)
+          std::copy_n(rounded + column, w.panel, target + column * depth() + i * w.panel);
       }
     }
   }
@@ -69,8 +69,8 @@ struct BlockPacker {
       for (int64_t i = 0; i < depth(); ++i) line[i] = at(row_of(i), column);
       to_operands(line.data(), rounded.data(), depth(), w.operand);
       const bool pairs = w.operand == Operand::BFloat16;
-      T* panel = target + j / kPanel * depth() * kPanel + j % kPanel;
-      for (int64_t i = 0; i < depth(); ++i) (pairs ? target[(i / 2 * kBlock + j) * 2 + i % 2] : panel[i * kPanel]) = rounded[i];
+      T* panel = target + j / w.panel * depth() * w.panel + j % w.panel;
+      for (int64_t i = 0; i < depth(); ++i) (pairs ? target[(i / 2 * kBlock + j) * 2 + i % 2] : panel[i * w.panel]) = rounded[i];
     }
   }
 };
@@ -86,13 +86,13 @@ void pack_all(
   });
 }
 
-// Row-major c[M, 32] (+)= x[M, K] · panel[K, 32] through torch's own product (its BLAS wrapper is not exported).
+// Row-major c[M, width] (+)= x[M, K] · panel[K, width] through torch's own product (its BLAS wrapper is not exported).
 template <typename T>
-void blas_panel(int64_t m, int64_t k, const T* x, int64_t ldx, const T* panel, T* c, int64_t ldc, bool accumulate) {
+void blas_panel(int64_t m, int64_t k, const T* x, int64_t ldx, const T* panel, int64_t width, T* c, int64_t ldc, bool accumulate) {
   const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value);
   const auto left = at::from_blob(const_cast<T*>(x), {m, k}, {ldx, 1}, options);
-  const auto right = at::from_blob(const_cast<T*>(panel), {k, kPanel}, options);
-  auto result = at::from_blob(c, {m, kPanel}, {ldc, 1}, options);
+  const auto right = at::from_blob(const_cast<T*>(panel), {k, width}, options);
+  auto result = at::from_blob(c, {m, width}, {ldc, 1}, options);
   if (accumulate)
     result.addmm_(left, right);
   else
@@ -101,8 +101,10 @@ void blas_panel(int64_t m, int64_t k, const T* x, int64_t ldx, const T* panel, T
 
 }  // namespace
 
-Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+Packed pack(
+    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows, int64_t panel) {
   Packed w;
+  w.panel = panel;
   w.operand = operand;
   w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
@@ -116,32 +118,45 @@ Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t
   return w;
 }
 
+// Terms k..k+terms of the product with one block.
 template <typename T>
-void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
+void multiply_terms(
+    const Packed& w, int64_t block, int64_t k, int64_t terms, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
   const int64_t depth = padded(w.k, w.operand);
   if (w.operand == Operand::BFloat16) {
     if constexpr (std::is_same_v<T, float>) {
-      const auto* data = w.data.const_data_ptr<at::BFloat16>() + block * depth * kBlock;
-      cpublas::brgemm(m, kBlock, depth, ldx, kBlock, ldc, accumulate, static_cast<const at::BFloat16*>(x), data, c, true);
+      const auto* data = w.data.const_data_ptr<at::BFloat16>() + (block * depth + k) * kBlock;
+      cpublas::brgemm(m, kBlock, terms, ldx, kBlock, ldc, accumulate, static_cast<const at::BFloat16*>(x) + k, data, c, true);
     }
     return;
   }
-  const T* data = w.data.const_data_ptr<T>() + block * depth * kBlock;
-  const T* rows = static_cast<const T*>(x);
-  for (int64_t panel = 0; panel < kBlock / kPanel; ++panel) {
-    for (int64_t k = 0; k < depth || k == 0; k += kDepth) {
-      const int64_t terms = std::min(kDepth, depth - k);
-      const T* tile = data + (panel * depth + k) * kPanel;
-      const bool add = accumulate || k > 0;
-      if constexpr (std::is_same_v<T, float>) {
-        if (has_float32_kernel()) {
-          cpublas::brgemm(m, kPanel, terms, ldx, kPanel, ldc, add, rows + k, tile, c + panel * kPanel, false);
-          continue;
-        }
+  const T* rows = static_cast<const T*>(x) + k;
+  for (int64_t column = 0; column < kBlock; column += w.panel) {
+    const T* tile = w.data.const_data_ptr<T>() + block * depth * kBlock + column * depth + k * w.panel;
+    if constexpr (std::is_same_v<T, float>) {
+      if (has_float32_kernel()) {
+        cpublas::brgemm(m, w.panel, terms, ldx, w.panel, ldc, accumulate, rows, tile, c + column, false);
+        continue;
       }
-      blas_panel<T>(m, terms, rows + k, ldx, tile, c + panel * kPanel, ldc, add);
     }
+    blas_panel<T>(m, terms, rows, ldx, tile, w.panel, c + column, ldc, accumulate);
   }
+}
+
+template <typename T>
+void multiply_blocks(
+    const Packed& w, int64_t first, int64_t last, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, int64_t block_stride,
+    bool accumulate) {
+  const int64_t depth = padded(w.k, w.operand), most = w.operand == Operand::BFloat16 ? 4 * kDepth : kDepth;
+  for (int64_t k = 0; k < depth || k == 0; k += most)
+    for (int64_t block = first; block < last; ++block)
+      multiply_terms<T>(
+          w, block, k, std::min(most, depth - k), x, ldx, m, c + (block - first) * block_stride, ldc, accumulate || k > 0);
+}
+
+template <typename T>
+void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
+  multiply_blocks<T>(w, block, block + 1, x, ldx, m, c, ldc, 0, accumulate);
 }
 
 void release_kernels(const Packed& w) {
@@ -159,12 +174,12 @@ void multiply_tile(
     const Packed& w, int64_t block, const char* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias) {
   const int64_t first = block * kBlock, width = std::min(kBlock, w.n - first);
   T tile[kTile * kBlock];
-  T* target = width == kBlock ? c + first : tile;
+  T* target = width == kBlock ? c : tile;
   const int64_t stride = width == kBlock ? ldc : kBlock;
   multiply_block<T>(w, block, x, ldx, m, target, stride, accumulate && width == kBlock);
   if (width == kBlock && bias == nullptr) return;
   for (int64_t i = 0; i < m; ++i) {
-    T* row = c + i * ldc + first;
+    T* row = c + i * ldc;
     const T* product = target + i * stride;
     for (int64_t j = 0; j < width; ++j) {
       const T before = accumulate && width != kBlock ? row[j] : T(0);
@@ -176,7 +191,8 @@ void multiply_tile(
 }  // namespace
 
 template <typename T>
-void multiply(const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias) {
+void multiply(
+    const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias, int64_t block_stride) {
   const int64_t row_bytes = ldx * element_size(w.operand);
   if (m == 0) return;
   for (int64_t strip = 0; strip < m; strip += kStrip) {
@@ -185,8 +201,8 @@ void multiply(const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int6
       for (int64_t block = begin; block < end; ++block)
         for (int64_t i = strip; i < end_row; i += kTile)
           multiply_tile<T>(
-              w, block, static_cast<const char*>(x) + i * row_bytes, ldx, std::min(kTile, end_row - i), c + i * ldc, ldc, accumulate,
-              bias);
+              w, block, static_cast<const char*>(x) + i * row_bytes, ldx, std::min(kTile, end_row - i), c + block * block_stride + i * ldc,
+              ldc, accumulate, bias);
       release_kernels(w);
     });
   }
@@ -195,7 +211,7 @@ void multiply(const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int6
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
   if (a.size(1) == 0) return at::zeros({a.size(0), b.size(1)}, a.options());  // no terms: the block kernels refuse
   const auto x = to_operand_rows(a, operand);
-  const auto w = pack(b, operand);
+  const auto w = pack(b, operand, {}, {}, kBlock);
   auto c = empty_buffer({a.size(0), b.size(1)}, a.options());
   if (operand == Operand::Float64)
     multiply<double>(w, x.const_data_ptr(), x.size(1), a.size(0), c.mutable_data_ptr<double>(), w.n);
@@ -204,9 +220,13 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
   return c;
 }
 
+template void multiply_blocks<float>(
+    const Packed&, int64_t, int64_t, const void*, int64_t, int64_t, float*, int64_t, int64_t, bool);
+template void multiply_blocks<double>(
+    const Packed&, int64_t, int64_t, const void*, int64_t, int64_t, double*, int64_t, int64_t, bool);
 template void multiply_block<float>(const Packed&, int64_t, const void*, int64_t, int64_t, float*, int64_t, bool);
 template void multiply_block<double>(const Packed&, int64_t, const void*, int64_t, int64_t, double*, int64_t, bool);
-template void multiply<float>(const Packed&, const void*, int64_t, int64_t, float*, int64_t, bool, const float*);
-template void multiply<double>(const Packed&, const void*, int64_t, int64_t, double*, int64_t, bool, const double*);
+template void multiply<float>(const Packed&, const void*, int64_t, int64_t, float*, int64_t, bool, const float*, int64_t);
+template void multiply<double>(const Packed&, const void*, int64_t, int64_t, double*, int64_t, bool, const double*, int64_t);
 
 }  // namespace elmo_fast

@@ -12,28 +12,37 @@
 namespace elmo_fast {
 
 constexpr int64_t kBlock = 64;  // columns of a block
-constexpr int64_t kPanel = 32;  // columns of a float32 panel: two to a block
+constexpr int64_t kPanel = 32;  // columns of a float32 panel, two to a block, for products of a few rows; of many: a block
 
 struct Packed {
-  at::Tensor data;  // [blocks][K/2][64][2] for BFloat16, else [blocks][2][K][32]
-  int64_t k = 0, n = 0;
+  at::Tensor data;  // [blocks][K/2][64][2] for BFloat16, else [blocks][64/panel][K][panel]
+  int64_t k = 0, n = 0, panel = kPanel;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
 };
 
 // Packs W[K, N], any strides. `columns` (if not empty) lists, for each packed column, the column of W that it holds, -1 for zeros;
 // `rows` likewise for the K terms.
-Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
+Packed pack(
+    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {},
+    int64_t panel = kPanel);
 
 // c[M, 64] (+)= x[M, K] · block `block`; x as operands with rows `ldx` elements apart (they may overlap, or repeat). Columns past
 // N are zero. T is double for Float64, else float. Call release_kernels() on the same thread when done with a run of calls.
 template <typename T>
 void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate);
+// The same for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
+template <typename T>
+void multiply_blocks(
+    const Packed& w, int64_t first, int64_t last, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, int64_t block_stride,
+    bool accumulate);
 void release_kernels(const Packed& w);
 
-// c[M, N] (+)= x[M, K] · W (+ bias[N]), in parallel over blocks.
+// c[M, N] (+)= x[M, K] · W (+ bias[N]), in parallel over blocks, whose columns start `block_stride` apart.
 template <typename T>
-void multiply(const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false, const T* bias = nullptr);
+void multiply(
+    const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false, const T* bias = nullptr,
+    int64_t block_stride = kBlock);
 
 // a[M, K] · b[K, N] for tensors of any strides, operands rounded, result contiguous in the tensors' dtype.
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand);

@@ -33,10 +33,10 @@ struct Direction {
   bool reverse;
   std::shared_ptr<const Packed> recurrent_weight, projection;
   at::Tensor dy, c0, mask;                  // dy packed; mask in the caller's row order
-  at::Tensor dh, dc;                        // [B, D], [B, H']: gradients of the state that leaves the step at hand
+  at::Tensor dh, dc;                        // [B, D], [blocks][B][16]: gradients of the state that leaves the step at hand
   at::Tensor dm, dm_operands;               // packed [positions, D]: gradient before the projection clip
-  at::Tensor dgates;                        // packed [positions, 4H'] operands
-  at::Tensor hidden;                        // packed [positions, H']: σ(o) tanh(c)
+  at::Tensor dgates;                        // packed [positions, 4H' + kSkew] operands
+  at::Tensor hidden;                        // packed [positions, H' + kSkew]: σ(o) tanh(c)
   at::Tensor dbias;                         // [4H'] in packed column order
   const T *gates, *cells, *projections;
 };
@@ -57,7 +57,8 @@ class Backward {
         release_kernels(*directions[0].recurrent_weight);
       });
       at::parallel_for(0, n.directions * output_tasks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) through_recurrence(directions[task / output_tasks], task % output_tasks, s);
+        each_direction(
+            begin, end, output_tasks, [&](int64_t r, int64_t first, int64_t last) { through_recurrence(directions[r], first, last, s); });
         release_kernels(*directions[0].recurrent_weight);
       });
     }
@@ -110,35 +111,40 @@ class Backward {
 
   void cells_of_group(Direction<T>& d, int64_t group, int64_t s, int64_t row, int64_t rows, const T* dh) const {
     T dgates[kRows * kBlock];
-    const int64_t columns = n.gate_columns(), cells = n.padded_cells(), cell = group * kCells, packed = steps.offset[s] + row;
-    const T* previous = s == 0 ? d.c0.template const_data_ptr<T>() + row * cells + cell
-                               : d.cells + (steps.offset[s - 1] + row) * cells + cell;
+    const int64_t capacity = steps.batch * steps.time, first = group * capacity, packed = steps.offset[s] + row;
+    const T* previous = s == 0 ? d.c0.template const_data_ptr<T>() + (group * steps.batch + row) * kCells
+                               : d.cells + (first + steps.offset[s - 1] + row) * kCells;
     const T previous_clip = s == 0 ? std::numeric_limits<T>::infinity() : cell_clip;  // the first state is used as given
     run_cells_backward(
-        rows, dh, kBlock, d.gates + packed * columns + group * kBlock, columns, d.cells + packed * cells + cell, cells, previous, cells,
-        previous_clip, d.dc.template mutable_data_ptr<T>() + row * cells + cell, cells, dgates,
-        d.dbias.template mutable_data_ptr<T>() + group * kBlock, d.hidden.template mutable_data_ptr<T>() + packed * cells + cell, cells,
-        cell_clip);
-    to_operand_tile(dgates, kBlock, operands(d.dgates, packed, group * kBlock), columns, rows, kBlock, operand);
+        rows, dh, kBlock, d.gates + (first + packed) * kBlock, kBlock, d.cells + (first + packed) * kCells, kCells, previous, kCells,
+        previous_clip, d.dc.template mutable_data_ptr<T>() + (group * steps.batch + row) * kCells, kCells, dgates,
+        d.dbias.template mutable_data_ptr<T>() + group * kBlock,
+        d.hidden.template mutable_data_ptr<T>() + packed * d.hidden.size(1) + group * kCells, d.hidden.size(1), cell_clip);
+    to_operand_tile(dgates, kBlock, operands(d.dgates, packed, group * kBlock), d.dgates.size(1), rows, kBlock, operand);
   }
 
-  // dh of the step before: dgates · W_hh, 64 columns.
-  void through_recurrence(Direction<T>& d, int64_t block, int64_t s) const {
-    T tile[kRows * kBlock];
-    const int64_t first = block * kBlock, width = std::min(kBlock, n.output - first);
+  // dh of the step before: dgates · W_hh, blocks first..last-1 of 64 columns.
+  void through_recurrence(Direction<T>& d, int64_t first, int64_t last, int64_t s) const {
+    std::vector<T> tile((last - first) * kRows * kBlock);
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
-      multiply_block<T>(
-          *d.recurrent_weight, block, operands(d.dgates, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile, kBlock, false);
-      for (int64_t i = 0; i < rows; ++i)
-        std::copy_n(tile + i * kBlock, width, d.dh.template mutable_data_ptr<T>() + (row + i) * n.output + first);
+      multiply_blocks<T>(
+          *d.recurrent_weight, first, last, operands(d.dgates, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile.data(), kBlock,
+          kRows * kBlock, false);
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t column = block * kBlock, width = std::min(kBlock, n.output - column);
+        for (int64_t i = 0; i < rows; ++i)
+          std::copy_n(
+              tile.data() + ((block - first) * kRows + i) * kBlock, width,
+              d.dh.template mutable_data_ptr<T>() + (row + i) * n.output + column);
+      }
     }
   }
 };
 
 // Packed gate columns [positions, 4H'] -> [4H, positions] in torch's gate order: the left operand of the weights' gradients.
 template <typename T>
-void transpose_gates(const T* dgates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
+void transpose_gates(const T* dgates, int64_t ld_gates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
   at::parallel_for(0, n.cell_blocks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block)
       for (int64_t p0 = 0; p0 < positions; p0 += kCells)
@@ -146,7 +152,7 @@ void transpose_gates(const T* dgates, const Sizes& n, int64_t positions, int64_t
           const int64_t cell = block * kCells + j % kCells;
           if (cell >= n.cells) continue;
           T* line = target + (j / kCells * n.cells + cell) * ld;
-          for (int64_t p = p0; p < std::min(p0 + kCells, positions); ++p) line[p] = dgates[p * n.gate_columns() + block * kBlock + j];
+          for (int64_t p = p0; p < std::min(p0 + kCells, positions); ++p) line[p] = dgates[p * ld_gates + block * kBlock + j];
         }
   });
 }
@@ -157,11 +163,11 @@ at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand op
   if (ld > positions) target.select(1, positions).zero_();
   if (operand == Operand::BFloat16)
     transpose_gates(
-        static_cast<const uint16_t*>(dgates.const_data_ptr()), n, positions, ld, static_cast<uint16_t*>(target.mutable_data_ptr()));
+        static_cast<const uint16_t*>(dgates.const_data_ptr()), dgates.size(1), n, positions, ld, static_cast<uint16_t*>(target.mutable_data_ptr()));
   else if (operand == Operand::Float64)
-    transpose_gates(dgates.const_data_ptr<double>(), n, positions, ld, target.mutable_data_ptr<double>());
+    transpose_gates(dgates.const_data_ptr<double>(), dgates.size(1), n, positions, ld, target.mutable_data_ptr<double>());
   else
-    transpose_gates(dgates.const_data_ptr<float>(), n, positions, ld, target.mutable_data_ptr<float>());
+    transpose_gates(dgates.const_data_ptr<float>(), dgates.size(1), n, positions, ld, target.mutable_data_ptr<float>());
   return target;
 }
 
@@ -169,7 +175,7 @@ at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand op
 template <typename T>
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, Operand operand) {
   auto result = empty_buffer({left.size(0), right.size(1)}, right.options());
-  const auto w = pack(right, operand);
+  const auto w = pack(right, operand, {}, {}, kBlock);
   multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
   return result;
 }
@@ -232,14 +238,14 @@ Gradients backward_of(
     if (!weight_hr.empty())
       d.projection = packed_of(weight_hr[r], "projection, transposed", operand, [&] { return pack(weight_hr[r], operand); });
     d.dy = gather_steps<T>(d_outputs[r], steps, d.reverse);
-    d.c0 = sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]);
+    d.c0 = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
     d.dh = sorted_rows<T>(d_h, r, steps, n.output, inputs[0]);
-    d.dc = sorted_rows<T>(d_c, r, steps, n.padded_cells(), inputs[0]);
+    d.dc = to_blocks(sorted_rows<T>(d_c, r, steps, n.padded_cells(), inputs[0]));
     if (!masks.empty()) d.mask = masks[r].contiguous();
     d.dm = empty_buffer({positions, n.output}, options);
     d.dm_operands = at::zeros({positions, padded(n.output, operand)}, held);
-    d.dgates = empty_buffer({positions, columns}, held);
-    d.hidden = empty_buffer({positions, n.padded_cells()}, options);
+    d.dgates = empty_buffer({positions, columns + kSkew}, held);
+    d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, options);
     d.dbias = at::zeros({columns}, options);
     d.gates = gates[r].const_data_ptr<T>();
     d.cells = cells[r].const_data_ptr<T>();
@@ -251,14 +257,15 @@ Gradients backward_of(
   auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);
   for (int64_t r = 0; r < n.directions; ++r) {
     auto& d = directions[r];
+    const auto dc = from_blocks(d.dc);
     for (int64_t i = 0; i < n.batch; ++i) {
       std::copy_n(d.dh.template const_data_ptr<T>() + i * n.output, n.output, dh0[r][steps.order[i]].template mutable_data_ptr<T>());
-      std::copy_n(d.dc.template const_data_ptr<T>() + i * n.padded_cells(), n.cells, dc0[r][steps.order[i]].template mutable_data_ptr<T>());
+      std::copy_n(dc.template const_data_ptr<T>() + i * n.padded_cells(), n.cells, dc0[r][steps.order[i]].template mutable_data_ptr<T>());
     }
     if (need_inputs) {
-      const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order); });
+      const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order, kBlock); });
       auto rows = at::empty({positions, n.input}, options);
-      multiply<T>(*w, d.dgates.const_data_ptr(), columns, positions, rows.template mutable_data_ptr<T>(), n.input);
+      multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
       dx.push_back(scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse));
     }
     if (need_weights) {

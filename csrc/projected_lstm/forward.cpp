@@ -37,8 +37,8 @@ struct Direction {
   std::shared_ptr<const Packed> input_weight, recurrent_weight, projection;
   at::Tensor x, x_operands, h, c, h_operands, hidden_operands, mask;
   std::vector<T> bias;  // in packed column order
-  T* gates;             // [positions, 4H'] when saving, else of the chunk of steps at hand
-  T *cells, *projections, *output;  // [positions, H'], [positions, D], [B, T, D]
+  T* gates;  // [blocks][capacity][64]: of all positions when saving, else of the chunk of steps at hand
+  T *cells, *projections, *output;  // [blocks][capacity][16], [positions, D], [B, T, D]
 };
 
 constexpr int64_t kChunkRows = 128;
@@ -62,8 +62,10 @@ int64_t largest_chunk(const Steps& steps) {
 template <typename T>
 class Forward {
  public:
-  Forward(const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip, bool residual, bool save)
-      : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip), residual(residual), save(save) {}
+  Forward(
+      const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip, bool residual, bool save, int64_t capacity)
+      : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip), residual(residual), save(save),
+        capacity(capacity) {}
 
   void run(std::vector<Direction<T>>& directions, bool zero_state) {
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
@@ -75,7 +77,7 @@ class Forward {
       });
       const int64_t outputs = (n.output + kBlock - 1) / kBlock;
       at::parallel_for(0, n.directions * outputs, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) project(directions[task / outputs], task % outputs, s);
+        each_direction(begin, end, outputs, [&](int64_t r, int64_t first, int64_t last) { project(directions[r], first, last, s); });
         release_kernels(*directions[0].recurrent_weight);
       });
     }
@@ -87,6 +89,7 @@ class Forward {
   const Operand operand;
   const T cell_clip, projection_clip;
   const bool residual, save;
+  const int64_t capacity;                  // rows of a block of gates
   int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
 
   // W_ih x + b for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
@@ -96,12 +99,12 @@ class Forward {
     const int64_t first = steps.offset[s], rows = steps.offset[chunk_end] - first;
     for (auto& d : directions)
       multiply<T>(
-          *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, first), n.gate_columns(), false,
-          d.bias.data());
+          *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false,
+          d.bias.data(), capacity * kBlock);
   }
 
-  T* gates_of(Direction<T>& d, int64_t packed) const {
-    return d.gates + (save ? packed : packed - steps.offset[chunk_begin]) * n.gate_columns();
+  T* gates_of(Direction<T>& d, int64_t block, int64_t packed) const {
+    return d.gates + (block * capacity + (save ? packed : packed - steps.offset[chunk_begin])) * kBlock;
   }
 
   char* operands(at::Tensor& t, int64_t row, int64_t column) const {
@@ -111,20 +114,20 @@ class Forward {
   // Gates, cell state and σ(o) tanh(c) of the 16 cells of `block`, for all active rows.
   void update_cells(Direction<T>& d, int64_t block, int64_t s, bool zero_state) const {
     T products[kRows * kBlock], hidden[kRows * kCells];
-    const int64_t columns = n.gate_columns(), padded_cells = n.padded_cells(), first = block * kCells;
+    const int64_t first = block * kCells;
     const int64_t width = std::min(kCells, n.cells - first);
     if (zero_state) std::memset(products, 0, sizeof(products));
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
       if (!zero_state)
         multiply_block<T>(*d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
-      T* gates = gates_of(d, packed) + block * kBlock;
-      T* c = d.c.template mutable_data_ptr<T>() + row * padded_cells + first;
+      T* gates = gates_of(d, block, packed);
+      T* c = d.c.template mutable_data_ptr<T>() + (block * steps.batch + row) * kCells;
       if (save)
         run_cells_saving(
-            rows, products, gates, columns, c, padded_cells, d.cells + packed * padded_cells + first, padded_cells, hidden, cell_clip);
+            rows, products, gates, kBlock, c, kCells, d.cells + (block * capacity + packed) * kCells, kCells, hidden, cell_clip);
       else
-        run_cells(rows, products, gates, columns, c, padded_cells, hidden, cell_clip);
+        run_cells(rows, products, gates, kBlock, c, kCells, hidden, cell_clip);
       if (d.projection)
         to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
       else
@@ -133,18 +136,21 @@ class Forward {
     }
   }
 
-  // 64 outputs of all active rows: projection, clip, mask, state, residual.
-  void project(Direction<T>& d, int64_t block, int64_t s) const {
-    T products[kRows * kBlock];
-    const int64_t first = block * kBlock, width = std::min(kBlock, n.output - first);
+  // Blocks first..last-1 of 64 outputs of all active rows: projection, clip, mask, state, residual.
+  void project(Direction<T>& d, int64_t first, int64_t last, int64_t s) const {
+    std::vector<T> products((last - first) * kRows * kBlock);
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
       if (d.projection)
-        multiply_block<T>(*d.projection, block, operands(d.hidden_operands, row, 0), d.hidden_operands.size(1), rows, products, kBlock, false);
-      for (int64_t i = 0; i < rows; ++i) {
-        T* h = d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first;
-        finish(d, products + i * kBlock, h, row + i, s, first, width);
-        to_operands(h, operands(d.h_operands, row + i, first), width, operand);
+        multiply_blocks<T>(
+            *d.projection, first, last, operands(d.hidden_operands, row, 0), d.hidden_operands.size(1), rows, products.data(), kBlock,
+            kRows * kBlock, false);
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t column = block * kBlock, width = std::min(kBlock, n.output - column);
+        T* h = d.h.template mutable_data_ptr<T>() + row * n.output + column;
+        for (int64_t i = 0; i < rows; ++i)
+          finish(d, products.data() + ((block - first) * kRows + i) * kBlock, h + i * n.output, row + i, s, column, width);
+        to_operand_tile(h, n.output, operands(d.h_operands, row, column), d.h_operands.size(1), rows, width, operand);
       }
     }
   }
@@ -183,11 +189,12 @@ Saved forward_of(
   const Sizes n = sizes_of(inputs, weight_hh);
   const Steps steps(lengths, n.time);
   const auto options = inputs[0].options();
-  const int64_t positions = n.batch * n.time, columns = n.gate_columns(), saved = save ? positions : 0;
+  const int64_t positions = n.batch * n.time, columns = n.gate_columns(), blocks = n.cell_blocks(), saved = save ? positions : 0;
+  const int64_t capacity = save ? positions : largest_chunk(steps);
   auto outputs = at::zeros({n.directions, n.batch, n.time, n.output}, options);
   auto h = at::empty({n.directions, n.batch, n.output}, options), c = at::empty({n.directions, n.batch, n.cells}, options);
-  auto gates = empty_buffer({n.directions, save ? positions : largest_chunk(steps), columns}, options);
-  auto cells = empty_buffer({n.directions, saved, n.padded_cells()}, options);
+  auto gates = empty_buffer({n.directions, blocks, capacity, kBlock}, options);
+  auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
   auto projections = at::empty({n.directions, saved, n.output}, options);
   const auto order = gate_order(n);
 
@@ -195,15 +202,15 @@ Saved forward_of(
   for (int64_t r = 0; r < n.directions; ++r) {
     auto& d = directions[r];
     d.reverse = reverse.get(r);
-    d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });
+    d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order, {}, kBlock); });
     d.recurrent_weight = packed_of(weight_hh[r], "gates", operand, [&] { return pack(weight_hh[r].t(), operand, order); });
     if (!weight_hr.empty())
       d.projection = packed_of(weight_hr[r], "projection", operand, [&] { return pack(weight_hr[r].t(), operand); });
     d.x = gather_steps<T>(inputs[r], steps, d.reverse);
     d.h = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
-    d.c = sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]);
+    d.c = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
     d.h_operands = to_operand_rows(d.h, operand).clone();
-    d.hidden_operands = at::zeros({n.batch, padded(n.cells, operand)}, options.dtype(storage_type(operand)));
+    d.hidden_operands = at::zeros({n.batch, padded(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
     if (!masks.empty()) d.mask = masks[r].contiguous();
     d.gates = gates[r].mutable_data_ptr<T>();
     d.cells = cells[r].mutable_data_ptr<T>();
@@ -214,17 +221,18 @@ Saved forward_of(
     const auto b = bias[r].contiguous();
     for (int64_t j = 0; j < columns; ++j) d.bias[j] = order[j] < 0 ? T(0) : b.template const_data_ptr<T>()[order[j]];
     if (save) {  // what no position owns is zero, not whatever the memory held
-      gates[r].slice(0, steps.valid()).zero_();
-      cells[r].slice(0, steps.valid()).zero_();
+      gates[r].slice(1, steps.valid()).zero_();
+      cells[r].slice(1, steps.valid()).zero_();
       projections[r].slice(0, steps.valid()).zero_();
     }
   }
-  Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save).run(directions, !h0);
+  Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity)
+      .run(directions, !h0);
   for (int64_t r = 0; r < n.directions; ++r) {
     restore_order<T>(directions[r].h, steps, n.output, h[r].mutable_data_ptr<T>());
-    restore_order<T>(directions[r].c, steps, n.cells, c[r].mutable_data_ptr<T>());
+    restore_order<T>(from_blocks(directions[r].c), steps, n.cells, c[r].mutable_data_ptr<T>());
   }
-  return {outputs, h, c, save ? gates : at::empty({n.directions, 0, columns}, options), cells, projections};
+  return {outputs, h, c, save ? gates : at::empty({n.directions, blocks, 0, kBlock}, options), cells, projections};
 }
 
 Saved forward(

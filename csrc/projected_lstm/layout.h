@@ -15,6 +15,7 @@ namespace elmo_fast::projected_lstm {
 constexpr int64_t kCells = 16;                // cells whose four gates fill one block of columns
 constexpr int64_t kGates = 4;                 // i, f, g, o
 constexpr int64_t kRows = 64;                 // rows of a tile of products
+constexpr int64_t kSkew = 32;                 // elements between long rows, so that they do not fall into the same cache sets
 static_assert(kCells * kGates == kBlock);
 
 // Step s of a row is its s-th step in walking order. Valid positions are packed step by step: row `i` (in sorted order) of step `s`
@@ -41,6 +42,8 @@ struct Steps {
   int64_t position(int64_t i, int64_t s, bool reverse) const { return reverse ? length[i] - 1 - s : s; }
 };
 
+// Gates and cells lie block by block, [blocks][rows][64] and [blocks][rows][16]: what 16 cells read of many rows is one stretch of
+// memory, not one line of every 64 KiB row.
 struct Sizes {
   int64_t directions, batch, time, input, output, cells;
   int64_t cell_blocks() const { return (cells + kCells - 1) / kCells; }
@@ -63,6 +66,16 @@ inline std::vector<int64_t> gate_order(const Sizes& n) {
   return order;
 }
 
+// Cuts tasks begin..end-1, of which every direction has `count`, into runs within one direction: f(direction, first, last).
+template <typename F>
+void each_direction(int64_t begin, int64_t end, int64_t count, const F& f) {
+  for (int64_t task = begin; task < end;) {
+    const int64_t direction = task / count, last = std::min(end, (direction + 1) * count);
+    f(direction, task - direction * count, last - direction * count);
+    task = last;
+  }
+}
+
 // x[b, position(i, s)] -> row offset[s] + i, for every valid position.
 template <typename T>
 at::Tensor gather_steps(const at::Tensor& x, const Steps& steps, bool reverse) {
@@ -76,6 +89,14 @@ at::Tensor gather_steps(const at::Tensor& x, const Steps& steps, bool reverse) {
       std::copy_n(
           from + (steps.order[i] * steps.time + steps.position(i, s, reverse)) * width, width, to + (steps.offset[s] + i) * width);
   return rows;
+}
+
+// [B, H'] <-> [blocks][B][16]
+inline at::Tensor to_blocks(const at::Tensor& rows) {
+  return rows.view({rows.size(0), rows.size(1) / kCells, kCells}).transpose(0, 1).contiguous();
+}
+inline at::Tensor from_blocks(const at::Tensor& blocks) {
+  return blocks.transpose(0, 1).contiguous().view({blocks.size(1), blocks.size(0) * kCells});
 }
 
 // state[r] of the caller, [B, columns] -> sorted rows, padded with zeros to `width` columns; zeros where there is none.

@@ -81,8 +81,8 @@ def _fake(
         new(directions, batch, time, size),
         new(directions, batch, size),
         new(directions, batch, cells),
-        new(directions, saved, 4 * padded),
-        new(directions, saved, padded),
+        new(directions, padded // 16, saved, 64),
+        new(directions, padded // 16, saved, 16),
         new(directions, saved, size),
     )
 
