@@ -1,6 +1,7 @@
 #include "common/gemm.h"
 
 #include "common/buffer.h"
+#include "common/panel.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
@@ -134,6 +135,13 @@ void multiply_terms(
   for (int64_t column = 0; column < kBlock; column += w.panel) {
     const T* tile = w.data.const_data_ptr<T>() + block * depth * kBlock + column * depth + k * w.panel;
     if constexpr (std::is_same_v<T, float>) {
+      if (w.panel == kPanel && uses_panel_kernel()) {
+        // The next tile in memory: the next terms of this panel, or the next panel. Past the end there is nothing to fetch.
+        const T* next = tile + terms * kPanel;
+        const bool last = next + terms * kPanel > w.data.const_data_ptr<T>() + w.data.numel();
+        multiply_panel(m, terms, rows, ldx, tile, last ? nullptr : next, c + column, ldc, accumulate);
+        continue;
+      }
       if (has_float32_kernel()) {
         cpublas::brgemm(m, w.panel, terms, ldx, w.panel, ldc, accumulate, rows, tile, c + column, false);
         continue;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "common/panel.h"
 #include "common/simd.h"
 
 namespace elmo_fast {
@@ -51,6 +52,8 @@ bool has_float32_kernel() {
   static const bool works = brgemm_works<float>(false);
   return works && !disabled.load();
 }
+
+bool uses_panel_kernel() { return has_panel_kernel() && !disabled.load(); }
 
 void disable_block_kernels(bool disable) { disabled.store(disable); }
 

@@ -41,6 +41,7 @@ at::Tensor to_operand_rows(const at::Tensor& x, Operand operand);
 // True when bfloat16 (or float32) products run on the CPU's own block kernels; the switch makes the fall-back testable.
 bool has_bfloat16_kernel();
 bool has_float32_kernel();
+bool uses_panel_kernel();  // float32 products of few rows on the kernel of common/panel.h
 void disable_block_kernels(bool disable);
 
 }  // namespace elmo_fast

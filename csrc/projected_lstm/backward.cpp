@@ -47,16 +47,17 @@ class Backward {
   Backward(const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip)
       : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip) {}
 
-  void run(std::vector<Direction<T>>& directions) {
+  void run(std::span<Direction<T>> directions) {
+    const int64_t count = static_cast<int64_t>(directions.size());
     const int64_t cell_tasks = (n.cells + kBlock - 1) / kBlock, output_tasks = (n.output + kBlock - 1) / kBlock;
     for (int64_t s = steps.time - 1; s >= 0; --s) {
       if (steps.active(s) == 0) continue;
       for (auto& d : directions) enter_projection(d, s);
-      at::parallel_for(0, n.directions * cell_tasks, 1, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, count * cell_tasks, 1, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) cells_of_block(directions[task / cell_tasks], task % cell_tasks, s);
         release_kernels(*directions[0].recurrent_weight);
       });
-      at::parallel_for(0, n.directions * output_tasks, 1, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, count * output_tasks, 1, [&](int64_t begin, int64_t end) {
         each_direction(
             begin, end, output_tasks, [&](int64_t r, int64_t first, int64_t last) { through_recurrence(directions[r], first, last, s); });
         release_kernels(*directions[0].recurrent_weight);
@@ -251,7 +252,8 @@ Gradients backward_of(
     d.cells = cells[r].const_data_ptr<T>();
     d.projections = projections[r].const_data_ptr<T>();
   }
-  Backward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip)).run(directions);
+  Backward<T> pass(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip));
+  side_by_side(directions, [&](std::span<Direction<T>> group) { pass.run(group); });
 
   std::vector<at::Tensor> dx, d_ih, d_hh, d_bias, d_hr;
   auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);

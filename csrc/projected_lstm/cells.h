@@ -7,13 +7,16 @@
 
 namespace elmo_fast::projected_lstm {
 
+constexpr int64_t kAhead = 24;  // cache lines fetched per row while the arithmetic leaves the memory idle
+
 // products, gates: [rows][64] as i, f, g, o of 16 cells; gates hold W_ih x + b and, if Save, receive the activations.
-// c: state, clipped; before: if Save, receives the cell before its clip; h: [rows][16], σ(o) tanh(c).
+// ahead: where the weights of the next block lie; c: state, clipped; before: if Save, receives the cell before its clip; h: [rows][16], σ(o) tanh(c).
 template <typename T, bool Save>
 ELMO_INLINE void cells_forward(
     int64_t rows, const T* __restrict__ products, T* __restrict__ gates, int64_t ld_gates, T* __restrict__ c, int64_t ld_c,
-    T* __restrict__ before, int64_t ld_before, T* __restrict__ h, T clip) {
+    T* __restrict__ before, int64_t ld_before, T* __restrict__ h, T clip, const char* ahead) {
   for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t line = 0; line < kAhead; ++line) __builtin_prefetch(ahead + (row * kAhead + line) * 64, 0, 2);
     const T* z = products + row * 64;
     T* a = gates + row * ld_gates;
     for (int64_t j = 0; j < 16; ++j) {

@@ -13,21 +13,22 @@ namespace elmo_fast::projected_lstm {
 namespace {
 
 ELMO_MULTIVERSION void run_cells(
-    int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* h, float clip) {
-  cells_forward<float, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip);
+    int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* h, float clip, const char* ahead) {
+  cells_forward<float, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip, ahead);
 }
 ELMO_MULTIVERSION void run_cells_saving(
     int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* before, int64_t ld_before, float* h,
-    float clip) {
-  cells_forward<float, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip);
+    float clip, const char* ahead) {
+  cells_forward<float, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip, ahead);
 }
-void run_cells(int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* h, double clip) {
-  cells_forward<double, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip);
+void run_cells(int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* h, double clip,
+    const char* ahead) {
+  cells_forward<double, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip, ahead);
 }
 void run_cells_saving(
     int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* before, int64_t ld_before,
-    double* h, double clip) {
-  cells_forward<double, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip);
+    double* h, double clip, const char* ahead) {
+  cells_forward<double, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip, ahead);
 }
 
 // One direction of one layer while it runs. Buffers are in sorted row order; `*_operands` are what products read.
@@ -67,16 +68,16 @@ class Forward {
       : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip), residual(residual), save(save),
         capacity(capacity) {}
 
-  void run(std::vector<Direction<T>>& directions, bool zero_state) {
+  void run(std::span<Direction<T>> directions, bool zero_state) {
+    const int64_t blocks = n.cell_blocks(), outputs = (n.output + kBlock - 1) / kBlock, count = static_cast<int64_t>(directions.size());
+    chunk_end = 0;
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
       if (s == chunk_end) multiply_inputs(directions, s);
-      const int64_t blocks = n.cell_blocks(), tasks = n.directions * blocks;
-      at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, count * blocks, 1, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) update_cells(directions[task / blocks], task % blocks, s, zero_state && s == 0);
         release_kernels(*directions[0].recurrent_weight);
       });
-      const int64_t outputs = (n.output + kBlock - 1) / kBlock;
-      at::parallel_for(0, n.directions * outputs, 1, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, count * outputs, 1, [&](int64_t begin, int64_t end) {
         each_direction(begin, end, outputs, [&](int64_t r, int64_t first, int64_t last) { project(directions[r], first, last, s); });
         release_kernels(*directions[0].recurrent_weight);
       });
@@ -93,7 +94,7 @@ class Forward {
   int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
 
   // W_ih x + b for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
-  void multiply_inputs(std::vector<Direction<T>>& directions, int64_t s) {
+  void multiply_inputs(std::span<Direction<T>> directions, int64_t s) {
     chunk_begin = s;
     chunk_end = chunk_after(steps, s);
     const int64_t first = steps.offset[s], rows = steps.offset[chunk_end] - first;
@@ -116,6 +117,8 @@ class Forward {
     T products[kRows * kBlock], hidden[kRows * kCells];
     const int64_t first = block * kCells;
     const int64_t width = std::min(kCells, n.cells - first);
+    const char* ahead = static_cast<const char*>(d.recurrent_weight->data.const_data_ptr()) +
+        std::min(block + 1, n.cell_blocks() - 1) * kBlock * padded(n.output, operand) * element_size(operand);
     if (zero_state) std::memset(products, 0, sizeof(products));
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
@@ -125,9 +128,9 @@ class Forward {
       T* c = d.c.template mutable_data_ptr<T>() + (block * steps.batch + row) * kCells;
       if (save)
         run_cells_saving(
-            rows, products, gates, kBlock, c, kCells, d.cells + (block * capacity + packed) * kCells, kCells, hidden, cell_clip);
+            rows, products, gates, kBlock, c, kCells, d.cells + (block * capacity + packed) * kCells, kCells, hidden, cell_clip, ahead);
       else
-        run_cells(rows, products, gates, kBlock, c, kCells, hidden, cell_clip);
+        run_cells(rows, products, gates, kBlock, c, kCells, hidden, cell_clip, ahead);
       if (d.projection)
         to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
       else
@@ -226,8 +229,8 @@ Saved forward_of(
       projections[r].slice(0, steps.valid()).zero_();
     }
   }
-  Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity)
-      .run(directions, !h0);
+  Forward<T> pass(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity);
+  side_by_side(directions, [&](std::span<Direction<T>> group) { pass.run(group, !h0); });
   for (int64_t r = 0; r < n.directions; ++r) {
     restore_order<T>(directions[r].h, steps, n.output, h[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(directions[r].c), steps, n.cells, c[r].mutable_data_ptr<T>());

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/gemm.h"
@@ -64,6 +66,13 @@ inline std::vector<int64_t> gate_order(const Sizes& n) {
     order[column] = cell < n.cells ? gate * n.cells + cell : -1;
   }
   return order;
+}
+
+// Directions that run side by side: all, but on one thread each by itself, so that one direction's weights stay in the cache.
+template <typename D, typename F>
+void side_by_side(std::vector<D>& directions, const F& f) {
+  if (at::get_num_threads() > 1) return f(std::span<D>(directions));
+  for (auto& direction : directions) f(std::span<D>(&direction, 1));
 }
 
 // Cuts tasks begin..end-1, of which every direction has `count`, into runs within one direction: f(direction, first, last).

@@ -24,7 +24,10 @@ _OPS = (
     "scalar_mix_sums scalar_mix_backward log_uniform_sample sampled_softmax sampled_softmax_backward"
 ).split()
 if C is not None and (_absent := [name for name in _OPS if not hasattr(torch.ops.elmo_fast, name)]):
-    C, WHY_NOT = None, f"the compiled extension elmo_fast._C is older than the package (no {_absent[0]}); build it again"
+    C, WHY_NOT = (
+        None,
+        f"the compiled extension elmo_fast._C is older than the package (no {_absent[0]}); build it again",
+    )
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
