@@ -10,7 +10,7 @@ C: ModuleType | None = None
 WHY_NOT: str | None = None
 
 try:
-    from elmo_fast import _C as C  # type: ignore[no-redef]  # noqa: F401
+    from elmo_fast import _C as C  # type: ignore[no-redef]
 except ImportError as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _reason = _note.read_text(encoding="utf-8").strip() if _note.is_file() else str(_error)
@@ -20,9 +20,20 @@ except ImportError as _error:
     )
 
 _OPS = (
-    "unique_rows char_cnn char_cnn_backward highway highway_backward projected_lstm projected_lstm_backward scalar_mix "
-    "scalar_mix_sums scalar_mix_backward log_uniform_sample sampled_softmax sampled_softmax_backward"
-).split()
+    "unique_rows",
+    "char_cnn",
+    "char_cnn_backward",
+    "highway",
+    "highway_backward",
+    "projected_lstm",
+    "projected_lstm_backward",
+    "scalar_mix",
+    "scalar_mix_sums",
+    "scalar_mix_backward",
+    "log_uniform_sample",
+    "sampled_softmax",
+    "sampled_softmax_backward",
+)
 if C is not None and (_absent := [name for name in _OPS if not hasattr(torch.ops.elmo_fast, name)]):
     C, WHY_NOT = (
         None,
