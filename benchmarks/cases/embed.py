@@ -43,7 +43,7 @@ def run(settings: Settings) -> Report:
                 name: f"{error:.1e}" for name, error in carried.items() if error
             }
             for batch in (32, 1):
-                rounds = (3 if settings.quick else 24) if batch == 32 else (6 if settings.quick else 60)
+                rounds = (3 if settings.quick else 8) if batch == 32 else (6 if settings.quick else 24)
                 report.rows += timed(workers, batch, rounds, errors, len(text.sentences))
         finally:
             for worker in workers.values():
