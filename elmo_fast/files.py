@@ -5,8 +5,10 @@ import errno
 import io
 import os
 import pathlib
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,11 +65,34 @@ def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "Written
     with replacing(path) as temporary:
         written = WrittenBytes(temporary, os.fspath(path))
         try:
-            with h5py.File(written, "w") as file:
+            with _noted_signals(written), h5py.File(written, "w") as file:
                 yield file, written
             written.check()
         finally:
             written.close()
+
+
+@contextlib.contextmanager
+def _noted_signals(written: "WrittenBytes") -> Iterator[None]:
+    """Leaves Ctrl-C and SIGTERM to `written.check()`: HDF5 calls back into Python, where what a handler raises is lost.
+
+    A second signal raises at once.
+    """
+
+    def note(number: int, frame: Any) -> None:
+        if written.signal:
+            raise KeyboardInterrupt
+        written.signal = number
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class WrittenBytes(io.RawIOBase):
@@ -77,9 +102,12 @@ class WrittenBytes(io.RawIOBase):
         self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
         self._shown = shown
         self._error: OSError | None = None
+        self.signal = 0
 
     def check(self) -> None:
-        """Raises the OSError that a write has met, if one has."""
+        """Raises the OSError that a write has met, or what a signal that came meanwhile stands for."""
+        if self.signal:
+            raise KeyboardInterrupt if self.signal == signal.SIGINT else SystemExit(128 + self.signal)
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror, self._shown) from self._error
 

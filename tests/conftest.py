@@ -1,6 +1,9 @@
 """Seeds every test, fills what torch.empty* returns with NaN, and hands out the backends."""
 
 import os
+
+# On a busy machine two OpenMP threads waiting for each other are slower than one; tests that want two ask for two.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 import random
 
 import numpy as np

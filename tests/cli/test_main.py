@@ -44,13 +44,16 @@ def test_help_names_every_command_and_alias():
 
 
 def test_help_is_quick():
-    """The fastest of five starts stays under 0.3 s."""
-    times = []
+    """The fastest of five starts takes under 0.3 s more than Python's own, which a busy machine stretches too."""
+    times, bare = [], []
     for _ in range(5):
         start = time.perf_counter()
         assert run("--help").returncode == 0
         times.append(time.perf_counter() - start)
-    assert min(times) < 0.3
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        bare.append(time.perf_counter() - start)
+    assert min(times) - min(bare) < 0.3
 
 
 @pytest.mark.parametrize(
