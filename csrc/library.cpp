@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/library.h>
 
+#include "common/buffer.h"
 #include "common/gemm.h"
 #include "common/packed.h"
 #include "common/simd.h"
@@ -87,5 +88,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("disable_block_kernels", &elmo_fast::disable_block_kernels, "For tests: True makes every product take its fall-back.");
   m.def("packed_count", &elmo_fast::packed_count, "How many packed copies of parameters are kept.");
   m.def("packed_bytes", &elmo_fast::packed_bytes, "Their size, in bytes.");
+  m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Memory of dead tensors that is kept for the next ones, in bytes.");
+  m.def("clear_idle_buffers", &elmo_fast::clear_idle_buffers, "Gives that memory back to the system.");
   m.def("clear_packed", &elmo_fast::clear_packed, "Drops all packed copies.");
 }

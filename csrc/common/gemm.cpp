@@ -2,6 +2,7 @@
 
 #include "common/buffer.h"
 #include "common/panel.h"
+#include "common/tiles.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
@@ -19,8 +20,8 @@ constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every blo
 
 int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
 
-// Writes column block `block` of W as panels [64/panel][K][panel] of T, or as pairs [K/2][64][2], reading along whichever of its rows and
-// columns lies contiguous in memory.
+// Writes column block `block` of W as panels [64/panel][K][panel] of T, or as groups of 16 columns [4][K/2][16][2], reading along
+// whichever of its rows and columns lies contiguous in memory.
 template <typename Source, typename T>
 struct BlockPacker {
   const Source* weight;
@@ -37,6 +38,7 @@ struct BlockPacker {
 
  private:
   int64_t depth() const { return padded(w.k, w.operand); }
+  int64_t pair_of(int64_t i, int64_t j) const { return j / 16 * 16 * depth() + (i / 2 * 16 + j % 16) * 2 + i % 2; }
   int64_t column_of(int64_t j) const { return j < w.n ? picked(columns, j) : -1; }
   int64_t row_of(int64_t i) const { return i < w.k ? picked(rows, i) : -1; }
   Source at(int64_t row, int64_t column) const {
@@ -54,7 +56,7 @@ struct BlockPacker {
         for (int64_t j = 0; j < kBlock; ++j) line[j] = at(row, column_of(block * kBlock + j));
       to_operands(line, rounded, kBlock, w.operand);
       if (w.operand == Operand::BFloat16) {
-        for (int64_t j = 0; j < kBlock; ++j) target[(i / 2 * kBlock + j) * 2 + i % 2] = rounded[j];
+        for (int64_t j = 0; j < kBlock; ++j) target[pair_of(i, j)] = rounded[j];
       } else {
         for (int64_t column = 0; column < kBlock; column += w.panel)
           std::copy_n(rounded + column, w.panel, target + column * depth() + i * w.panel);
@@ -71,7 +73,7 @@ struct BlockPacker {
       to_operands(line.data(), rounded.data(), depth(), w.operand);
       const bool pairs = w.operand == Operand::BFloat16;
       T* panel = target + j / w.panel * depth() * w.panel + j % w.panel;
-      for (int64_t i = 0; i < depth(); ++i) (pairs ? target[(i / 2 * kBlock + j) * 2 + i % 2] : panel[i * w.panel]) = rounded[i];
+      for (int64_t i = 0; i < depth(); ++i) (pairs ? target[pair_of(i, j)] : panel[i * w.panel]) = rounded[i];
     }
   }
 };
@@ -126,8 +128,8 @@ void multiply_terms(
   const int64_t depth = padded(w.k, w.operand);
   if (w.operand == Operand::BFloat16) {
     if constexpr (std::is_same_v<T, float>) {
-      const auto* data = w.data.const_data_ptr<at::BFloat16>() + (block * depth + k) * kBlock;
-      cpublas::brgemm(m, kBlock, terms, ldx, kBlock, ldc, accumulate, static_cast<const at::BFloat16*>(x) + k, data, c, true);
+      const auto* data = static_cast<const uint16_t*>(w.data.const_data_ptr()) + block * depth * kBlock + k * 16;
+      multiply_tiles(m, terms, static_cast<const uint16_t*>(x) + k, ldx, data, depth * 16, c, ldc, accumulate);
     }
     return;
   }
@@ -169,7 +171,7 @@ void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, 
 
 void release_kernels(const Packed& w) {
   if (w.operand == Operand::BFloat16)
-    cpublas::brgemm_release(true);
+    release_tiles();
   else if (w.operand != Operand::Float64 && has_float32_kernel())
     cpublas::brgemm_release(false);
 }

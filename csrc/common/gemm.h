@@ -15,7 +15,7 @@ constexpr int64_t kBlock = 64;  // columns of a block
 constexpr int64_t kPanel = 32;  // columns of a float32 panel, two to a block, for products of a few rows; of many: a block
 
 struct Packed {
-  at::Tensor data;  // [blocks][K/2][64][2] for BFloat16, else [blocks][64/panel][K][panel]
+  at::Tensor data;  // [blocks][4][K/2][16][2] for BFloat16, else [blocks][64/panel][K][panel]
   int64_t k = 0, n = 0, panel = kPanel;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }

@@ -2,29 +2,28 @@
 
 #include <ATen/native/CPUBlas.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <type_traits>
 
 #include "common/panel.h"
 #include "common/simd.h"
+#include "common/tiles.h"
 
 namespace elmo_fast {
 namespace {
 
 std::atomic<bool> disabled{false};
 
-// One 16 x 16 x 16 product tells whether this CPU and this torch have the kernel: they throw where they do not.
-template <typename T>
-bool brgemm_works(bool pairs) {
-  alignas(64) T a[16 * 16];
-  alignas(64) T b[16 * 16];
-  alignas(64) float c[16 * 16];
-  for (auto& x : a) x = T(1.0f);
-  for (auto& x : b) x = T(0.5f);
+// One 16 x 16 x 16 product tells whether this CPU and this torch have the kernel: it throws where they do not.
+bool brgemm_works() {
+  alignas(64) float a[16 * 16], b[16 * 16], c[16 * 16];
+  std::fill_n(a, 256, 1.0f);
+  std::fill_n(b, 256, 0.5f);
   try {
-    at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, b, c, pairs);
-    at::native::cpublas::brgemm_release(pairs);
+    at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, b, c, false);
+    at::native::cpublas::brgemm_release(false);
   } catch (const std::exception&) {
     return false;
   }
@@ -43,13 +42,10 @@ ELMO_MULTIVERSION void round_float16_as_float(const float* source, float* target
 
 }  // namespace
 
-bool has_bfloat16_kernel() {
-  static const bool works = at::native::cpublas::could_pack(at::kBFloat16) && brgemm_works<at::BFloat16>(true);
-  return works && !disabled.load();
-}
+bool has_bfloat16_kernel() { return has_tile_kernel() && !disabled.load(); }
 
 bool has_float32_kernel() {
-  static const bool works = brgemm_works<float>(false);
+  static const bool works = brgemm_works();
   return works && !disabled.load();
 }
 

@@ -13,28 +13,36 @@ bool has_panel_kernel() { return __builtin_cpu_supports("avx512f"); }
 
 namespace {
 
+// Terms of one sum. Longer sums are sums of these: a single chain of K terms rounds K times at the size of the whole.
+constexpr int64_t kRun = 128;
+
 // R rows: 2 R accumulators, and two registers for the panel's row.
 template <int R>
 ELMO_AVX512 void multiply_rows(
     int64_t k, const float* x, int64_t ldx, const float* panel, const char* ahead, float* c, int64_t ldc, bool accumulate) {
-  __m512 sum[R][2];
+  for (int64_t first = 0; first < k || first == 0; first += kRun, accumulate = true) {
+    const int64_t end = k - first < kRun ? k : first + kRun;
+    __m512 sum[R][2];
 #pragma GCC unroll 16
-  for (int i = 0; i < R; ++i)
-    for (int half = 0; half < 2; ++half) sum[i][half] = accumulate ? _mm512_loadu_ps(c + i * ldc + 16 * half) : _mm512_setzero_ps();
+    for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
 #pragma GCC unroll 2
-  for (int64_t t = 0; t < k; ++t) {
-    const __m512 w0 = _mm512_loadu_ps(panel + t * 32), w1 = _mm512_loadu_ps(panel + t * 32 + 16);
-    if (ahead != nullptr) _mm_prefetch(ahead + t * 64, _MM_HINT_T1);
+    for (int64_t t = first; t < end; ++t) {
+      const __m512 w0 = _mm512_loadu_ps(panel + t * 32), w1 = _mm512_loadu_ps(panel + t * 32 + 16);
+      if (ahead != nullptr) _mm_prefetch(ahead + t * 64, _MM_HINT_T1);
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i) {
-      const __m512 value = _mm512_set1_ps(x[i * ldx + t]);
-      sum[i][0] = _mm512_fmadd_ps(value, w0, sum[i][0]);
-      sum[i][1] = _mm512_fmadd_ps(value, w1, sum[i][1]);
+      for (int i = 0; i < R; ++i) {
+        const __m512 value = _mm512_set1_ps(x[i * ldx + t]);
+        sum[i][0] = _mm512_fmadd_ps(value, w0, sum[i][0]);
+        sum[i][1] = _mm512_fmadd_ps(value, w1, sum[i][1]);
+      }
     }
-  }
 #pragma GCC unroll 16
-  for (int i = 0; i < R; ++i)
-    for (int half = 0; half < 2; ++half) _mm512_storeu_ps(c + i * ldc + 16 * half, sum[i][half]);
+    for (int i = 0; i < R; ++i)
+      for (int half = 0; half < 2; ++half) {
+        float* target = c + i * ldc + 16 * half;
+        _mm512_storeu_ps(target, accumulate ? _mm512_add_ps(_mm512_loadu_ps(target), sum[i][half]) : sum[i][half]);
+      }
+  }
 }
 
 template <int R>

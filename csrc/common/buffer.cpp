@@ -1,0 +1,99 @@
+#include "common/buffer.h"
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+#include <limits>
+#include <list>
+#include <mutex>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace elmo_fast {
+namespace {
+
+constexpr int64_t kPage = int64_t(2) << 20;
+constexpr int64_t kMostIdle = int64_t(1) << 30;
+
+struct Memory {
+  void* data;
+  int64_t bytes;
+};
+
+struct Pool {
+  std::mutex guard;
+  std::list<Memory> idle;  // in the order in which they came back
+  int64_t bytes = 0;
+};
+
+Pool& pool() {
+  static auto* one = new Pool();  // never destroyed: tensors may outlive static destructors
+  return *one;
+}
+
+// The smallest idle block that holds `bytes` and wastes at most a quarter, or nothing.
+Memory take(int64_t bytes) {
+  auto& p = pool();
+  const std::lock_guard<std::mutex> lock(p.guard);
+  auto best = p.idle.end();
+  for (auto it = p.idle.begin(); it != p.idle.end(); ++it)
+    if (it->bytes >= bytes && it->bytes <= bytes + bytes / 4 && (best == p.idle.end() || it->bytes < best->bytes)) best = it;
+  if (best == p.idle.end()) return {nullptr, 0};
+  const Memory found = *best;
+  p.idle.erase(best);
+  p.bytes -= found.bytes;
+  return found;
+}
+
+Memory allocate(int64_t bytes) {
+  const Memory made{std::aligned_alloc(kPage, bytes), bytes};
+  TORCH_CHECK_WITH(OutOfMemoryError, made.data != nullptr, "elmo_fast: no memory for a buffer of ", bytes, " bytes");
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  (void)madvise(made.data, bytes, MADV_HUGEPAGE);  // advice: refusal costs only speed
+#endif
+  return made;
+}
+
+void drop_until(Pool& p, int64_t most) {
+  for (; p.bytes > most; p.idle.pop_front()) {
+    p.bytes -= p.idle.front().bytes;
+    std::free(p.idle.front().data);
+  }
+}
+
+void give_back(const Memory& memory) {
+  auto& p = pool();
+  const std::lock_guard<std::mutex> lock(p.guard);
+  p.idle.push_back(memory);
+  p.bytes += memory.bytes;
+  drop_until(p, kMostIdle);
+}
+
+}  // namespace
+
+at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  const int64_t wanted = c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
+  if (wanted < kPage) return at::empty(sizes, options);
+  const int64_t bytes = (wanted + kPage - 1) / kPage * kPage;
+  Memory memory = take(bytes);
+  if (memory.data == nullptr) memory = allocate(bytes);
+  auto buffer = at::from_blob(memory.data, sizes, [memory](void*) { give_back(memory); }, options);
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory() && buffer.is_floating_point())
+    buffer.fill_(std::numeric_limits<double>::quiet_NaN());  // as at::empty does when asked
+  return buffer;
+}
+
+int64_t idle_buffer_bytes() {
+  const std::lock_guard<std::mutex> lock(pool().guard);
+  return pool().bytes;
+}
+
+void clear_idle_buffers() {
+  const std::lock_guard<std::mutex> lock(pool().guard);
+  drop_until(pool(), 0);
+}
+
+}  // namespace elmo_fast
