@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/operand.h"
+#include "common/tiles.h"
 
 namespace elmo_fast {
 
@@ -37,6 +38,15 @@ void multiply_blocks(
     const Packed& w, int64_t first, int64_t last, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, int64_t block_stride,
     bool accumulate);
 void release_kernels(const Packed& w);
+
+// Whether a product of m rows with one block can go in steps (common/tiles.h), and that product: c[M, 64] = x[M, K] · block `block`.
+inline bool goes_in_steps(const Packed& w, int64_t m) {
+  return w.operand == Operand::BFloat16 && m <= 2 * kTileRows && w.k % kTileTerms == 0 && w.k > 0;
+}
+inline TileProduct tile_product(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, float* c) {
+  const auto* data = static_cast<const uint16_t*>(w.data.const_data_ptr());
+  return {m, w.k, static_cast<const uint16_t*>(x), ldx, data + block * w.k * kBlock, w.k * 16, c};
+}
 
 // c[M, N] (+)= x[M, K] · W (+ bias[N]), in parallel over blocks, whose columns start `block_stride` apart.
 template <typename T>

@@ -7,32 +7,51 @@
 
 namespace elmo_fast::projected_lstm {
 
-constexpr int64_t kAhead = 24;  // cache lines fetched per row while the arithmetic leaves the memory idle
+// What the cells of one block read and write. products, gates: [rows][64] as i, f, g, o of 16 cells; gates hold W_ih x and receive the
+// activations if they are saved; bias: [64]; c: [rows][16], state, clipped; before: [rows][16], receives the cell before its clip, null
+// if not saved; h: [rows][16], receives σ(o) tanh(c).
+template <typename T>
+struct Cells {
+  int64_t rows;
+  const T* products;
+  T* gates;
+  const T* bias;
+  T *c, *before, *h;
+  T clip;
+};
 
-// products, gates: [rows][64] as i, f, g, o of 16 cells; gates hold W_ih x + b and, if Save, receive the activations.
-// ahead: where the weights of the next block lie; c: state, clipped; before: if Save, receives the cell before its clip; h: [rows][16], σ(o) tanh(c).
 template <typename T, bool Save>
-ELMO_INLINE void cells_forward(
-    int64_t rows, const T* __restrict__ products, T* __restrict__ gates, int64_t ld_gates, T* __restrict__ c, int64_t ld_c,
-    T* __restrict__ before, int64_t ld_before, T* __restrict__ h, T clip, const char* ahead) {
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t line = 0; line < kAhead; ++line) __builtin_prefetch(ahead + (row * kAhead + line) * 64, 0, 2);
-    const T* z = products + row * 64;
-    T* a = gates + row * ld_gates;
-    for (int64_t j = 0; j < 16; ++j) {
-      const T i = sigmoid_of(z[j] + a[j]);
-      const T f = sigmoid_of(z[16 + j] + a[16 + j]);
-      const T g = tanh_of(z[32 + j] + a[32 + j]);
-      const T o = sigmoid_of(z[48 + j] + a[48 + j]);
-      const T cell = f * c[row * ld_c + j] + i * g;
-      const T clipped = clip_of(cell, clip);
-      c[row * ld_c + j] = clipped;
-      h[row * 16 + j] = o * tanh_of(clipped);
-      if (Save) {
-        a[j] = i, a[16 + j] = f, a[32 + j] = g, a[48 + j] = o;
-        before[row * ld_before + j] = cell;
-      }
+ELMO_INLINE void cells_of_row(
+    const T* __restrict__ z, T* __restrict__ a, const T* __restrict__ bias, T* __restrict__ c, T* __restrict__ before, T* __restrict__ h,
+    T clip) {
+  for (int64_t j = 0; j < 16; ++j) {
+    const T i = sigmoid_of(z[j] + (a[j] + bias[j]));
+    const T f = sigmoid_of(z[16 + j] + (a[16 + j] + bias[16 + j]));
+    const T g = tanh_of(z[32 + j] + (a[32 + j] + bias[32 + j]));
+    const T o = sigmoid_of(z[48 + j] + (a[48 + j] + bias[48 + j]));
+    const T cell = f * c[j] + i * g;
+    const T clipped = clip_of(cell, clip);
+    c[j] = clipped;
+    h[j] = o * tanh_of(clipped);
+    if (Save) {
+      a[j] = i, a[16 + j] = f, a[32 + j] = g, a[48 + j] = o;
+      before[j] = cell;
     }
+  }
+}
+template <typename T, bool Save>
+ELMO_INLINE void cells_of_row(const Cells<T>& of, int64_t row) {
+  cells_of_row<T, Save>(
+      of.products + row * 64, of.gates + row * 64, of.bias, of.c + row * 16, Save ? of.before + row * 16 : nullptr, of.h + row * 16, of.clip);
+}
+
+// Between two rows some cache lines of the next block's weights, at `next`, are fetched, while the arithmetic leaves memory idle: more than
+// 8 a row would fill the CPU's line buffers, and the arithmetic would wait.
+template <typename T, bool Save>
+ELMO_INLINE void cells_forward(const Cells<T>& of, const char* next) {
+  for (int64_t row = 0; row < of.rows; ++row) {
+    for (int64_t line = 0; line < 8; ++line) __builtin_prefetch(next + (row * 8 + line) * 64, 0, 2);
+    cells_of_row<T, Save>(of, row);
   }
 }
 

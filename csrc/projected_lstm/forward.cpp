@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "common/buffer.h"
 #include "common/packed.h"
@@ -12,24 +13,29 @@
 namespace elmo_fast::projected_lstm {
 namespace {
 
-ELMO_MULTIVERSION void run_cells(
-    int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* h, float clip, const char* ahead) {
-  cells_forward<float, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip, ahead);
+ELMO_MULTIVERSION void run_cells(const Cells<float>& cells, const char* next) { cells_forward<float, false>(cells, next); }
+ELMO_MULTIVERSION void run_cells_saving(const Cells<float>& cells, const char* next) { cells_forward<float, true>(cells, next); }
+void run_cells(const Cells<double>& cells, const char* next) { cells_forward<double, false>(cells, next); }
+void run_cells_saving(const Cells<double>& cells, const char* next) { cells_forward<double, true>(cells, next); }
+
+#ifdef ELMO_AMX
+
+// Between two rows, some steps of the next block's product: its weights come from memory while the cells compute.
+template <bool Save>
+ELMO_AMX_AND_VECTORS void run_cells_beside(const Cells<float>& cells, const TileProduct& next) {
+  const int64_t steps = next.steps(), in_row = (steps + cells.rows - 1) / cells.rows;
+  for (int64_t row = 0, i = 0; row < cells.rows; ++row) {
+    for (const int64_t end = std::min(steps, i + in_row); i < end; ++i) next.step(i);
+    cells_of_row<float, Save>(cells, row);
+  }
 }
-ELMO_MULTIVERSION void run_cells_saving(
-    int64_t rows, const float* products, float* gates, int64_t ld_gates, float* c, int64_t ld_c, float* before, int64_t ld_before, float* h,
-    float clip, const char* ahead) {
-  cells_forward<float, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip, ahead);
-}
-void run_cells(int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* h, double clip,
-    const char* ahead) {
-  cells_forward<double, false>(rows, products, gates, ld_gates, c, ld_c, nullptr, 0, h, clip, ahead);
-}
-void run_cells_saving(
-    int64_t rows, const double* products, double* gates, int64_t ld_gates, double* c, int64_t ld_c, double* before, int64_t ld_before,
-    double* h, double clip, const char* ahead) {
-  cells_forward<double, true>(rows, products, gates, ld_gates, c, ld_c, before, ld_before, h, clip, ahead);
-}
+
+#else
+
+template <bool Save>
+void run_cells_beside(const Cells<float>&, const TileProduct&) {}
+
+#endif
 
 // One direction of one layer while it runs. Buffers are in sorted row order; `*_operands` are what products read.
 template <typename T>
@@ -73,8 +79,14 @@ class Forward {
     chunk_end = 0;
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
       if (s == chunk_end) multiply_inputs(directions, s);
+      const bool stepwise = std::is_same_v<T, float> && !(zero_state && s == 0) && goes_in_steps(*directions[0].recurrent_weight, steps.active(s));
       at::parallel_for(0, count * blocks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) update_cells(directions[task / blocks], task % blocks, s, zero_state && s == 0);
+        each_direction(begin, end, blocks, [&](int64_t r, int64_t first, int64_t last) {
+          if (stepwise)
+            update_cells_stepwise(directions[r], first, last, s);
+          else
+            for (int64_t block = first; block < last; ++block) update_cells(directions[r], block, s, zero_state && s == 0);
+        });
         release_kernels(*directions[0].recurrent_weight);
       });
       at::parallel_for(0, count * outputs, 1, [&](int64_t begin, int64_t end) {
@@ -93,7 +105,7 @@ class Forward {
   const int64_t capacity;                  // rows of a block of gates
   int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
 
-  // W_ih x + b for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
+  // W_ih x for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
   void multiply_inputs(std::span<Direction<T>> directions, int64_t s) {
     chunk_begin = s;
     chunk_end = chunk_after(steps, s);
@@ -101,7 +113,7 @@ class Forward {
     for (auto& d : directions)
       multiply<T>(
           *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false,
-          d.bias.data(), capacity * kBlock);
+          nullptr, capacity * kBlock);
   }
 
   T* gates_of(Direction<T>& d, int64_t block, int64_t packed) const {
@@ -115,28 +127,50 @@ class Forward {
   // Gates, cell state and σ(o) tanh(c) of the 16 cells of `block`, for all active rows.
   void update_cells(Direction<T>& d, int64_t block, int64_t s, bool zero_state) const {
     T products[kRows * kBlock], hidden[kRows * kCells];
-    const int64_t first = block * kCells;
-    const int64_t width = std::min(kCells, n.cells - first);
     const char* ahead = static_cast<const char*>(d.recurrent_weight->data.const_data_ptr()) +
         std::min(block + 1, n.cell_blocks() - 1) * kBlock * padded(n.output, operand) * element_size(operand);
     if (zero_state) std::memset(products, 0, sizeof(products));
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
-      const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
+      const int64_t rows = std::min(kRows, steps.active(s) - row);
       if (!zero_state)
         multiply_block<T>(*d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
-      T* gates = gates_of(d, block, packed);
-      T* c = d.c.template mutable_data_ptr<T>() + (block * steps.batch + row) * kCells;
-      if (save)
-        run_cells_saving(
-            rows, products, gates, kBlock, c, kCells, d.cells + (block * capacity + packed) * kCells, kCells, hidden, cell_clip, ahead);
-      else
-        run_cells(rows, products, gates, kBlock, c, kCells, hidden, cell_clip, ahead);
-      if (d.projection)
-        to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
-      else
-        for (int64_t i = 0; i < rows; ++i)
-          std::copy_n(hidden + i * kCells, width, d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first);
+      const auto cells = cells_of(d, block, s, row, rows, products, hidden);
+      save ? run_cells_saving(cells, ahead) : run_cells(cells, ahead);
+      keep_hidden(d, block, row, rows, hidden);
     }
+  }
+
+  // The same for blocks first..last-1 and few rows, each block's product in steps between the cells of the block before it.
+  void update_cells_stepwise(Direction<T>& d, int64_t first, int64_t last, int64_t s) const {
+    if constexpr (std::is_same_v<T, float>) {
+      alignas(64) float products[2][2 * kTileRows * kBlock], hidden[2 * kTileRows * kCells];
+      const int64_t rows = steps.active(s);
+      const char* x = operands(d.h_operands, 0, 0);
+      multiply_block<T>(*d.recurrent_weight, first, x, d.h_operands.size(1), rows, products[first % 2], kBlock, false);
+      set_tile_shapes(rows, kTileTerms);
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t next = std::min(block + 1, last - 1);  // the last block's product is made twice, the second time for nothing
+        const auto product = tile_product(*d.recurrent_weight, next, x, d.h_operands.size(1), rows, products[(block + 1) % 2]);
+        const auto cells = cells_of(d, block, s, 0, rows, products[block % 2], hidden);
+        save ? run_cells_beside<true>(cells, product) : run_cells_beside<false>(cells, product);
+        keep_hidden(d, block, 0, rows, hidden);
+      }
+    }
+  }
+
+  Cells<T> cells_of(Direction<T>& d, int64_t block, int64_t s, int64_t row, int64_t rows, const T* products, T* hidden) const {
+    const int64_t packed = steps.offset[s] + row;
+    T* before = save ? d.cells + (block * capacity + packed) * kCells : nullptr;
+    T* c = d.c.template mutable_data_ptr<T>() + (block * steps.batch + row) * kCells;
+    return {rows, products, gates_of(d, block, packed), d.bias.data() + block * kBlock, c, before, hidden, cell_clip};
+  }
+
+  void keep_hidden(Direction<T>& d, int64_t block, int64_t row, int64_t rows, const T* hidden) const {
+    const int64_t first = block * kCells, width = std::min(kCells, n.cells - first);
+    if (d.projection)
+      return to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
+    for (int64_t i = 0; i < rows; ++i)
+      std::copy_n(hidden + i * kCells, width, d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first);
   }
 
   // Blocks first..last-1 of 64 outputs of all active rows: projection, clip, mask, state, residual.
