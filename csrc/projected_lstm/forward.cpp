@@ -162,7 +162,10 @@ class Forward {
     const int64_t packed = steps.offset[s] + row;
     T* before = save ? d.cells + (block * capacity + packed) * kCells : nullptr;
     T* c = d.c.template mutable_data_ptr<T>() + (block * steps.batch + row) * kCells;
-    return {rows, products, gates_of(d, block, packed), d.bias.data() + block * kBlock, c, before, hidden, cell_clip};
+    const int64_t next = std::min(block + 1, n.cell_blocks() - 1) - block;
+    T* gates = gates_of(d, block, packed);
+    return {rows,   products, gates,     d.bias.data() + block * kBlock,   c,
+            before, hidden,   cell_clip, gates + next * capacity * kBlock, c + next * steps.batch * kCells};
   }
 
   void keep_hidden(Direction<T>& d, int64_t block, int64_t row, int64_t rows, const T* hidden) const {
