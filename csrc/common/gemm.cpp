@@ -18,77 +18,6 @@ constexpr int64_t kDepth = 512;  // terms summed in one call: 512 x 32 floats of
 constexpr int64_t kTile = 128;   // rows of x multiplied in one call
 constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every block before the next rows are touched
 
-int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
-
-// Writes column block `block` of W as panels [64/panel][K][panel] of T, or as groups of 16 columns [4][K/2][16][2], reading along
-// whichever of its rows and columns lies contiguous in memory.
-template <typename Source, typename T>
-struct BlockPacker {
-  const Source* weight;
-  int64_t row_stride, column_stride;
-  const Packed& w;
-  const std::vector<int64_t>&columns, &rows;
-
-  void pack(int64_t block, T* target) const {
-    if (column_stride == 1)
-      pack_by_rows(block, target);
-    else
-      pack_by_columns(block, target);
-  }
-
- private:
-  int64_t depth() const { return padded(w.k, w.operand); }
-  int64_t pair_of(int64_t i, int64_t j) const { return j / 16 * 16 * depth() + (i / 2 * 16 + j % 16) * 2 + i % 2; }
-  int64_t column_of(int64_t j) const { return j < w.n ? picked(columns, j) : -1; }
-  int64_t row_of(int64_t i) const { return i < w.k ? picked(rows, i) : -1; }
-  Source at(int64_t row, int64_t column) const {
-    return row < 0 || column < 0 ? Source(0) : weight[row * row_stride + column * column_stride];
-  }
-
-  void pack_by_rows(int64_t block, T* target) const {
-    Source line[kBlock];
-    T rounded[kBlock];
-    for (int64_t i = 0; i < depth(); ++i) {
-      const int64_t row = row_of(i);
-      if (columns.empty() && row >= 0 && (block + 1) * kBlock <= w.n)
-        std::copy_n(weight + row * row_stride + block * kBlock, kBlock, line);
-      else
-        for (int64_t j = 0; j < kBlock; ++j) line[j] = at(row, column_of(block * kBlock + j));
-      to_operands(line, rounded, kBlock, w.operand);
-      if (w.operand == Operand::BFloat16) {
-        for (int64_t j = 0; j < kBlock; ++j) target[pair_of(i, j)] = rounded[j];
-      } else {
-        for (int64_t column = 0; column < kBlock; column += w.panel)
-          std::copy_n(rounded + column, w.panel, target + column * depth() + i * w.panel);
-      }
-    }
-  }
-
-  void pack_by_columns(int64_t block, T* target) const {
-    std::vector<Source> line(depth());
-    std::vector<T> rounded(depth());
-    for (int64_t j = 0; j < kBlock; ++j) {
-      const int64_t column = column_of(block * kBlock + j);
-      for (int64_t i = 0; i < depth(); ++i) line[i] = at(row_of(i), column);
-      to_operands(line.data(), rounded.data(), depth(), w.operand);
-      const bool pairs = w.operand == Operand::BFloat16;
-      T* panel = target + j / w.panel * depth() * w.panel + j % w.panel;
-      for (int64_t i = 0; i < depth(); ++i) (pairs ? target[pair_of(i, j)] : panel[i * w.panel]) = rounded[i];
-    }
-  }
-};
-
-template <typename Source, typename T>
-void pack_all(
-    const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  const BlockPacker<Source, T> packer{weight.const_data_ptr<Source>(), weight.stride(0), weight.stride(1), w, columns, rows};
-  auto* target = static_cast<T*>(w.data.mutable_data_ptr());
-  const int64_t size = padded(w.k, w.operand) * kBlock;
-  at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) packer.pack(block, target + block * size);
-  });
-}
-
 // Row-major c[M, width] (+)= x[M, K] · panel[K, width] through torch's own product (its BLAS wrapper is not exported).
 template <typename T>
 void blas_panel(int64_t m, int64_t k, const T* x, int64_t ldx, const T* panel, int64_t width, T* c, int64_t ldc, bool accumulate) {
@@ -103,23 +32,6 @@ void blas_panel(int64_t m, int64_t k, const T* x, int64_t ldx, const T* panel, i
 }
 
 }  // namespace
-
-Packed pack(
-    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows, int64_t panel) {
-  Packed w;
-  w.panel = panel;
-  w.operand = operand;
-  w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
-  w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
-  w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(storage_type(operand)));
-  if (operand == Operand::Float64)
-    pack_all<double, double>(weight, w, columns, rows);
-  else if (operand == Operand::BFloat16)
-    pack_all<float, uint16_t>(weight, w, columns, rows);
-  else
-    pack_all<float, float>(weight, w, columns, rows);
-  return w;
-}
 
 // Terms k..k+terms of the product with one block.
 template <typename T>
