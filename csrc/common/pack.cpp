@@ -13,6 +13,8 @@ namespace elmo_fast {
 namespace {
 
 constexpr int64_t kGroup = 16;  // columns that are interleaved at a time
+constexpr int64_t kStrip = 8;   // blocks that are packed together when W is read by rows
+constexpr int64_t kPart = 512;  // rows of a task
 
 // target[i * stride + j] = lines[j][i] for 16 lines, in stretches that stay in the first-level cache.
 template <typename Unit>
@@ -46,8 +48,8 @@ class BlockPacker {
       : weight_(weight.const_data_ptr<Source>()), row_stride_(weight.stride(0)), column_stride_(weight.stride(1)), w_(w),
         columns_(columns), rows_(rows), depth_(padded(w.k, w.operand)) {}
 
-  // [64/panel][K][panel] of T, or groups of 16 columns as pairs, [4][K/2][16][2].
-  void pack(int64_t block, T* target) const { column_stride_ == 1 ? pack_by_rows(block, target) : pack_by_columns(block, target); }
+  // Blocks are [64/panel][K][panel] of T, or groups of 16 columns as pairs, [4][K/2][16][2].
+  void pack_all(T* target) const { column_stride_ == 1 ? pack_by_rows(target) : pack_by_columns(target); }
 
  private:
   static constexpr bool kPairs = std::is_same_v<T, uint16_t>;
@@ -65,28 +67,43 @@ class BlockPacker {
     return row < 0 || column < 0 ? Source(0) : weight_[row * row_stride_ + column * column_stride_];
   }
 
-  // 64 columns of packed row i, as operands.
-  void read_row(int64_t block, int64_t i, T* target) const {
-    const int64_t row = row_of(i), first = block * kBlock;
-    if (columns_.empty() && row >= 0 && first + kBlock <= w_.n)
-      return to_operands(weight_ + row * row_stride_ + first, target, kBlock, w_.operand);
-    Source line[kBlock];
-    for (int64_t j = 0; j < kBlock; ++j) line[j] = at(row, column_of(first + j));
-    to_operands(line, target, kBlock, w_.operand);
+  // The columns of blocks first..last-1 of packed row i, as operands.
+  void read_row(int64_t first, int64_t last, int64_t i, T* target) const {
+    const int64_t row = row_of(i), begin = first * kBlock, count = (last - first) * kBlock;
+    if (columns_.empty() && row >= 0 && begin + count <= w_.n)
+      return to_operands(weight_ + row * row_stride_ + begin, target, count, w_.operand);
+    Source line[kStrip * kBlock];
+    for (int64_t j = 0; j < count; ++j) line[j] = at(row, column_of(begin + j));
+    to_operands(line, target, count, w_.operand);
   }
 
-  void pack_by_rows(int64_t block, T* target) const {
-    T line[2][kBlock];
-    for (int64_t i = 0; i < depth_; i += kPairs ? 2 : 1) {
-      read_row(block, i, line[0]);
+  void write_rows(int64_t first, int64_t last, int64_t i, const T* line, const T* next, T* target) const {
+    for (int64_t block = first; block < last; ++block, line += kBlock, next += kBlock) {
+      T* to = target + block * depth_ * kBlock;
       if constexpr (kPairs) {
-        read_row(block, i + 1, line[1]);
-        zip(line[0], line[1], reinterpret_cast<uint32_t*>(target) + i / 2 * kGroup, depth_ / 2 * kGroup);
+        zip(line, next, reinterpret_cast<uint32_t*>(to) + i / 2 * kGroup, depth_ / 2 * kGroup);
       } else {
         for (int64_t column = 0; column < kBlock; column += w_.panel)
-          std::copy_n(line[0] + column, w_.panel, target + column * depth_ + i * w_.panel);
+          std::copy_n(line + column, w_.panel, to + column * depth_ + i * w_.panel);
       }
     }
+  }
+
+  // A strip of blocks at a time: 2 KiB of every row, not the 256 bytes of one block.
+  void pack_by_rows(T* target) const {
+    const int64_t strips = (w_.blocks() + kStrip - 1) / kStrip, parts = (depth_ + kPart - 1) / kPart;
+    at::parallel_for(0, strips * parts, 1, [&](int64_t begin, int64_t end) {
+      T line[2][kStrip * kBlock];
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t first = task / parts * kStrip, last = std::min(first + kStrip, w_.blocks());
+        const int64_t top = task % parts * kPart, bottom = std::min(top + kPart, depth_);
+        for (int64_t i = top; i < bottom; i += kPairs ? 2 : 1) {
+          read_row(first, last, i, line[0]);
+          if (kPairs) read_row(first, last, i + 1, line[1]);
+          write_rows(first, last, i, line[0], line[1], target);
+        }
+      }
+    });
   }
 
   // All terms of packed column j, as operands.
@@ -100,13 +117,19 @@ class BlockPacker {
     to_operands(line.data(), target, depth_, w_.operand);
   }
 
-  void pack_by_columns(int64_t block, T* target) const {
+  void pack_by_columns(T* target) const {
+    at::parallel_for(0, w_.blocks(), 1, [&](int64_t begin, int64_t end) {
+      std::vector<Unit> held(kGroup * depth_);
+      for (int64_t block = begin; block < end; ++block) pack_columns(block, held.data(), target + block * depth_ * kBlock);
+    });
+  }
+
+  void pack_columns(int64_t block, Unit* held, T* target) const {
     const int64_t count = kPairs ? depth_ / 2 : depth_, stride = kPairs ? kGroup : w_.panel;
-    std::vector<Unit> held(kGroup * count);
     const Unit* lines[kGroup];
-    for (int64_t j = 0; j < kGroup; ++j) lines[j] = held.data() + j * count;
+    for (int64_t j = 0; j < kGroup; ++j) lines[j] = held + j * count;
     for (int64_t first = 0; first < kBlock; first += kGroup) {
-      for (int64_t j = 0; j < kGroup; ++j) read_column(block * kBlock + first + j, reinterpret_cast<T*>(held.data() + j * count));
+      for (int64_t j = 0; j < kGroup; ++j) read_column(block * kBlock + first + j, reinterpret_cast<T*>(held + j * count));
       const int64_t place = kPairs ? first * count : first / w_.panel * w_.panel * count + first % w_.panel;
       interleave_words(lines, count, reinterpret_cast<Unit*>(target) + place, stride);
     }
@@ -115,12 +138,7 @@ class BlockPacker {
 
 template <typename Source, typename T>
 void pack_all(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  const BlockPacker<Source, T> packer(weight, w, columns, rows);
-  auto* target = static_cast<T*>(w.data.mutable_data_ptr());
-  const int64_t size = padded(w.k, w.operand) * kBlock;
-  at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) packer.pack(block, target + block * size);
-  });
+  BlockPacker<Source, T>(weight, w, columns, rows).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
 }
 
 }  // namespace
