@@ -67,14 +67,20 @@ class BlockPacker {
     return row < 0 || column < 0 ? Source(0) : weight_[row * row_stride_ + column * column_stride_];
   }
 
-  // The columns of blocks first..last-1 of packed row i, as operands.
-  void read_row(int64_t first, int64_t last, int64_t i, T* target) const {
+  // The columns of blocks first..last-1 of packed row i, as operands: where they lie if they need no rounding, else in `line`.
+  const T* read_row(int64_t first, int64_t last, int64_t i, T* line) const {
     const int64_t row = row_of(i), begin = first * kBlock, count = (last - first) * kBlock;
-    if (columns_.empty() && row >= 0 && begin + count <= w_.n)
-      return to_operands(weight_ + row * row_stride_ + begin, target, count, w_.operand);
-    Source line[kStrip * kBlock];
-    for (int64_t j = 0; j < count; ++j) line[j] = at(row, column_of(begin + j));
-    to_operands(line, target, count, w_.operand);
+    if (columns_.empty() && row >= 0 && begin + count <= w_.n) {
+      const Source* source = weight_ + row * row_stride_ + begin;
+      if constexpr (std::is_same_v<Source, T>)
+        if (w_.operand == Operand::Float32 || w_.operand == Operand::Float64) return source;
+      to_operands(source, line, count, w_.operand);
+      return line;
+    }
+    Source found[kStrip * kBlock];
+    for (int64_t j = 0; j < count; ++j) found[j] = at(row, column_of(begin + j));
+    to_operands(found, line, count, w_.operand);
+    return line;
   }
 
   void write_rows(int64_t first, int64_t last, int64_t i, const T* line, const T* next, T* target) const {
@@ -98,9 +104,8 @@ class BlockPacker {
         const int64_t first = task / parts * kStrip, last = std::min(first + kStrip, w_.blocks());
         const int64_t top = task % parts * kPart, bottom = std::min(top + kPart, depth_);
         for (int64_t i = top; i < bottom; i += kPairs ? 2 : 1) {
-          read_row(first, last, i, line[0]);
-          if (kPairs) read_row(first, last, i + 1, line[1]);
-          write_rows(first, last, i, line[0], line[1], target);
+          const T* even = read_row(first, last, i, line[0]);
+          write_rows(first, last, i, even, kPairs ? read_row(first, last, i + 1, line[1]) : even, target);
         }
       }
     });

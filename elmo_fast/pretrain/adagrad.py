@@ -53,7 +53,7 @@ class AdaGrad(torch.optim.Adagrad):
         accumulator = self.state[parameter]["sum"]
         sums = accumulator.index_select(0, ids).addcmul_(rows, rows)
         accumulator.index_copy_(0, ids, sums)
-        parameter.index_add_(0, ids, rows / sums.sqrt_(), alpha=-learning_rate)
+        parameter.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-learning_rate)
 
 
 @torch.no_grad()
