@@ -123,6 +123,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "projected_lstm": ("projected_lstm", case_table),
     "train_step": ("train_step", case_table),
     "embed_file": ("embed_file", case_table),
+    "limits": ("limits", case_table),
     "text": ("text", case_table),
     "demo": ("demo", demo),
     "ops": ("ops", case_table),

@@ -89,6 +89,25 @@ def test_precisions(precision):
 
 
 @native
+def test_long_sums_do_not_round_at_the_size_of_the_whole():
+    """4096 cells are projected: a single chain of 4096 sums is twice as far from float64 as torch's blocked ones."""
+    case = make(8, 6, 16, 64, 4096, state=False)
+    truth = projected_lstm(*cast(case, torch.float64), backend="reference")[0]
+    errors = [
+        (projected_lstm(*case, backend=backend)[0] - truth).square().mean().sqrt() for backend in ("native", "reference")
+    ]
+    assert errors[0] <= 1.2 * errors[1]
+
+
+@native
+@pytest.mark.parametrize("batch", [1, 16, 17, 32, 33])
+def test_products_between_the_cells(batch):
+    """bfloat16 and up to 32 rows: a block's product goes in steps between the cells of the block before it."""
+    lengths = torch.arange(batch) % 5 + 1
+    check(make(batch, 5, 40, 96, 72, lengths=lengths), "bfloat16")
+
+
+@native
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_sixteen_bit_falls_back_to_the_same_numbers(precision):
     case = cast(make(4, 5, 32, 32, 48), torch.float32)
