@@ -252,8 +252,9 @@ Gradients backward_of(
     d.cells = cells[r].const_data_ptr<T>();
     d.projections = projections[r].const_data_ptr<T>();
   }
-  Backward<T> pass(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip));
-  side_by_side(directions, [&](std::span<Direction<T>> group) { pass.run(group); });
+  side_by_side(directions, [&](std::span<Direction<T>> group) {
+    Backward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip)).run(group);
+  });
 
   std::vector<at::Tensor> dx, d_ih, d_hh, d_bias, d_hr;
   auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);

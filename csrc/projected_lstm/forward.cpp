@@ -266,8 +266,9 @@ Saved forward_of(
       projections[r].slice(0, steps.valid()).zero_();
     }
   }
-  Forward<T> pass(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity);
-  side_by_side(directions, [&](std::span<Direction<T>> group) { pass.run(group, !h0); });
+  side_by_side(directions, [&](std::span<Direction<T>> group) {
+    Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity).run(group, !h0);
+  });
   for (int64_t r = 0; r < n.directions; ++r) {
     restore_order<T>(directions[r].h, steps, n.output, h[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(directions[r].c), steps, n.cells, c[r].mutable_data_ptr<T>());

@@ -68,11 +68,15 @@ inline std::vector<int64_t> gate_order(const Sizes& n) {
   return order;
 }
 
-// Directions that run side by side: all, but on one thread each by itself, so that one direction's weights stay in the cache.
+// Runs the directions: on few threads each by itself, one after another on one thread (its weights then stay in the cache), each on its own
+// thread on two or three (so that no thread waits for another within a step, which on a busy machine costs more than the step); on more
+// threads all together, every step's blocks shared out.
 template <typename D, typename F>
 void side_by_side(std::vector<D>& directions, const F& f) {
-  if (at::get_num_threads() > 1) return f(std::span<D>(directions));
-  for (auto& direction : directions) f(std::span<D>(&direction, 1));
+  if (at::get_num_threads() >= 4) return f(std::span<D>(directions));
+  at::parallel_for(0, static_cast<int64_t>(directions.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) f(std::span<D>(&directions[r], 1));
+  });
 }
 
 // Cuts tasks begin..end-1, of which every direction has `count`, into runs within one direction: f(direction, first, last).
