@@ -101,8 +101,7 @@ class BiLM(nn.Module):
         Args:
             inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
             word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, in place of the characters; where one
-                lies
-                outside, or nothing is cached, the characters are used.
+                lies outside, or nothing is cached, the characters are used.
 
         Returns:
             'activations': L+1 tensors [B, T+2, 2D], lowest first (layer 0 is the word's vector, twice), 0 at padding;
@@ -118,11 +117,9 @@ class BiLM(nn.Module):
     ) -> tuple[Tensor, Tensor, LayerStates]:
         """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
 
-        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left
-        alone. While
-        training, the options' dropout falls on the input of every LSTM layer, before the residual branches off, and
-        on the
-        result.
+        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left alone.
+        While training, the options' dropout falls on the input of every LSTM layer, before the residual branches off,
+        and on the result.
 
         Args:
             forward_ids: character ids of the stream, [B, T, C] int64, no padding.

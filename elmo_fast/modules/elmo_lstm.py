@@ -130,7 +130,7 @@ class ElmoLstm(StatefulModule):
         outputs, state = self.run_layers(inputs, inputs, lengths, state)
         if self.stateful:
             self._carry(state)
-        return torch.stack([layer.permute(1, 2, 0, 3).flatten(2) for layer in outputs])
+        return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
 
     def run_layers(
         self,

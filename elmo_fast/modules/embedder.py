@@ -26,8 +26,7 @@ class ElmoEmbedder:
     """All layers of a pretrained biLM for tokenised sentences: one array [L+1, T, 2D] float32 per sentence.
 
     The LSTM's state is carried from batch to batch, as ELMo always did: the same sentence gives other vectors the
-    second
-    time. `stateful=False`, or `reset_states()` in between, gives the same ones.
+    second time. `stateful=False`, or `reset_states()` in between, gives the same ones.
 
     Args:
         options_file, weight_file: as BiLM's.
@@ -59,12 +58,13 @@ class ElmoEmbedder:
     @torch.no_grad()
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """The vectors of B tokenised sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
-        ids = batch_to_ids(batch, self._slots)
-        if self.cuda_device >= 0:
-            ids = ids.cuda(self.cuda_device)
-        output = self.elmo_bilm(ids)
+        output = self._run(batch)
         pairs = [remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]]
         return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
+
+    def _run(self, batch: Sequence[Sequence[str]]) -> dict[str, Any]:
+        ids = batch_to_ids(batch, self._slots)
+        return self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
         """The vectors of one tokenised sentence, [L+1, T, 2D]."""
@@ -80,11 +80,15 @@ class ElmoEmbedder:
             return [self._empty()]
         if len(batch) == 0:
             return []
-        embeddings, mask = self.batch_to_embeddings(batch)
-        layers = embeddings.cpu().numpy()
-        # Copies, so that keeping one sentence does not keep the padding of its batch.
-        lengths = mask.sum(dim=1).tolist()
-        return [layers[i, :, :n].copy() if n > 0 else self._empty() for i, n in enumerate(lengths)]
+        output = self._run(batch)
+        layers = [layer.cpu().numpy() for layer in output["activations"]]
+        # One copy each, so that keeping one sentence does not keep the padding of its batch; the first and the last
+        # position of a sentence are its boundaries.
+        lengths = (output["mask"].sum(dim=1) - 2).tolist()
+        return [
+            np.stack([layer[i, 1 : n + 1] for layer in layers]) if n > 0 else self._empty()
+            for i, n in enumerate(lengths)
+        ]
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE) -> Iterator[Array]:
         """The vectors of each tokenised sentence, in order, `batch_size` sentences at a time."""

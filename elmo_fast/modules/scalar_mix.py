@@ -21,9 +21,8 @@ class ScalarMix(nn.Module):
         do_layer_norm: whether each layer is normalised by one mean and one variance of all its unmasked elements.
         initial_scalar_parameters: the w at first, L numbers; None: zeros.
         trainable: whether w and gamma are trained.
-        statistics: which positions the mean and the variance are of: "allennlp": all that the mask marks; "bilm":
-            those less
-            the first and the last of each row (BOS and EOS), as bilm-tf, which removes them first.
+        statistics: which positions the mean and the variance are of: "allennlp": all that the mask marks; "bilm": those
+            less the first and the last of each row (BOS and EOS), as bilm-tf, which removes them first.
         backend: "auto" | "native" | "reference".
 
     Raises: ElmoFastError.

@@ -15,9 +15,8 @@ class WordCache:
     nothing else.
 
     Everything is forgotten when the parameters are seen to have changed: another tensor, another version counter, or
-    another
-    value at one of up to 64 positions spread over each (the counter misses writes through `.data`).
-    A copy or a pickle of the cache is empty.
+    another value at one of up to 64 positions spread over each (the counter misses writes through `.data`). A copy or a
+    pickle of the cache is empty.
     """
 
     def __init__(self, size: int) -> None:

@@ -7,7 +7,17 @@ from elmo_fast.ops import _native, rounded
 from tests.tolerances import assert_no_worse
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
-SHAPES = [(1, 1, 1), (3, 5, 7), (8, 64, 64), (65, 33, 129), (130, 1025, 70), (600, 16, 64), (0, 8, 8), (17, 32, 64), (40, 94, 48)]
+SHAPES = [
+    (1, 1, 1),
+    (3, 5, 7),
+    (8, 64, 64),
+    (65, 33, 129),
+    (130, 1025, 70),
+    (600, 16, 64),
+    (0, 8, 8),
+    (17, 32, 64),
+    (40, 94, 48),
+]
 
 
 @pytest.fixture(params=[False, True], ids=["kernel", "fallback"])

@@ -94,7 +94,8 @@ def test_long_sums_do_not_round_at_the_size_of_the_whole():
     case = make(8, 6, 16, 64, 4096, state=False)
     truth = projected_lstm(*cast(case, torch.float64), backend="reference")[0]
     errors = [
-        (projected_lstm(*case, backend=backend)[0] - truth).square().mean().sqrt() for backend in ("native", "reference")
+        (projected_lstm(*case, backend=backend)[0] - truth).square().mean().sqrt()
+        for backend in ("native", "reference")
     ]
     assert errors[0] <= 1.2 * errors[1]
 
