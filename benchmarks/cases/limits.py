@@ -1,8 +1,8 @@
 """What one core of this machine can do at most: the rates that bound every other case.
 
-A float32 product is bound by "float32 products", a layer whose weights are streamed once per step by "reading": what fits into the
-last-level cache is read faster than what comes from memory. An LSTM of the original size reads 42 MB per direction and step in float32,
-21 MB in bfloat16.
+A float32 product is bound by "float32 products", a layer whose weights are streamed once per step by "reading": what
+fits into the last-level cache is read faster than what comes from memory. An LSTM of the original size reads 42 MB per
+direction and step in float32, 21 MB in bfloat16.
 """
 
 import torch

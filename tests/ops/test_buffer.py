@@ -30,13 +30,15 @@ def test_memory_of_a_dead_tensor_is_used_again():
     del first
     assert _native.C.idle_buffer_bytes() >= 4 << 20
     second = product(2.0)
-    assert second.data_ptr() == place and (second == 2).all()
+    assert second.data_ptr() == place
+    assert (second == 2).all()
 
 
 def test_memory_of_a_live_view_is_not_used_again():
     view = product(1.0)[5:7]
     second = product(2.0)
-    assert (view == 1).all() and (second == 2).all()
+    assert (view == 1).all()
+    assert (second == 2).all()
 
 
 def test_no_block_of_another_size_is_wasted_on_it():
