@@ -29,9 +29,10 @@ def fallback(request):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_product_matches_float64(shape, precision, fallback):
+@pytest.mark.parametrize("by_rows", [False, True], ids=["columns contiguous", "rows contiguous"])
+def test_product_matches_float64(by_rows, shape, precision, fallback):
     m, k, n = shape
-    a, b = torch.randn(m, k), torch.randn(n, k).t()
+    a, b = torch.randn(m, k), torch.randn(k, n) if by_rows else torch.randn(n, k).t()
     a64, b64 = rounded(a, precision).double(), rounded(b, precision).double()
     ours = torch.ops.elmo_fast.matmul(a, b, precision)
     assert_no_worse("matmul", ours, rounded(a, precision) @ rounded(b, precision), a64 @ b64, "float32")
