@@ -39,7 +39,7 @@ struct alignas(64) Shapes {
   }
 };
 
-// The shapes that this thread's registers have: setting them takes about 1000 cycles, as long as half a product.
+// The shapes that this thread's registers have: setting them again for every product is a large part of its time.
 thread_local int64_t set_rows = 0, set_terms = 0;
 
 // Up to 32 rows (more than 16 if Both) and 32 columns, K in steps of `terms`.

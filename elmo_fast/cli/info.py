@@ -89,10 +89,11 @@ def precisions() -> list[str]:
     )
     rounded = "operands rounded, then multiplied in float32: the same numbers, no faster than float32"
     native = "block kernels on bfloat16 pairs (AMX)"
+    absent = "AMX is absent, not granted by the system, or was unknown to the compiler"
     return [
         "matrix products on the CPU:",
         f"  float32: {block}",
-        f"  bfloat16: {native if _native.C.has_bfloat16_kernel() else rounded + ' (no AMX here)'}",
+        f"  bfloat16: {native if _native.C.has_bfloat16_kernel() else f'{rounded} ({absent})'}",
         f"  float16: {rounded}",
     ]
 
