@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+# Without a GPU Triton's kernels run in its interpreter. Before anything imports them: the choice is made at import.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:

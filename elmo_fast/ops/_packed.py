@@ -1,0 +1,80 @@
+"""Copies of parameters in the form a kernel wants (16-bit, rearranged), kept until the parameter changes or dies."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_kept: dict[tuple[Any, ...], "_Entry"] = {}
+
+
+class _Entry:
+    def __init__(self, sources: Sequence[Tensor], copies: list[Tensor], forget: Callable[[Any], None]) -> None:
+        self.sources = [weakref.ref(source, forget) for source in sources]
+        self.copies = copies
+        self.seen = _seen(sources)
+
+    def is_of(self, sources: Sequence[Tensor]) -> bool:
+        return all(kept() is source for kept, source in zip(self.sources, sources, strict=True))
+
+
+def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
+    return tuple((s.data_ptr(), s._version, s.dtype) for s in sources)
+
+
+def packed(
+    name: str,
+    sources: Sequence[Tensor],
+    empty: Callable[[], list[Tensor]],
+    fill: Callable[[list[Tensor]], None],
+) -> list[Tensor]:
+    """The copies that `fill` writes into what `empty` allocates, made anew only when a source has changed.
+
+    A change is seen by the source's address, dtype and version counter; it is written into the *same* memory, so that
+    a captured CUDA graph which reads the copies stays right. What changes a parameter past its counter (`.data`,
+    torch.distributed) is not seen: call `clear_packed`. Tensors of inference mode have no counter and are not kept.
+    """
+    if any(source.is_inference() for source in sources):
+        copies = empty()
+        fill(copies)
+        return copies
+    key = (name, *(id(source) for source in sources))
+    entry = _kept.get(key)
+    if entry is not None and entry.is_of(sources):
+        if entry.seen != (now := _seen(sources)):
+            fill(entry.copies)
+            entry.seen = now
+        return entry.copies
+    copies = empty()
+    fill(copies)
+
+    def forget(_: Any) -> None:
+        _kept.pop(key, None)
+
+    _kept[key] = _Entry(sources, copies, forget)
+    return copies
+
+
+def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A contiguous copy of `tensor` in `dtype`, kept; the tensor itself where it already is that."""
+    if tensor.dtype == dtype and tensor.is_contiguous():
+        return tensor.detach()
+
+    def fill(copies: list[Tensor]) -> None:
+        copies[0].copy_(tensor.detach())
+
+    return packed(
+        f"rounded {dtype}", [tensor], lambda: [torch.empty(tensor.shape, dtype=dtype, device=tensor.device)], fill
+    )[0]
+
+
+def packed_bytes() -> int:
+    """Memory of all kept copies, in bytes."""
+    return sum(copy.nbytes for entry in _kept.values() for copy in entry.copies)
+
+
+def clear_packed() -> None:
+    """Drops every kept copy; the next use makes it anew. Not while a captured CUDA graph that reads one is in use."""
+    _kept.clear()

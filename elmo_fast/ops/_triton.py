@@ -1,0 +1,144 @@
+"""Triton, where it is there: what all kernels share to be defined, launched, recorded and refused."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+WHY_NOT: str | None = None
+INTERPRETED = False
+try:
+    import triton
+
+    INTERPRETED = bool(triton.knobs.runtime.interpret)
+except ImportError as _error:
+    WHY_NOT = f"Triton is missing ({_error}); pip install 'elmo-fast[gpu]' brings it, as torch for CUDA does"
+
+NAMESPACE = "elmo_fast_triton"
+_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+OLDEST = (8, 0)
+_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Launch(NamedTuple):
+    """One launch as it was asked for: what an ahead-of-time compilation needs to build the same kernel."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+    options: dict[str, int]
+
+
+_recorded: list[Launch] | None = None
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Launch]]:
+    """Within it, `launch` runs nothing and keeps what was asked for (for tests, with tensors of FakeTensorMode)."""
+    global _recorded
+    _recorded = []
+    try:
+        yield _recorded
+    finally:
+        _recorded = None
+
+
+def launch(
+    kernel: Any, grid: Sequence[int], *arguments: Any, num_warps: int = 4, num_stages: int = 3, **constants: Any
+) -> None:
+    """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
+
+    An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which multiplies bit patterns.
+    """
+    if _recorded is not None:
+        _recorded.append(Launch(kernel, arguments, constants, {"num_warps": num_warps, "num_stages": num_stages}))
+        return
+    if not all(grid):
+        return
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    if INTERPRETED:
+        if any(t.dtype == torch.bfloat16 for t in tensors):
+            raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; take float16 or float32")
+        kernel[tuple(grid)](*arguments, **constants)
+        return
+    with torch.cuda.device_of(tensors[0]):
+        kernel[tuple(grid)](*arguments, **constants, num_warps=num_warps, num_stages=num_stages, enable_fp_fusion=True)
+
+
+@functools.cache
+def _capability(index: int | None) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """What every Triton backend asks first: is Triton there, and does it serve this device, dtype and precision?"""
+    if WHY_NOT is not None:
+        return WHY_NOT
+    if device.type != "cuda" and not (INTERPRETED and device.type == "cpu"):
+        return f"the Triton kernels serve CUDA devices, and these tensors are on {device.type}"
+    if device.type == "cuda" and not INTERPRETED and (found := _capability(device.index)) < OLDEST:
+        return (
+            f"the Triton kernels need compute capability 8.0 (sm_80) or newer, and this GPU has {found[0]}.{found[1]}"
+        )
+    if dtype != torch.float32:
+        return f"the Triton kernels take float32 tensors, not {str(dtype).removeprefix('torch.')}"
+    if INTERPRETED and precision == "bfloat16":
+        return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
+    return None
+
+
+def operand_dtype(precision: str) -> torch.dtype:
+    """The dtype in which operands of products are held at `precision`."""
+    return _TYPES[precision]
+
+
+def define(
+    schema: str,
+    run: Callable[..., Any],
+    fake: Callable[..., Any],
+    setup: Callable[..., None] | None = None,
+    backward: Callable[..., Any] | None = None,
+) -> Any:
+    """Registers `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and returns the op.
+
+    run: launches the kernels; fake: shapes and dtypes alone; setup, backward: as torch.library.register_autograd's,
+    or neither: then the op says in one sentence that it cannot be differentiated.
+    """
+    name = schema.split("(")[0]
+    qualified = f"{NAMESPACE}::{name}"
+    _LIBRARY.define(schema)
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
+    torch.library.register_fake(qualified, fake)
+    if backward is not None:
+        torch.library.register_autograd(qualified, backward, setup_context=setup)
+    else:
+
+        def refuse(ctx: Any, *grads: Any) -> None:
+            raise RuntimeError(
+                f"{qualified} is not differentiable: the Triton kernels have first derivatives only; "
+                'for second derivatives use backend="reference"'
+            )
+
+        torch.library.register_autograd(qualified, refuse, setup_context=lambda ctx, inputs, output: None)
+    return getattr(getattr(torch.ops, NAMESPACE), name)
+
+
+def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """a [M, K] · b [K, N] of one 16-bit dtype or float32, accumulated in float32, returned as `dtype`.
+
+    torch's own product (cuBLAS): a large plain product leaves a kernel of ours nothing to win. float32 operands obey
+    torch.backends.cuda.matmul, which is exact unless the user allowed tf32.
+    """
+    if a.dtype == dtype:
+        return a @ b
+    if a.device.type == "cuda":
+        return torch.mm(a, b, out_dtype=dtype)
+    return (a.float() @ b.float()).to(dtype)
+
+
+def ceil_power_of_two(n: int, least: int = 16, most: int = 128) -> int:
+    """The smallest power of two >= n, kept within least..most."""
+    return min(most, max(least, 1 << max(0, n - 1).bit_length()))
