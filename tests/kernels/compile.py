@@ -40,7 +40,9 @@ def specialised(launch):
             signature[name] = "constexpr"
             continue
         value = launch.arguments[i]
-        if value is None or (type(value) is int and value == 1):
+        if launch.kernel.params[i].do_not_specialize:
+            signature[name] = "i32"
+        elif value is None or (type(value) is int and value == 1):
             signature[name], constants[name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name] = _POINTERS[value.dtype]
