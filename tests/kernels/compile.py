@@ -19,6 +19,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from elmo_fast.ops import _triton
 
@@ -30,6 +31,31 @@ _POINTERS = {
     torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8",
     torch.bool: "*i1",
 }  # fmt: skip
+
+
+class WithoutCuda(TorchFunctionMode):
+    """Lets host functions index and copy fake CUDA tensors where torch is built for CPUs, which has no guard for them."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function is torch.Tensor.copy_:
+            return arguments[0]
+        if function is torch.Tensor.__getitem__:
+            return viewed(*arguments)
+        return function(*arguments, **(options or {}))
+
+
+def viewed(tensor, index):
+    """tensor[index] for whole numbers and slices, by views that need no device."""
+    dimension = 0
+    for each in index if isinstance(index, tuple) else (index,):
+        if isinstance(each, slice):
+            start, stop, _ = each.indices(tensor.shape[dimension])
+            tensor, dimension = tensor.narrow(dimension, start, max(0, stop - start)), dimension + 1
+        elif each is None:
+            tensor, dimension = tensor.unsqueeze(dimension), dimension + 1
+        else:
+            tensor = tensor.select(dimension, each)
+    return tensor
 
 
 def specialised(launch):
@@ -103,7 +129,7 @@ def measure(op):
     module = importlib.import_module(f"tests.kernels.{op}")
     found = {}
     for label, call in module.launches():
-        with FakeTensorMode(), torch.device("cuda"), _triton.recording() as launches:
+        with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
             call()
         assert launches, f"{op}, {label}: nothing was launched"
         for launch in launches:

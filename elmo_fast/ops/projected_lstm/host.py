@@ -72,7 +72,7 @@ def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> T
     shape = (len(parameters), *parameters[0].shape)
 
     def fill(copies: list[Tensor]) -> None:
-        for into, parameter in zip(copies[0], parameters, strict=True):
+        for into, parameter in zip(copies[0].unbind(0), parameters, strict=True):
             into.copy_(parameter.detach())
 
     device = parameters[0].device
@@ -154,11 +154,13 @@ def finish(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     new = steps.projections.new_empty
     outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
-    masked = masks is not None
-    for i, x in enumerate(inputs):
+    each_mask = masks.unbind(0) if masks is not None else [None] * r
+    for i, (x, left, mask, out) in enumerate(
+        zip(inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
+    ):
         launch(
-            kernels_order.put_back, (t * b,), steps.projections[i], x, order, lengths, masks[i] if masked else None, None, outputs[i],
-            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i], MASKED=masked, RESIDUAL=layer.residual,
+            kernels_order.put_back, (t * b,), left, x, order, lengths, mask, None, out,
+            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i], MASKED=mask is not None, RESIDUAL=layer.residual,
             SCALED=False, BLOCK=_triton.ceil_power_of_two(d, 16, 1024),
         )  # fmt: skip
     for held, left, out, slots, first, bound, mask in (
@@ -179,8 +181,8 @@ def forward(
     """One layer. weights: the directions' W_ih, W_hh, bias and, where there is one, W_hr, each a list of R."""
     order, falling = ordered(lengths, layer, inputs[0].device)
     steps = allocate(layer, inputs[0], save)
-    for i, x in enumerate(inputs):
-        arrange(x, layer, i, order, falling, steps.inputs[i], None)
+    for i, (x, into) in enumerate(zip(inputs, steps.inputs.unbind(0), strict=True)):
+        arrange(x, layer, i, order, falling, into, None)
     weight_ih, weight_hh, bias, *rest = (
         packed_weights(name, each, torch.float32 if name == "bias" else layer.dtype)
         for name, each in zip(("weight_ih", "weight_hh", "bias", "weight_hr"), weights, strict=False)
@@ -188,7 +190,7 @@ def forward(
     gates = _triton.matmul(steps.inputs.flatten(1, 2), weight_ih.transpose(1, 2), steps.gates.dtype)
     steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], -1))
     sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
-    begin(state[0], order, steps.hidden[:, 0])
-    begin(state[1], order, steps.cells[:, 0])
+    begin(state[0], order, steps.hidden.select(1, 0))
+    begin(state[1], order, steps.cells.select(1, 0))
     scan(layer, steps, [weight_hh, bias, *rest], sorted_masks, falling, save)
     return finish(layer, steps, inputs, order, falling, sorted_masks, state), steps, order, falling

@@ -89,7 +89,7 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
     gates = grads.gates.flatten(1, 2).transpose(1, 2)
     found = [
         _triton.matmul(gates, steps.inputs.flatten(1, 2), torch.float32),
-        _triton.matmul(gates, steps.hidden[:, :-1].flatten(1, 2), torch.float32),
+        _triton.matmul(gates, steps.hidden.narrow(1, 0, layer.time).flatten(1, 2), torch.float32),
         grads.gates.sum((1, 2), dtype=torch.float32),
     ]
     if grads.hidden.numel():
@@ -103,12 +103,13 @@ def of_inputs(
 ) -> list[Tensor]:
     """Gradients of the inputs, R tensors [B, T, I]; with a residual the outputs' own gradient is added."""
     found = []
-    for i in range(layer.directions):
-        product = _triton.matmul(grads.gates[i].flatten(0, 1), weight_ih[i], torch.float32)
+    parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), d_outputs.unbind(0), strict=True)
+    for i, (gates, weight, d_y) in enumerate(parts):
+        product = _triton.matmul(gates, weight, torch.float32)
         out = product.new_empty(layer.batch, layer.time, layer.width)
         launch(
-            kernels_order.put_back, (layer.time * layer.batch,), product, d_outputs[i], order, lengths, None, scale, out,
-            layer.batch, layer.time, layer.width, *d_outputs[i].stride(), float("inf"), REVERSE=layer.reverse[i],
+            kernels_order.put_back, (layer.time * layer.batch,), product, d_y, order, lengths, None, scale, out,
+            layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
             MASKED=False, RESIDUAL=layer.residual, SCALED=scale is not None,
             BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
         )  # fmt: skip
@@ -123,8 +124,8 @@ def backward(
     """(of inputs, of weights, of h0, of c0). weights: W_ih, W_hh and, where there is one, W_hr, each a list of R."""
     scale = scale_of([d_outputs, *(d for d in d_state if d is not None)], layer.dtype)
     grads = allocate(layer, d_outputs, len(weights) == 3)
-    for i in range(layer.directions):
-        arrange(d_outputs[i], layer, i, order, lengths, grads.outputs[i], scale)
+    for i, (d_y, into) in enumerate(zip(d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
+        arrange(d_y, layer, i, order, lengths, into, scale)
     for given, into in zip(d_state, (grads.h, grads.c), strict=True):
         if given is not None:
             into.copy_(given.index_select(1, order))
