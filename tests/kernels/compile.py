@@ -124,18 +124,27 @@ def compiled(launch, capability):
     }
 
 
+def named(launch):
+    """The kernel's name with those of its constants that are switches and on."""
+    switches = [name for name, value in launch.constants.items() if value is True]
+    return launch.kernel.fn.__name__ + (f"[{', '.join(switches)}]" if switches else "")
+
+
 def measure(op):
-    """{"kernel, label": {"sm_80": {...}, ...}} of all launches that tests/kernels/<op>.py makes."""
+    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels that tests/kernels/<op>.py launches."""
     module = importlib.import_module(f"tests.kernels.{op}")
-    found = {}
+    found, seen = {}, set()
     for label, call in module.launches():
         with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
             call()
         assert launches, f"{op}, {label}: nothing was launched"
         for launch in launches:
-            name = f"{launch.kernel.fn.__name__}, {label}"
-            if name not in found:
-                found[name] = {f"sm_{arch}": compiled(launch, arch) for arch in ARCHITECTURES}
+            name, key = f"{named(launch)}, {label}", repr((named(launch), *specialised(launch), launch.options))
+            if key in seen:
+                continue
+            seen.add(key)
+            name += f" ({1 + sum(n.startswith(name) for n in found)})" if name in found else ""
+            found[name] = {f"sm_{arch}": compiled(launch, arch) for arch in ARCHITECTURES}
     return found
 
 

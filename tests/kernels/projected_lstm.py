@@ -26,7 +26,7 @@ def both_ways(batch, dtype, save=True):
 
 def launches():
     """(label, call) per batch and precision."""
-    for batch in (1, 16, 32, 128, 1024):
+    for batch in (16, 32, 64, 128, 1024):
         for dtype in (torch.float16, torch.bfloat16, torch.float32):
             if dtype == torch.float16 or batch in (16, 128):
                 yield f"batch {batch}, {str(dtype)[6:]}", functools.partial(both_ways, batch, dtype)

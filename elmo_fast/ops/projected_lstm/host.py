@@ -11,6 +11,10 @@ from elmo_fast.ops._triton import launch
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 
 
+# Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
+MULTIPROCESSORS = 128
+
+
 class Layer(NamedTuple):
     """What does not change within a call: sizes, clips (inf: none) and the dtype of the products' operands."""
 
@@ -48,23 +52,30 @@ class Steps(NamedTuple):
     hidden: Tensor
 
 
-def tiles(layer: Layer, kernel: str) -> Tiles:
-    """The one place where tiles are chosen: few rows stream weights (small tiles, many blocks), many rows compute."""
-    rows = _triton.ceil_power_of_two(layer.batch, 16, 128)
-    few = rows <= 32
-    if layer.dtype == torch.float32:
-        parts = 8 if kernel in ("project", "recur") else 1
-        return Tiles(min(rows, 64), 32, 32, parts, 4, 2)
-    if kernel == "cells":
-        return Tiles(rows, 32, 64, 1, 4, 4) if few else Tiles(rows, 64, 64, 1, 8, 3)
-    if kernel == "cells_backward":
-        return Tiles(rows, 64, 64, 1, 4, 4) if few else Tiles(rows, 64, 64, 1, 8, 3)
-    return Tiles(rows, 64, 64, 16 if few else 8, 4, 4)
-
-
 def blocks(n: int, block: int) -> int:
     """ceil(n / block)."""
     return -(-n // block)
+
+
+def tiles(layer: Layer, kernel: str) -> Tiles:
+    """The one place where tiles are chosen.
+
+    Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
+    again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
+    """
+    rows = _triton.ceil_power_of_two(layer.batch, 16, 128)
+    if layer.dtype == torch.float32:
+        rows, columns, rest = min(rows, 64), 32, (32, 4, 2)
+    elif rows <= 32:
+        columns, rest = 32 if kernel == "cells" else 64, (64, 4, 4)
+    else:
+        columns, rest = 64 if kernel.startswith("cells") else 128, (64, 8, 3)
+    parts = 1
+    if kernel in ("project", "recur"):
+        whole = layer.directions * blocks(layer.batch, rows) * blocks(layer.size, columns)
+        while parts < 16 and 2 * parts * whole <= MULTIPROCESSORS:
+            parts *= 2
+    return Tiles(rows, columns, rest[0], parts, *rest[1:])
 
 
 def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -87,7 +98,9 @@ def ordered(lengths: Tensor | None, layer: Layer, device: torch.device) -> tuple
     return order, falling
 
 
-def arrange(x: Tensor, layer: Layer, direction: int, order: Tensor, steps: Tensor, out: Tensor, scale: Tensor | None) -> None:
+def arrange(
+    x: Tensor, layer: Layer, direction: int, order: Tensor, steps: Tensor, out: Tensor, scale: Tensor | None
+) -> None:
     """x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
     launch(
         kernels_order.arrange, (layer.time * layer.batch,), x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(),

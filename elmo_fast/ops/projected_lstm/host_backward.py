@@ -99,7 +99,13 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
 
 
 def of_inputs(
-    layer: Layer, grads: Gradients, weight_ih: Tensor, d_outputs: Tensor, order: Tensor, lengths: Tensor, scale: Tensor | None
+    layer: Layer,
+    grads: Gradients,
+    weight_ih: Tensor,
+    d_outputs: Tensor,
+    order: Tensor,
+    lengths: Tensor,
+    scale: Tensor | None,
 ) -> list[Tensor]:
     """Gradients of the inputs, R tensors [B, T, I]; with a residual the outputs' own gradient is added."""
     found = []

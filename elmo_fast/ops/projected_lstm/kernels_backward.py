@@ -114,22 +114,21 @@ def cells_backward(
         d_hidden = tl.load(d_out + now * count + at, mask=inside, other=0.0).to(tl.float32)
 
     gates += (now + row)[:, None] * 4 * count + cell[None, :]
+    dtype: tl.constexpr = d_gates.dtype.element_ty
     o = tl.sigmoid(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32))
     after = tl.load(c + (direction * (time + 1) + step + 1) * batch * count + at, mask=inside, other=0.0)
     t = tanh(clipped(after, bound))
     if PROJECT:
         tl.store(hidden, (o * t).to(hidden.dtype.element_ty), mask=within)
-    dtype: tl.constexpr = d_gates.dtype.element_ty
     tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
-
     d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * (1.0 - t * t)
     d_cell = tl.where(tl.abs(after) > bound, 0.0, d_cell)
-    i = tl.sigmoid(tl.load(gates, mask=inside, other=0.0).to(tl.float32))
     f = tl.sigmoid(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32))
-    g = tanh(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32))
+    tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)
     before = tl.load(c + (direction * (time + 1) + step) * batch * count + at, mask=inside, other=0.0)
     before = tl.where(step == 0, before, clipped(before, bound))
-    tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
     tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
+    i = tl.sigmoid(tl.load(gates, mask=inside, other=0.0).to(tl.float32))
+    g = tanh(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32))
+    tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
     tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
-    tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)

@@ -18,6 +18,16 @@ def tanh(x):
     return tl.where(tl.abs(x) < 0.4, near, far)
 
 
+@triton.jit
+def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
+    """product + bias + what the inputs give (read from `gates`, and with SAVE written back there)."""
+    product += tl.load(bias, mask=within, other=0.0)[None, :]
+    product += tl.load(gates, mask=inside, other=0.0).to(tl.float32)
+    if SAVE:
+        tl.store(gates, product.to(gates.dtype.element_ty), mask=inside)
+    return product
+
+
 @triton.jit(do_not_specialize=["step"])
 def cells(
     h, weight, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots, bound,
@@ -56,24 +66,16 @@ def cells(
     inside = active[:, None] & (cell < count)[None, :]
     bias += direction * 4 * count + cell
     gates += ((direction * time + step) * batch + row)[:, None] * 4 * count + cell[None, :]
-    i += tl.load(bias, mask=cell < count, other=0.0)[None, :] + tl.load(gates, mask=inside, other=0.0).to(tl.float32)
-    f += tl.load(bias + count, mask=cell < count, other=0.0)[None, :]
-    f += tl.load(gates + count, mask=inside, other=0.0).to(tl.float32)
-    g += tl.load(bias + 2 * count, mask=cell < count, other=0.0)[None, :]
-    g += tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32)
-    o += tl.load(bias + 3 * count, mask=cell < count, other=0.0)[None, :]
-    o += tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32)
-    if SAVE:
-        tl.store(gates, i.to(gates.dtype.element_ty), mask=inside)
-        tl.store(gates + count, f.to(gates.dtype.element_ty), mask=inside)
-        tl.store(gates + 2 * count, g.to(gates.dtype.element_ty), mask=inside)
-        tl.store(gates + 3 * count, o.to(gates.dtype.element_ty), mask=inside)
-
     at = row[:, None] * count + cell[None, :]
+    # One gate after the other, so that few of them wait in registers beside the sums.
+    i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
+    g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
+    after = tl.sigmoid(i) * tanh(g)
+    f = pre_activation(f, bias + count, gates + count, cell < count, inside, SAVE)
     before = tl.load(c + (direction * c_slots + step % c_slots) * batch * count + at, mask=inside, other=0.0)
-    before = tl.where(step == 0, before, clipped(before, bound))
-    after = tl.sigmoid(f) * before + tl.sigmoid(i) * tanh(g)
+    after += tl.sigmoid(f) * tl.where(step == 0, before, clipped(before, bound))
     tl.store(c + (direction * c_slots + (step + 1) % c_slots) * batch * count + at, after, mask=inside)
+    o = pre_activation(o, bias + 3 * count, gates + 3 * count, cell < count, inside, SAVE)
     value = tl.sigmoid(o) * tanh(clipped(after, bound))
     if PROJECT:
         tl.store(hidden + direction * batch * count + at, value.to(hidden.dtype.element_ty), mask=inside)
