@@ -34,7 +34,7 @@ _POINTERS = {
 
 
 class WithoutCuda(TorchFunctionMode):
-    """Lets host functions index and copy fake CUDA tensors where torch is built for CPUs, which has no guard for them."""
+    """Host functions may index and copy fake CUDA tensors, for which a torch built for CPUs has no device guard."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         if function is torch.Tensor.copy_:
@@ -131,7 +131,7 @@ def named(launch):
 
 
 def measure(op):
-    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels that tests/kernels/<op>.py launches."""
+    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels in tests/kernels/<op>.py."""
     module = importlib.import_module(f"tests.kernels.{op}")
     found, seen = {}, set()
     for label, call in module.launches():

@@ -100,13 +100,13 @@ def _backward(
     d_outputs: Tensor, d_h: Tensor | None, d_c: Tensor | None, inputs: list[Tensor], weight_ih: list[Tensor],
     weight_hh: list[Tensor], weight_hr: list[Tensor], masks: list[Tensor], steps: list[Tensor], order: Tensor,
     lengths: Tensor, *options: Any,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor]:  # fmt: skip
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     *rest, need_inputs, need_weights = options
     d_inputs, d_weights, d_h0, d_c0 = host_backward.backward(
         _layer(inputs, weight_hh, rest), d_outputs, (d_h, d_c), _lists(weight_ih, weight_hh, weight_hr), masks,
         host.Steps(*steps), order, lengths, need_inputs, need_weights,
     )  # fmt: skip
-    d_weights += [[]] * (4 - len(d_weights))
+    d_weights += [d_outputs.new_empty(0) for _ in range(4 - len(d_weights))]
     return d_inputs, d_weights[0], d_weights[1], d_weights[2], d_weights[3], d_h0, d_c0
 
 
@@ -114,15 +114,14 @@ def _fake_backward(
     d_outputs: Tensor, d_h: Tensor | None, d_c: Tensor | None, inputs: list[Tensor], weight_ih: list[Tensor],
     weight_hh: list[Tensor], weight_hr: list[Tensor], masks: list[Tensor], steps: list[Tensor], order: Tensor,
     lengths: Tensor, *options: Any,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor]:  # fmt: skip
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     layer, new = _layer(inputs, weight_hh, options[:-2]), inputs[0].new_empty
-    of_weights: list[list[Tensor]] = [[], [], [], []]
-    if options[-1]:
-        biases = [(4 * layer.cells,)] * len(weight_hh)
-        shapes = ([w.shape for w in weight_ih], [w.shape for w in weight_hh], biases, [w.shape for w in weight_hr])
-        of_weights = [[new(shape) for shape in each] for each in shapes]
-    of_inputs = [new(x.shape) for x in inputs] if options[-2] else []
     r, b = layer.directions, layer.batch
+    gates = 4 * layer.cells
+    shapes = [(r, gates, layer.width), (r, gates, layer.size), (r, gates)]
+    shapes.append((r, layer.size, layer.cells) if weight_hr else (0,))
+    of_weights = [new(shape if options[-1] else (0,)) for shape in shapes]
+    of_inputs = [new(x.shape) for x in inputs] if options[-2] else []
     return of_inputs, *of_weights, new(r, b, layer.size), new(r, b, layer.cells)  # type: ignore[return-value]
 
 
@@ -149,7 +148,8 @@ def _differentiate(
         need_inputs, need_weights,
     )  # fmt: skip
     counts = [len(xs)] * 4 + [len(weight_hr)]
-    lists = [given or [None] * count for given, count in zip([d_inputs, *d_weights], counts, strict=True)]
+    found = [d_inputs, *(each.unbind(0) for each in d_weights)]  # one tensor of each: an op's results may not overlap
+    lists = [list(given) or [None] * count for given, count in zip(found, counts, strict=True)]
     state = (d_h0, d_c0) if ctx.state_given else (None, None)
     return (*lists, None, *state, [None] * len(masks), *[None] * (len(ctx.options) + 1))
 
@@ -159,14 +159,16 @@ if _triton.WHY_NOT is None:
     _backward_op = _triton.define(
         "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] inputs, Tensor[] weight_ih, "
         "Tensor[] weight_hh, Tensor[] weight_hr, Tensor[] masks, Tensor[] steps, Tensor order, Tensor lengths, "
-        f"{_OPTIONS}, bool need_inputs, bool need_weights) -> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[], Tensor, Tensor)",
+        f"{_OPTIONS}, bool need_inputs, bool need_weights) -> "
+        "(Tensor[] inputs, Tensor weight_ih, Tensor weight_hh, Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)",
         _backward,
         _fake_backward,
     )
     _forward_op = _triton.define(
         "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
-        f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> (Tensor outputs, Tensor h, "
-        "Tensor c, Tensor inputs, Tensor gates, Tensor cells, Tensor projections, Tensor hidden, Tensor order, Tensor steps)",
+        f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> "
+        "(Tensor outputs, Tensor h, Tensor c, Tensor inputs, Tensor gates, Tensor cells, Tensor projections, "
+        "Tensor hidden, Tensor order, Tensor steps)",
         _forward,
         _fake,
         _setup,
