@@ -496,3 +496,21 @@ def test_bad_arguments_say_what_was_wanted(change, message):
     change(arguments)
     with pytest.raises(ElmoFastError, match=message):
         projected_lstm(**arguments)
+
+
+def test_lengths_elsewhere_are_refused():
+    inputs, weights, _, _ = make(3, 4, 5, 6, 16)
+    with pytest.raises(ElmoFastError, match="lengths are on meta, inputs on cpu; move one of them"):
+        projected_lstm(inputs, weights, torch.tensor([4, 2, 1], device="meta"))
+
+
+@both
+def test_autocast_sets_the_precision_and_takes_16_bit_inputs(backend):
+    """Under autocast "float32" stands for autocast's dtype; an explicit precision stays."""
+    (x, y), weights, _, _ = make(2, 3, 12, 12, 32, state=False)
+    dtype = torch.bfloat16 if backend == "native" else torch.float16
+    wanted = projected_lstm([x.to(dtype).float(), y], weights, backend=backend, precision=str(dtype)[6:])[0]
+    with torch.autocast(x.device.type, dtype=dtype):
+        ours = projected_lstm([x.to(dtype), y], weights, backend=backend)[0]
+    assert ours.dtype == torch.float32
+    assert torch.equal(ours, wanted)

@@ -12,6 +12,7 @@ from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 
 # Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
 MULTIPROCESSORS = 128
+LENGTHS = torch.int64
 
 
 class Layer(NamedTuple):
@@ -23,7 +24,7 @@ class Layer(NamedTuple):
     width: int
     size: int
     cells: int
-    reverse: list[bool]
+    reverse: tuple[bool, ...]
     cell_clip: float
     projection_clip: float
     residual: bool
@@ -89,6 +90,15 @@ def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> T
     return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
 
 
+def packed_layer(weights: list[list[Tensor]], dtype: torch.dtype) -> list[Tensor]:
+    """W_ih, W_hh, bias (float32) and, where there is one, W_hr, each as `packed_weights`."""
+    names = ("weight_ih", "weight_hh", "bias", "weight_hr")
+    return [
+        packed_weights(name, each, torch.float32 if name == "bias" else dtype)
+        for name, each in zip(names, weights, strict=False)
+    ]
+
+
 def ordered(lengths: Tensor | None, layer: Layer, device: torch.device) -> tuple[Tensor, Tensor]:
     """(order: row of the batch at each place, lengths there), by falling length; the host waits for nothing."""
     if lengths is None:
@@ -108,13 +118,19 @@ def arrange(
     )  # fmt: skip
 
 
+def pre_activation_dtype(layer: Layer) -> torch.dtype:
+    """float16 keeps more digits of a pre-activation than bfloat16 and has range to spare; torch's product of bfloat16
+    operands gives float32 or bfloat16."""
+    return torch.float16 if layer.dtype == torch.float16 else torch.float32
+
+
 def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
     """Memory for a pass; without `save` cells keep two slots. Raises ElmoFastError when the device has not enough.
 
     ragged: rows may end before T; what is saved of the steps that they have not is then 0.
     """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    wide = torch.float16 if layer.dtype == torch.float16 else torch.float32
+    wide = pre_activation_dtype(layer)
     slots = t + 1 if save else 2
     per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * wide.itemsize + 6 * d) + slots * h * 4)
     with _memory.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
@@ -200,10 +216,7 @@ def forward(
     steps = allocate(layer, inputs[0], save, lengths is not None)
     for i, (x, into) in enumerate(zip(inputs, steps.inputs.unbind(0), strict=True)):
         arrange(x, layer, i, order, falling, into, None)
-    weight_ih, weight_hh, bias, *rest = (
-        packed_weights(name, each, torch.float32 if name == "bias" else layer.dtype)
-        for name, each in zip(("weight_ih", "weight_hh", "bias", "weight_hr"), weights, strict=False)
-    )
+    weight_ih, weight_hh, bias, *rest = packed_layer(weights, layer.dtype)
     gates = _triton.matmul(steps.inputs.flatten(1, 2), weight_ih.transpose(1, 2), steps.gates.dtype)
     steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], 4 * layer.cells))
     sorted_masks = torch.stack(masks).index_select(1, order) if masks else None

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _graphs, _triton
 
 if TYPE_CHECKING:
     from elmo_fast.ops.projected_lstm.op import LSTMWeights
 
 if _triton.WHY_NOT is None:
-    from elmo_fast.ops.projected_lstm import host, host_backward
+    from elmo_fast.ops.projected_lstm import graphed, host, host_backward
 
 unsupported = _triton.unsupported
 
@@ -59,7 +59,7 @@ def _layer(inputs: list[Tensor], weight_hh: list[Tensor], options: Sequence[Any]
     cells, size = weight_hh[0].shape[0] // 4, weight_hh[0].shape[1]
     dtype = _triton.operand_dtype(precision)
     return host.Layer(
-        len(inputs), batch, time, width, size, cells, list(reverse), cell_clip, projection_clip, residual, dtype
+        len(inputs), batch, time, width, size, cells, tuple(reverse), cell_clip, projection_clip, residual, dtype
     )
 
 
@@ -73,13 +73,20 @@ def _forward(
     lengths: Tensor | None, h0: Tensor | None, c0: Tensor | None, masks: list[Tensor], *options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     layer, save = _layer(inputs, weight_hh, options[:-1]), options[-1]
-    results, steps, order, falling = host.forward(
-        layer, inputs, _lists(weight_ih, weight_hh, bias, weight_hr), lengths, (h0, c0), masks, save
-    )
-    if not save:
-        nothing = steps.cells.new_empty(0)
-        steps = host.Steps(*(nothing.to(s.dtype) for s in steps))
-    return (*results, *steps, order, falling)
+    lists = _lists(weight_ih, weight_hh, bias, weight_hr)
+    if not save and not masks and layer.batch and layer.time and _graphs.enabled(inputs[0].device):
+        replayed = graphed.forward(layer, inputs, lists, lengths, (h0, c0))
+        if replayed is not None:
+            return (*replayed, *_nothing(layer, inputs[0]))
+    results, steps, order, falling = host.forward(layer, inputs, lists, lengths, (h0, c0), masks, save)
+    return (*results, *steps, order, falling) if save else (*results, *_nothing(layer, inputs[0]))
+
+
+def _nothing(layer: "host.Layer", like: Tensor) -> list[Tensor]:
+    """What a pass returns in place of what it would have saved."""
+    wide = host.pre_activation_dtype(layer)
+    dtypes = (layer.dtype, wide, torch.float32, torch.float32, layer.dtype, host.LENGTHS, host.LENGTHS)
+    return [like.new_empty(0, dtype=dtype) for dtype in dtypes]
 
 
 def _fake(
@@ -88,11 +95,13 @@ def _fake(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     layer, new = _layer(inputs, weight_hh, options[:-1]), inputs[0].new_empty
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    wide = torch.float16 if layer.dtype == torch.float16 else torch.float32
+    if not options[-1]:
+        return (new(r, b, t, d), new(r, b, d), new(r, b, h), *_nothing(layer, inputs[0]))
+    wide = host.pre_activation_dtype(layer)
     shapes = ((r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d))
     dtypes = (layer.dtype, wide, torch.float32, torch.float32, layer.dtype)
-    steps = [new(s if options[-1] else (0,), dtype=dtype) for s, dtype in zip(shapes, dtypes, strict=True)]
-    order = [new(b, dtype=torch.int64) for _ in range(2)]
+    steps = [new(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    order = [new(b, dtype=host.LENGTHS) for _ in range(2)]
     return (new(r, b, t, d), new(r, b, d), new(r, b, h), *steps, *order)
 
 
