@@ -514,3 +514,19 @@ def test_autocast_sets_the_precision_and_takes_16_bit_inputs(backend):
         ours = projected_lstm([x.to(dtype), y], weights, backend=backend)[0]
     assert ours.dtype == torch.float32
     assert torch.equal(ours, wanted)
+
+
+@both
+def test_gradients_do_not_see_the_padding(backend):
+    """NaN past each row's end, in the inputs and in the outputs' gradient, reaches no gradient."""
+    lengths = torch.tensor([2, 3, 0])
+    inputs, weights, _, _ = make(3, 3, 6, 6, 9)
+    padding = torch.arange(3)[None, :, None] >= lengths[:, None, None]
+    inputs = [x.masked_fill(padding, torch.nan).requires_grad_() for x in inputs]
+    weights = [LSTMWeights(*(p.requires_grad_() for p in w)) for w in weights]
+    out, _ = projected_lstm(inputs, weights, lengths, backend=backend, residual=True)
+    grads = torch.autograd.grad(
+        out, leaves((inputs, weights, None, None)), torch.ones_like(out).masked_fill(padding, torch.nan)
+    )
+    assert not any(g.isnan().any() for g in grads[2:]), backend
+    assert not any(g[~padding.expand_as(g)].isnan().any() for g in grads[:2]), backend
