@@ -5,6 +5,8 @@ and 2 more where a 16-bit copy is kept; a norm reads 4. A row update moves 16 by
 4 per element of a given one. There is no arithmetic to speak of, so roots and quotients are the exactly rounded ones.
 """
 
+# mypy: allow-untyped-defs
+
 import triton
 import triton.language as tl
 

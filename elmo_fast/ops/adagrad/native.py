@@ -13,8 +13,6 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     """torch's fused update is asked for on the CPU only: on a GPU it would need the clip as a pass of its own."""
     if device.type != "cpu":
         return f"torch's fused AdaGrad serves tensors on the CPU, and these are on {device.type}"
-    if dtype not in (torch.float32, torch.float64):
-        return f"the CPU's AdaGrad takes float32 or float64 tensors, not {str(dtype).removeprefix('torch.')}"
     return None
 
 
@@ -31,8 +29,10 @@ def run(
         gradients = torch._foreach_mul(list(gradients), scale.to(gradients[0].dtype))
     # lr_decay is 0, so that the number of the step is not looked at.
     steps = [torch.ones((), dtype=torch.float32) for _ in parameters]
-    plain = {"lr_decay": 0.0, "weight_decay": 0.0, "eps": 0.0, "maximize": False}
-    torch._fused_adagrad_(list(parameters), list(gradients), list(accumulators), steps, lr=learning_rate, **plain)
+    torch._fused_adagrad_(
+        list(parameters), list(gradients), list(accumulators), steps,
+        lr=learning_rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
+    )  # fmt: skip
 
 
 def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:

@@ -101,12 +101,11 @@ def adagrad_rows_(
     Source: Duchi et al. 2011; bilm-tf, bilm/training.py (_deduplicate_indexed_slices).
     """
     op = "adagrad_rows_"
-    check_shape(op, "table", table, "V D" if table.dim() > 1 else "V")
-    if accumulator.shape != table.shape:
+    if table.dim() == 0 or accumulator.shape != table.shape:
         raise ElmoFastError(
             f"{op}: accumulator must be shaped like the table, {given(table)}; got {given(accumulator)}"
         )
-    _check_rows(op, ids, rows, order, table.dim(), D=table.shape[-1])
+    _check_rows(op, ids, rows, order, table.shape[1:])
     check_same(op, "table, accumulator and rows", [table, accumulator, rows])
     _check_scale(op, scale, table)
     kernel = select("adagrad", backend, table.device, table.dtype)
@@ -153,7 +152,7 @@ def merged_square_norm(
     Raises:
         ElmoFastError: shapes, dtypes or devices that do not fit.
     """
-    _check_rows("merged_square_norm", ids, rows, order, 2 if rows.dim() > 1 else 1)
+    _check_rows("merged_square_norm", ids, rows, order, rows.shape[1:])
     kernel = select("adagrad", backend, rows.device, rows.dtype)
     result: Tensor = kernel.merged_square_norm(ids, rows, num_words, order)
     return result
@@ -176,13 +175,15 @@ def _check_scale(op: str, scale: Tensor | None, like: Tensor) -> None:
             raise ElmoFastError(f"{op}: scale must be one number, [], on {like.device}; got {given(scale)}")
 
 
-def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, dims: int, **sizes: int) -> None:
+def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
     check_floating(op, "rows", rows)
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     check_shape(op, "ids", ids, "n")
-    check_shape(op, "rows", rows, "n D" if dims > 1 else "n", **{**sizes, "n": len(ids)})
+    if tuple(rows.shape) != (wanted := (len(ids), *width)):
+        raise ElmoFastError(f"{op}: rows must have shape {wanted}, one row per id; got {given(rows)}")
     if ids.device != rows.device:
         raise ElmoFastError(f"{op}: ids are on {ids.device}, rows on {rows.device}; move one of them")
     for name, tensor in () if order is None else order._asdict().items():
+        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
         if tensor.shape != ids.shape or tensor.device != ids.device:
             raise ElmoFastError(f"{op}: order.{name} must be shaped like ids, {given(ids)}; got {given(tensor)}")
