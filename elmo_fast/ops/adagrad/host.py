@@ -16,14 +16,17 @@ SLOTS = 8
 # a 16-bit copy, so that nothing passes through shared memory; 32 a thread in a norm, which leaves 11 thousand partial
 # sums of the 94 million elements for the one program that adds them.
 UPDATE_BLOCK, NORM_BLOCK, TOTAL_BLOCK = 1024, 8192, 4096
-# Sorted rows that one program adds, and how many it loads at a time; columns that it holds.
-PIECE, ROWS, COLUMNS = 64, 8, 512
+# Sorted rows that one program adds, and how many of them it loads at a time.
+PIECE, ROWS = 64, 8
 
 
-def tiles(columns: int) -> tuple[int, int]:
-    """(columns of a program, warps): a thread holds four columns of a row, 16 bytes, where there are as many."""
-    held = _triton.ceil_power_of_two(columns, 1, COLUMNS)
-    return held, max(1, held // 128)
+def tiles(width: int) -> tuple[int, int]:
+    """(columns, heads) of a program of four warps on rows of `width`: a whole row, or 32 of a bias.
+
+    A thread holds 16 bytes of each of ROWS rows where rows are as wide.
+    """
+    columns = _triton.ceil_power_of_two(width, 1, 512)
+    return columns, max(1, min(32, 128 // columns))
 
 
 def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], list[int], list[Tensor]]]:
@@ -88,16 +91,16 @@ def _matrix(rows: Tensor) -> Tensor:
 
 
 def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[Tensor, dict[str, int], tuple[int, int]]:
-    """Sums of what long segments hold behind their first piece; the tile, for the kernel that reads them."""
+    """Sums of what long segments hold behind their first piece; tile and grid of the kernel that reads them."""
     n, width = rows.shape
-    columns, warps = tiles(width)
-    tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "num_warps": warps}
+    columns, heads = tiles(width)
+    tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
     count, chunks = -(-n // PIECE), -(-width // columns)
     needed = 4 * width
-    with _memory.explained("adagrad_rows_", "pieces of rows", count * needed, needed, count, rows.device):
+    with _memory.explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
         pieces = rows.new_empty(count, width)
-    _triton.launch(kernels.sum_pieces, (count, chunks), ids, positions, rows, pieces, n, **tile)
-    return pieces, tile, (n, chunks)
+    _triton.launch(kernels.sum_pieces, (-(-count // heads), chunks), ids, positions, rows, pieces, n, **tile)
+    return pieces, tile, (-(-n // heads), chunks)
 
 
 def update_rows(
@@ -118,7 +121,7 @@ def update_rows(
 
 def merged_square_norm(ids: Tensor, positions: Tensor, rows: Tensor, num_words: int) -> Tensor:
     rows = _matrix(rows)
-    pieces, tile, (n, chunks) = _pieces(ids, positions, rows)
-    sums = rows.new_empty(chunks * n)
-    _triton.launch(kernels.merged_square_sums, (n, chunks), ids, positions, rows, pieces, sums, n, num_words, **tile)
+    pieces, tile, grid = _pieces(ids, positions, rows)
+    sums = rows.new_empty(grid)
+    _triton.launch(kernels.merged_square_sums, grid, ids, positions, rows, pieces, sums, len(rows), num_words, **tile)
     return _total(sums)

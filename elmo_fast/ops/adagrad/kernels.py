@@ -120,106 +120,114 @@ def total(sums, count, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _piece(
-    i, id, ids, order, rows, columns, n, D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """The sum [COLUMNS] of the rows of `id` from sorted position i on, up to the next multiple of PIECE."""
-    end = tl.minimum(n, (i // PIECE + 1) * PIECE)
-    window = i + tl.arange(0, PIECE)
-    same = (window < end) & (tl.load(ids + window, mask=window < end, other=-1) == id)
-    count = tl.sum(same.to(tl.int32))
-    sum = tl.zeros([COLUMNS], tl.float32)
-    for start in range(0, count, ROWS):
-        nth = start + tl.arange(0, ROWS)
-        row = tl.load(order + i + nth, mask=nth < count, other=-1).to(tl.int64)
-        inside = ((row >= 0) & (row < n))[:, None] & (columns < D)[None, :]
-        sum += tl.sum(tl.load(rows + row[:, None] * D + columns[None, :], mask=inside, other=0.0), 0)
+def _run(
+    sum, first, end, live, id, ids, order, rows, columns, count,
+    D: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """sum [HEADS, COLUMNS] and, for each live head, rows first, first + 1, .. while ids[STRIDE nth] is its id.
+
+    ROWS at a time, so that as many loads are under way. Row nth is order[nth] or, without an order, nth itself.
+    """
+    more = tl.max(live.to(tl.int32), 0) > 0
+    while more:
+        nth = first[:, None] + tl.arange(0, ROWS)[None, :]
+        inside = live[:, None] & (nth < end[:, None])
+        same = inside & (tl.load(ids + nth * STRIDE, mask=inside, other=-1) == id[:, None])
+        if order is None:
+            row = tl.where(same, nth, -1).to(tl.int64)
+        else:
+            row = tl.load(order + nth, mask=same, other=-1).to(tl.int64)
+        taken = ((row >= 0) & (row < count))[:, :, None] & (columns < D)[None, None, :]
+        sum += tl.sum(tl.load(rows + row[:, :, None] * D + columns[None, None, :], mask=taken, other=0.0), 1)
+        first += ROWS
+        live = tl.sum(same.to(tl.int32), 1) == ROWS
+        more = tl.max(live.to(tl.int32), 0) > 0
     return sum
-
-
-@triton.jit
-def _is_head(i, id, ids, num_words):
-    """Whether position i is the first of its id, and that id a word of the table."""
-    before = tl.load(ids + i - 1, mask=i > 0, other=-1)
-    return (id >= 0) & (id < num_words) & (before != id)
 
 
 @triton.jit
 def _merged(
-    i, id, ids, order, rows, pieces, columns, n,
-    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    i, heads, id, ids, order, rows, pieces, columns, n,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """The sum [COLUMNS] of all rows of the segment whose head is at i: its first piece, then the ones summed before."""
-    sum = _piece(i, id, ids, order, rows, columns, n, D, PIECE, ROWS, COLUMNS)
-    piece = i // PIECE + 1
-    more = tl.load(ids + piece * PIECE, mask=piece * PIECE < n, other=-1) == id
-    while more:
-        nth = piece + tl.arange(0, ROWS)
-        same = (nth * PIECE < n) & (tl.load(ids + nth * PIECE, mask=nth * PIECE < n, other=-1) == id)
-        inside = same[:, None] & (columns < D)[None, :]
-        sum += tl.sum(tl.load(pieces + nth.to(tl.int64)[:, None] * D + columns[None, :], mask=inside, other=0.0), 0)
-        piece += ROWS
-        more = tl.sum(same.to(tl.int32)) == ROWS
-    return sum
+    """[HEADS, COLUMNS]: all rows of each segment that begins at a position i, its pieces but the first added before."""
+    sum = tl.zeros([HEADS, COLUMNS], tl.float32)
+    end = tl.minimum(n, (i // PIECE + 1) * PIECE)
+    sum = _run(sum, i, end, heads, id, ids, order, rows, columns, n, D, 1, ROWS)
+    count = tl.cdiv(n, PIECE)
+    ends = tl.zeros([HEADS], tl.int32) + count
+    return _run(sum, i // PIECE + 1, ends, heads, id, ids, None, pieces, columns, count, D, PIECE, ROWS)
+
+
+@triton.jit
+def _heads(i, ids, n, num_words):
+    """(ids at positions i, whether each is the first of its id, and the id a word of the table)."""
+    id = tl.load(ids + i, mask=i < n, other=-1)
+    before = tl.load(ids + i - 1, mask=(i > 0) & (i < n), other=-1)
+    return id, (id >= 0) & (id < num_words) & (before != id)
 
 
 @triton.jit(do_not_specialize=["n"])
 def sum_pieces(
     ids, order, rows, pieces, n,
-    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
     """pieces[p] = the sum of the rows from position p PIECE on, where the segment there has begun before.
 
     So a frequent word (of 40,960 targets one in twenty is the same) is summed by many programs, not by its head's.
     """
-    piece = tl.program_id(0)
+    piece = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     i = piece * PIECE
     id = tl.load(ids + i, mask=i < n, other=-1)
     before = tl.load(ids + i - 1, mask=(i > 0) & (i < n), other=-1)
-    if (id < 0) | (before != id):
+    live = (id >= 0) & (before == id)
+    if tl.max(live.to(tl.int32), 0) == 0:
         return
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    sum = _piece(i, id, ids, order, rows, columns, n, D, PIECE, ROWS, COLUMNS)
-    tl.store(pieces + piece.to(tl.int64) * D + columns, sum, mask=columns < D)
+    sum = tl.zeros([HEADS, COLUMNS], tl.float32)
+    sum = _run(sum, i, tl.minimum(n, i + PIECE), live, id, ids, order, rows, columns, n, D, 1, ROWS)
+    place = piece.to(tl.int64)[:, None] * D + columns[None, :]
+    tl.store(pieces + place, sum, mask=live[:, None] & (columns < D)[None, :])
 
 
 @triton.jit(do_not_specialize=["n", "num_words"])
 def update_rows(
     ids, order, rows, pieces, table, accumulator, scale, learning_rate, n, num_words,
-    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """One row of table and accumulator: one program per sorted position, those that head no segment return at once."""
+    """The rows of table and accumulator whose ids begin at HEADS sorted positions; where none does, nothing is read."""
     factor = 1.0
     if scale is not None:
         factor = tl.load(scale)
         if not _finite(factor):
             return
-    i = tl.program_id(0)
-    id = tl.load(ids + i)
-    if not _is_head(i, id, ids, num_words):
+    i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
+    id, heads = _heads(i, ids, n, num_words)
+    if tl.max(heads.to(tl.int32), 0) == 0:
         return
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    gradient = factor * _merged(i, id, ids, order, rows, pieces, columns, n, D, PIECE, ROWS, COLUMNS)
-    place = id.to(tl.int64) * D + columns
-    sum = tl.load(accumulator + place, mask=columns < D, other=1.0)
-    weight = tl.load(table + place, mask=columns < D, other=0.0)
+    gradient = factor * _merged(i, heads, id, ids, order, rows, pieces, columns, n, D, PIECE, ROWS, COLUMNS, HEADS)
+    place = id.to(tl.int64)[:, None] * D + columns[None, :]
+    inside = heads[:, None] & (columns < D)[None, :]
+    sum = tl.load(accumulator + place, mask=inside, other=1.0)
+    weight = tl.load(table + place, mask=inside, other=0.0)
     weight, sum = _stepped(weight, sum, gradient, learning_rate)
-    tl.store(accumulator + place, sum, mask=columns < D)
-    tl.store(table + place, weight, mask=columns < D)
+    tl.store(accumulator + place, sum, mask=inside)
+    tl.store(table + place, weight, mask=inside)
 
 
 @triton.jit(do_not_specialize=["n", "num_words"])
 def merged_square_sums(
     ids, order, rows, pieces, sums, n, num_words,
-    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """sums[chunk, i]: the sum of squares of one chunk of columns of the merged row whose head is at i, else 0."""
-    i, chunk = tl.program_id(0), tl.program_id(1)
-    at = sums + chunk.to(tl.int64) * n + i
-    id = tl.load(ids + i)
-    if not _is_head(i, id, ids, num_words):
+    """sums[program, chunk]: the sum of squares of what `update_rows` would square there."""
+    at = sums + tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
+    id, heads = _heads(i, ids, n, num_words)
+    if tl.max(heads.to(tl.int32), 0) == 0:
         tl.store(at, 0.0)
         return
-    columns = chunk * COLUMNS + tl.arange(0, COLUMNS)
-    sum = _merged(i, id, ids, order, rows, pieces, columns, n, D, PIECE, ROWS, COLUMNS)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    sum = _merged(i, heads, id, ids, order, rows, pieces, columns, n, D, PIECE, ROWS, COLUMNS, HEADS)
     tl.store(at, tl.sum(sum * sum))
