@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from elmo_fast.ops.adagrad import reference
 from elmo_fast.ops.adagrad.order import RowOrder
 from elmo_fast.ops.sampled_softmax import coalesced
 
@@ -27,12 +28,28 @@ def run(
         if not scale.isfinite():
             return
         gradients = torch._foreach_mul(list(gradients), scale.to(gradients[0].dtype))
-    # lr_decay is 0, so that the number of the step is not looked at.
+    fused = []
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        if weight.is_contiguous() and accumulator.is_contiguous():
+            fused.append((weight, accumulator, gradient.contiguous()))
+        else:
+            reference.run([weight], [accumulator], [gradient], learning_rate, None)
+    if fused:
+        _fused_update(fused, learning_rate)
+
+
+def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: float) -> None:
+    """torch's kernel goes through memory, whatever the strides, and leaves the version counters as they are.
+
+    The number of the step is not looked at, as lr_decay is 0.
+    """
+    parameters, accumulators, gradients = (list(column) for column in zip(*tensors, strict=True))
     steps = [torch.ones((), dtype=torch.float32) for _ in parameters]
     torch._fused_adagrad_(
-        list(parameters), list(gradients), list(accumulators), steps,
+        parameters, gradients, accumulators, steps,
         lr=learning_rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
     )  # fmt: skip
+    torch.autograd.graph.increment_version([*parameters, *accumulators])
 
 
 def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:

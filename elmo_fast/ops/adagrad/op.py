@@ -103,7 +103,8 @@ def adagrad_rows_(
     op = "adagrad_rows_"
     if table.dim() == 0 or accumulator.shape != table.shape:
         raise ElmoFastError(
-            f"{op}: accumulator must be shaped like the table, {given(table)}; got {given(accumulator)}"
+            f"{op}: table must be [V, D] or [V], and accumulator shaped like it; "
+            f"got {given(table)} and {given(accumulator)}"
         )
     _check_rows(op, ids, rows, order, table.shape[1:])
     check_same(op, "table, accumulator and rows", [table, accumulator, rows])
