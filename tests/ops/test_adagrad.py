@@ -86,6 +86,20 @@ def test_strided_gradients_and_few_tensors(backend):
 
 
 @every
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 8191])
+def test_nothing_around_a_tensor_is_written_or_counted(backend, size):
+    """Weight, sum and gradient lie within larger buffers, whose other parts keep their bits and are not in the norm."""
+    buffers = [torch.full((16 + size + 16,), 3.0) for _ in range(3)]
+    weight, sums, gradient = (buffer[16:-16] for buffer in buffers)
+    adagrad_([weight], [sums], [gradient], 0.5, backend=backend)
+    for buffer in buffers[:2]:
+        assert (buffer[:16] == 3).all()
+        assert (buffer[-16:] == 3).all()
+        assert (buffer[16:-16] != 3).all()
+    assert square_norm([gradient], backend=backend).item() == pytest.approx(9 * size, rel=1e-6)
+
+
+@every
 def test_large_and_small_gradients(backend):
     """Where g is huge the step is the learning rate; where it is tiny it is lr g / √a and `a` does not move."""
     gradients = [torch.tensor([1e18, -1e18, 1e-18, -1e-30, 0.0, -0.0])]
