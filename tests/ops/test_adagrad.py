@@ -234,9 +234,12 @@ def test_strided_rows_and_ids(backend):
     ids, rows = torch.randint(0, 20, (60,)), torch.randn(6, 60)
     wanted = table.clone(), sums.clone()
     adagrad_rows_(*wanted, ids[::2].contiguous(), rows.t()[::2].contiguous(), 0.2, backend="reference")
-    adagrad_rows_(table, sums, ids[::2], rows.t()[::2], 0.2, backend=backend)
-    assert_close("w", table, wanted[0])
-    assert_close("a", sums, wanted[1])
+    order = RowOrder(*(torch.stack([each, each], 1)[:, 0] for each in row_order(ids[::2], 20)))
+    for given_order in (None, order):
+        weight, squares = table.clone(), sums.clone()
+        adagrad_rows_(weight, squares, ids[::2], rows.t()[::2], 0.2, order=given_order, backend=backend)
+        assert_close("w", weight, wanted[0])
+        assert_close("a", squares, wanted[1])
 
 
 @every

@@ -54,7 +54,7 @@ def run_rows(
     order: RowOrder | None,
 ) -> None:
     _check_contiguous("adagrad_rows_", table=table, accumulator=accumulator)
-    _update_rows(table, accumulator, *(order or row_order(ids, table.shape[0])), rows, learning_rate, scale)
+    _update_rows(table, accumulator, *_in_order(ids, table.shape[0], order), rows, learning_rate, scale)
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -63,8 +63,13 @@ def square_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
-    result: Tensor = _merged_square_norm(*(order or row_order(ids, num_words)), rows, num_words)
+    result: Tensor = _merged_square_norm(*_in_order(ids, num_words, order), rows, num_words)
     return result
+
+
+def _in_order(ids: Tensor, num_words: int, order: RowOrder | None) -> tuple[Tensor, Tensor]:
+    ids, positions = order or row_order(ids, num_words)
+    return ids.contiguous(), positions.contiguous()
 
 
 def _nothing(*_: Any) -> None:
