@@ -7,6 +7,15 @@ R directions run side by side.
 
 from elmo_fast.ops._dispatch import BACKENDS, Choice, explain, ops
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops.adagrad import (
+    RowOrder,
+    adagrad_,
+    adagrad_rows_,
+    clip_scale,
+    merged_square_norm,
+    row_order,
+    square_norm,
+)
 from elmo_fast.ops.char_cnn import char_cnn
 from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.highway import highway
@@ -21,7 +30,11 @@ __all__ = [
     "PRECISIONS",
     "Choice",
     "LSTMWeights",
+    "RowOrder",
+    "adagrad_",
+    "adagrad_rows_",
     "char_cnn",
+    "clip_scale",
     "coalesced",
     "expected_counts",
     "explain",
@@ -29,10 +42,13 @@ __all__ = [
     "highway",
     "log_expected_counts",
     "log_uniform_sample",
+    "merged_square_norm",
     "ops",
     "projected_lstm",
     "rounded",
+    "row_order",
     "sampled_softmax",
     "scalar_mix",
+    "square_norm",
     "unique_rows",
 ]

@@ -105,13 +105,16 @@ def define(
     """Registers `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and returns the op.
 
     run: launches the kernels; fake: shapes and dtypes alone; setup, backward: as torch.library.register_autograd's,
-    or neither: then the op says in one sentence that it cannot be differentiated.
+    or neither: then the op says in one sentence that it cannot be differentiated. An op that writes its arguments
+    ("Tensor(a!) x") has no autograd: called without gradients, it counts up their versions itself.
     """
     name = schema.split("(")[0]
     qualified = f"{NAMESPACE}::{name}"
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     torch.library.register_fake(qualified, fake)
+    if "!" in schema:
+        return getattr(getattr(torch.ops, NAMESPACE), name)
     if backward is not None:
         torch.library.register_autograd(qualified, backward, setup_context=setup)
     else:

@@ -6,17 +6,20 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import log_uniform_sample, sampled_softmax
-from elmo_fast.pretrain.adagrad import clip_by_global_norm
+from elmo_fast.pretrain.adagrad import clip_and_step
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.tensors import Side, TensorBatch
 
 
 class StepResult(NamedTuple):
-    """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step."""
+    """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step.
+
+    On a GPU gradient_norm is a [] tensor: to read it is to wait for the step.
+    """
 
     forward: float
     backward: float
-    gradient_norm: float
+    gradient_norm: float | Tensor
     state: State
 
 
@@ -87,6 +90,5 @@ def train_step(
     ]
     unroll_steps = batch.forward.ids.shape[1]
     (0.5 * (losses[0] + losses[1]) * unroll_steps).backward()
-    norm = clip_by_global_norm(model.parameters(), clip_norm)
-    optimiser.step()
+    norm = clip_and_step(optimiser, model.parameters(), clip_norm)
     return StepResult(losses[0].item(), losses[1].item(), norm, state)
