@@ -1,14 +1,13 @@
 """Where a test's tensors live: a GPU backend's on the GPU where there is one, else on the CPU (interpreted)."""
 
 import pytest
-import torch
 
-from tests.backends import device_of
+from tests.backends import device_of, on
 
 
 @pytest.fixture(autouse=True)
 def on_its_device(request):
     """Tests with a parameter `backend` make their tensors where that backend runs."""
     backend = getattr(request.node, "callspec", None) and request.node.callspec.params.get("backend")
-    with torch.device(device_of(backend or "reference")):
+    with on(device_of(backend or "reference")):
         yield
