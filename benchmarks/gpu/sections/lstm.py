@@ -162,10 +162,15 @@ def less(session: Session, what: What, best: Mapping[str, GpuRow], product: GpuR
     rows = []
     for name, each in best.items():
         taken = 0.0 if name == LOOP else product.median
-        figures = {key: significant(max(getattr(each, key) - taken, 1e-6)) for key in ("median", "p20", "p80")}
+        if each.p20 <= taken:
+            session.note(f"{what.name}, {name}: left out", "the whole layer took no longer than the product alone")
+            continue
+        figures = {key: significant(getattr(each, key) - taken) for key in ("median", "p20", "p80")}
         new = GpuRow(what.name, name, 1, what.unit, each.samples, **figures)
         new.ours, new.launched, new.error, new.error_to = each.ours, each.launched, each.error, each.error_to
         rows.append(new)
+    if not any(each.ours for each in rows):
+        return
     judged(what, rows, session.ceilings())
     session.record(*rows)
     for new in rows:
