@@ -30,12 +30,10 @@ def character_encoder(session: Session, precision: str) -> CharacterEncoder:
     return made.to(session.device)
 
 
-def bilm(session: Session, precision: str, *, unique_words: bool = True) -> BiLM:
+def bilm(session: Session, precision: str) -> BiLM:
     """New weights, no gradients, no state or cache across batches."""
     torch.manual_seed(0)
-    made = BiLM(
-        options(session), stateful=False, cache_size=0, unique_words=unique_words, **settings(session, precision)
-    )
+    made = BiLM(options(session), stateful=False, cache_size=0, **settings(session, precision))
     spread(made._token_embedder)
     return made.to(session.device).eval()
 

@@ -28,17 +28,29 @@ def run(session: Session) -> None:
     session.serving(precisions[0], "char_cnn", "highway", "projected_lstm", "unique_rows")
     session.note("text", session.sentences()[1])
     large, length = (3, 4) if session.quick else (128, LENGTH)
+    exact = BiLM(models.options(session), stateful=False, cache_size=0, backend="reference").to(session.device).double()
     for precision in precisions[:1] if session.quick else precisions:
-        rate = Aim("value", 2e6)
-        batch(session, large, length, precision, "tokens/s", large * length, () if session.quick else (rate,))
-        batch(session, 1, length, precision, "ms", 1.0, () if session.quick else (Aim("value", 0.6),))
+        model = models.bilm(session, precision)
+        exact.load_state_dict(model.state_dict())
+        rate, latency = ((), ()) if session.quick else ((Aim("value", 2e6),), (Aim("value", 0.6),))
+        batch(session, model, exact, (large, length), precision, "tokens/s", rate)
+        batch(session, model, exact, (1, length), precision, "ms", latency)
     end_to_end(session, large, length, precisions[0])
 
 
 def batch(
-    session: Session, size: int, length: int, precision: str, unit: str, per: float, aims: tuple[Aim, ...]
+    session: Session,
+    model: BiLM,
+    exact: BiLM,
+    shape: tuple[int, int],
+    precision: str,
+    unit: str,
+    aims: tuple[Aim, ...],
 ) -> None:
-    """One comparison: as used and every token as two sides of ours are two comparisons against the same rivals."""
+    """Two comparisons of one batch, as used and every token, against the same rivals; `exact` has the weights of
+    `model` in float64."""
+    size, length = shape
+    per = size * length if unit == "tokens/s" else 1.0
     sentences = models.sentences_of(session, size, length)
     ids = batch_to_ids(sentences).to(session.device)
     distinct = len({word for sentence in sentences for word in sentence}) + 2
@@ -52,14 +64,14 @@ def batch(
             work(session, size, length, distinct if unique else size * (length + 2)),
             aims,
         )
-        model = models.bilm(session, precision, unique_words=unique)
+        model._token_embedder.unique_words = unique
         sides = {
             OURS: functools.partial(side, model, ids),
             EAGER: functools.partial(eager, model, ids, precision),
         }
         if not unique:
             sides[COMPILED] = functools.partial(eager, model, ids, precision, session)
-        compare(session, what, sides, functools.partial(truth, session, model, ids))
+        compare(session, what, sides, side(exact, ids).result)
 
 
 def work(session: Session, size: int, length: int, words: int) -> roofline.Work:
@@ -94,15 +106,6 @@ def eager(model: BiLM, ids: Tensor, precision: str, session: Session | None = No
             return rival(ids)
 
     return Side(call, lambda: {f"layer {i}": layer for i, layer in enumerate(call())})
-
-
-def truth(session: Session, model: BiLM, ids: Tensor) -> dict[str, Tensor]:
-    """The same weights in float64, plain torch."""
-    exact = BiLM(models.options(session), stateful=False, cache_size=0, backend="reference")
-    exact.load_state_dict(model.state_dict())
-    exact = exact.to(session.device).double()
-    with torch.no_grad():
-        return {f"layer {i}": layer for i, layer in enumerate(exact(ids)["activations"])}
 
 
 def end_to_end(session: Session, size: int, length: int, precision: str) -> None:

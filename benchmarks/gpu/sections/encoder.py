@@ -59,9 +59,10 @@ def side(function: object, ids: Tensor, leaves: list[Tensor], named: dict[str, T
     float64 need not go further, and the function sees one shape."""
     size = named["projection"].shape[0]
     generator = torch.Generator(ids.device).manual_seed(1)
-    cotangent = torch.randn(len(ids), size, device=ids.device, generator=generator).to(dtype)
-    checking = cotangent.clone()
-    checking[CHECKED:] = 0
+    first = torch.randn(min(CHECKED, len(ids)), size, device=ids.device, generator=generator).to(dtype)
+    checking = torch.zeros(len(ids), size, device=ids.device, dtype=dtype)
+    checking[:CHECKED] = first
+    cotangent = torch.randn(len(ids), size, device=ids.device).to(dtype)
 
     def gradients(cotangent: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         vectors = function(ids)  # type: ignore[operator]
@@ -115,6 +116,6 @@ def eager(
 
 
 def truth(encoder: CharacterEncoder, ids: Tensor) -> dict[str, Tensor]:
-    """The rival's formula in float64, of the first words: the generator draws their rows first."""
+    """The rival's formula in float64, of the first words alone."""
     found = eager(None, encoder, ids[:CHECKED], "float64").result()
     return {name: tensor for name, tensor in found.items() if "leaf" not in name}

@@ -65,9 +65,7 @@ def keep(session: Session, what: str, done: subprocess.CompletedProcess[str] | N
     if "nothing to launch" in said:
         session.skip(f"{what}: this version has none")
         return
-    errors = [
-        line.strip("= ") for line in said.splitlines() if line.startswith("=========") and "ERROR SUMMARY" in line
-    ]
+    errors = [line.strip("= ") for line in said.splitlines() if line.startswith("=========") and " SUMMARY: " in line]
     summary = errors[-1] if errors else said.strip()[-300:]
     session.note(what, summary)
     if done.returncode:
