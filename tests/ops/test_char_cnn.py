@@ -59,7 +59,7 @@ def case(kind: str = "mixed", rows: int = 129, slots: int = 50, size: int = 16, 
 
 def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
     features = char_cnn(c.ids, c.embedding, c.weights, c.biases, **options)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(1)
     grad = torch.randn(features.shape, generator=generator).to(features.dtype)
     return features, list(torch.autograd.grad(features, c.parameters(), grad))
 
@@ -277,7 +277,7 @@ def test_compiles_to_one_graph(backend: str) -> None:
     expected, d_expected = gradients(c, backend=backend)
     compiled = torch.compile(char_cnn, fullgraph=True, backend="aot_eager")
     features = compiled(*c, backend=backend)
-    grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(features.shape, generator=torch.Generator(torch.get_default_device()).manual_seed(1))
     torch.testing.assert_close(features, expected)
     for ours, theirs in zip(torch.autograd.grad(features, c.parameters(), grad), d_expected, strict=True):
         torch.testing.assert_close(ours, theirs)
