@@ -5,12 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _softmax_kernels as kernels
 from elmo_fast.ops._triton import ceil_power_of_two, launch
 
-# Programs that run at a time, on which the words are spread: an H200's multiprocessors. The same number on every GPU,
-# as the order of summation depends on it.
-PROGRAMS = 132
 # Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
 LIFT = 14
 
@@ -25,11 +23,21 @@ class Tiles(NamedTuple):
     num_stages: int
 
 
+def check_sizes(op: str, words: int, samples: int) -> None:
+    """Raises where the kernels' 32-bit numbers of words, or offsets within a tile of logits, would not do."""
+    if words >= 2**31 or samples > 2**24:
+        raise ElmoFastError(
+            f"{op}: the Triton kernels take a table of less than 2^31 words and at most 2^24 samples; "
+            f'got {words} and {samples}; use backend="reference"'
+        )
+
+
 def tiles(rows: int, words: int, width: int, dtype: torch.dtype) -> Tiles:
     """float32 products have no tensor cores: small tiles; 16-bit ones take the largest that spills nothing."""
     if dtype == torch.float32:
-        return Tiles(ceil_power_of_two(rows, 16, 64), ceil_power_of_two(words, 16, 64), 16, 4, 3)
-    high, wide = ceil_power_of_two(rows, 16, 128), ceil_power_of_two(words, 16, 256)
+        high, wide = ceil_power_of_two(rows, 16, 64), ceil_power_of_two(words, 16, 64)
+        return Tiles(high, wide, ceil_power_of_two(width, 16, 32), 4, 2)
+    high, wide = ceil_power_of_two(rows, 16, 128), ceil_power_of_two(words, 16, 128)
     return Tiles(high, wide, ceil_power_of_two(width, 16, 64), 8 if high * wide > 64 * 128 else 4, 3)
 
 
@@ -43,15 +51,6 @@ def constants(tile: Tiles, width: int) -> dict[str, int | bool]:
 
 def cdiv(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def parts_of(row_tiles: int, word_tiles: int) -> int:
-    """Into how many parts the words are cut, so that the last wave of PROGRAMS is as full as can be."""
-
-    def waves(parts: int) -> int:
-        return cdiv(row_tiles * parts, PROGRAMS) * cdiv(word_tiles, parts)
-
-    return min(range(1, min(word_tiles, 64) + 1), key=waves)
 
 
 def row_blocks(width: int) -> tuple[int, int]:
@@ -75,35 +74,56 @@ def true_logits(
     return true
 
 
-class Parts(NamedTuple):
-    """Largest logits and sums of exponentials of all parts, [parts, N] each."""
+def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None) -> Tensor:
+    """Rows first..first+words-1 of the table [V, D] as operands: written into `scratch`, or the table's own memory."""
+    if scratch is None:
+        return weight.narrow(0, first, words)
+    out = scratch.narrow(0, 0, words)
+    rows, columns = row_blocks(weight.shape[1])
+    launch(
+        kernels.round_rows, (cdiv(words, rows),), weight, *weight.stride(), out, first, words, weight.shape[1],
+        ROWS=rows, WIDTH=columns,
+    )  # fmt: skip
+    return out
+
+
+class Sums(NamedTuple):
+    """Largest logits and sums of exponentials, float32 [tiles of words, N] each."""
 
     maxima: Tensor
     sums: Tensor
 
 
-def empty_parts(parts: int, count: int, device: torch.device) -> Parts:
-    return Parts(*(torch.empty(parts, count, dtype=torch.float32, device=device) for _ in range(2)))
+def empty_sums(words: int, count: int, tile: Tiles, device: torch.device) -> Sums:
+    """Room for the sums of `words` words."""
+    parts = cdiv(words, tile.words)
+    return Sums(*(torch.empty(parts, count, dtype=torch.float32, device=device) for _ in range(2)))
 
 
-def add_parts(
-    into: Parts, first: int, parts: int, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor,
-    ids: Tensor | None, base: int, tile: Tiles,
-) -> None:  # fmt: skip
-    """Parts first..first+parts-1 from the logits of operands [N, D] against rows [S, D]."""
+def log_sums(
+    into: Sums, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor, ids: Tensor | None, base: int,
+    tile: Tiles,
+) -> int:  # fmt: skip
+    """The sums of operands [N, D] against rows [S, D], targets left out; returns how many tiles of words they are."""
     (count, width), words = operands.shape, len(rows)
+    parts = cdiv(words, tile.words)
     launch(
-        kernels.log_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, targets, ids, base, *into, first,
-        count, words, width, cdiv(cdiv(words, tile.words), parts), **constants(tile, width),
+        kernels.log_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, targets, ids, base, *into, count,
+        words, width, **constants(tile, width),
     )  # fmt: skip
+    return parts
 
 
-def merged(parts: Parts, true: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses [N] and the log-sum-exps [N] of all logits, the target's among them."""
-    losses, totals = torch.empty_like(true), torch.empty_like(true)
+def merge(
+    sums: Sums, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
+    first: bool,
+) -> None:  # fmt: skip
+    """Merges sums onto `state` [2, N] float64 (or begins it) or, given losses and totals [N], finishes them."""
     count = len(true)
-    launch(kernels.merged_losses, (cdiv(count, 128),), *parts, true, losses, totals, count, len(parts.sums), ROWS=128)
-    return losses, totals
+    launch(
+        kernels.merge, (cdiv(count, 32),), *sums, state, true, losses, totals, count, parts,
+        FIRST=first, LAST=losses is not None, ROWS=32, PARTS=32,
+    )  # fmt: skip
 
 
 def scale_of(grad: Tensor, dtype: torch.dtype) -> Tensor | None:

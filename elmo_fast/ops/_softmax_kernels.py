@@ -1,8 +1,11 @@
 """Triton kernels that the sampled and the full softmax share: rows of logits that exist in registers only.
 
-Tiles are [ROWS, WORDS] of hidden [N, D] against rows of the table [S, D], products of 16-bit (or float32) operands
-accumulated in float32. Addresses are a 64-bit base per tile and 32-bit offsets within it.
+Sums of exponentials over tiles, merged later (Milakov and Gimelshein 2018). Tiles are [ROWS, WORDS] of hidden [N, D]
+against rows of the table [S, D]: products of 16-bit (or float32) operands accumulated in float32. Addresses are a
+64-bit base per tile and 32-bit offsets within it.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 import triton
 import triton.language as tl
@@ -81,6 +84,19 @@ def true_logits(
 
 
 @triton.jit
+def round_rows(
+    weight, weight_row, weight_col, out, first, words, width, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    """Rows first.. of a table as operands; bound by memory: 4 bytes read and 2 written per element."""
+    s = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    for start in range(0, width, WIDTH):
+        col = start + tl.arange(0, WIDTH)
+        mask = (s < words)[:, None] & (col < width)[None, :]
+        w = tl.load(weight + (first + s)[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
+        tl.store(out + s[:, None] * width + col[None, :], w.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def _product(
     hidden, rows, first_row, first_word, count, words, width,
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
@@ -114,59 +130,71 @@ def _words_of(ids, base, s, inside):
 
 @triton.jit
 def log_sums(
-    hidden, rows, offsets, targets, ids, base, maxima, sums, first_part, count, words, width, tiles_per_part,
+    hidden, rows, offsets, targets, ids, base, maxima, sums, count, words, width,
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Per row and part of the words: the largest logit and the sum of exp(logit - largest), the target left out.
+    """Per row and tile of words: the largest logit and the sum of exp(logit - largest), the target left out.
 
-    Online (Milakov and Gimelshein 2018). Row tiles run fastest over the grid, so that the programs running at a time
-    read the same rows of the table from L2. 2 N S D operations at 790 TFLOP/s is the floor; a 128 x 256 tile reads
-    48 KiB of L2 for 4.2 MFLOP, 9 TB/s at that rate, so that L2 bounds it rather than HBM.
+    One tile per program: a loop over tiles needs so many more registers that two programs no longer fit on a
+    multiprocessor, where the exponentials and first loads of one hide behind the products of the other. Row tiles run
+    fastest over the grid: the programs that run at a time read the same rows of the table from L2. The floor is
+    2 N S D operations at 790 TFLOP/s; a 128 x 128 tile reads 32 KiB of L2 for 2.1 MFLOP, 12 TB/s at that rate: L2
+    bounds it, not memory.
     """
-    first_row, part = tl.program_id(0) * ROWS, tl.program_id(1)
-    row = first_row + tl.arange(0, ROWS)
+    first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
+    tile = _product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
+    row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     target = tl.load(targets + row, mask=row < count, other=-1).to(tl.int32)
-    largest = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    begin = part * tiles_per_part * WORDS
-    for first in range(begin, tl.minimum(begin + tiles_per_part * WORDS, words), WORDS):
-        tile = _product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
-        s = first + tl.arange(0, WORDS)
-        tile += tl.load(offsets + s, mask=s < words, other=float("-inf"))[None, :]
-        hit = target[:, None] == _words_of(ids, base, s, s < words)[None, :]
-        tile = tl.where(hit, float("-inf"), tile)
-        top = tl.maximum(largest, tl.max(tile, axis=1))
-        shift = tl.where(top == float("-inf"), 0.0, top)
-        total = total * tl.exp(largest - shift) + tl.sum(tl.exp(tile - shift[:, None]), axis=1)
-        largest = top
-    place = (first_part + part).to(tl.int64) * count + row
+    hit = target[:, None] == _words_of(ids, base, s, s < words)[None, :]
+    tile = tl.where(hit, float("-inf"), tile)
+    # The barriers keep the assembler from loading all vectors at once: 128 registers, two programs per multiprocessor.
+    tl.debug_barrier()
+    tile += tl.load(offsets + s, mask=s < words, other=float("-inf"))[None, :]
+    tl.debug_barrier()
+    largest = tl.max(tile, axis=1)
+    shift = tl.where(largest == float("-inf"), 0.0, largest)
+    place = tl.program_id(1).to(tl.int64) * count + row
     tl.store(maxima + place, largest, mask=row < count)
-    tl.store(sums + place, total, mask=row < count)
+    tl.store(sums + place, tl.sum(tl.exp(tile - shift[:, None]), axis=1), mask=row < count)
 
 
 @triton.jit
-def merged_losses(maxima, sums, true, losses, totals, count, parts, ROWS: tl.constexpr):
-    """Parts merged in order, in float64; where the target is the largest, log1p keeps the digits of a small loss."""
+def merge(
+    maxima, sums, state, true, losses, totals, count, parts,
+    FIRST: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Parts of a row merged in order, in float64, onto `state` [2, N] (largest, sum) unless FIRST; LAST: the losses.
+
+    Where the target is the largest, log1p keeps the digits of a small loss.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < count
     largest = tl.full([ROWS], float("-inf"), tl.float64)
     total = tl.zeros([ROWS], tl.float64)
-    place = row.to(tl.int64)
-    for _ in range(0, parts):
-        other = tl.load(maxima + place, mask=inside, other=float("-inf")).to(tl.float64)
-        top = tl.maximum(largest, other)
+    if not FIRST:
+        largest = tl.load(state + row, mask=inside, other=float("-inf"))
+        total = tl.load(state + count + row, mask=inside, other=0.0)
+    for start in range(0, parts, PARTS):
+        part = start + tl.arange(0, PARTS)
+        mask = (part < parts)[:, None] & inside[None, :]
+        place = part.to(tl.int64)[:, None] * count + row[None, :]
+        each = tl.load(maxima + place, mask=mask, other=float("-inf")).to(tl.float64)
+        top = tl.maximum(largest, tl.max(each, axis=0))
         shift = tl.where(top == float("-inf"), 0.0, top)
-        added = tl.load(sums + place, mask=inside, other=0.0).to(tl.float64)
-        total = total * tl.exp(largest - shift) + added * tl.exp(other - shift)
+        added = tl.load(sums + place, mask=mask, other=0.0).to(tl.float64) * tl.exp(each - shift[None, :])
+        total = total * tl.exp(largest - shift) + tl.sum(added, axis=0)
         largest = top
-        place += count
-    t = tl.load(true + row, mask=inside, other=0.0).to(tl.float64)
-    top = tl.maximum(largest, t)
-    rest = total * tl.exp(largest - top)
-    whole = rest + tl.exp(t - top)
-    loss = tl.where(t >= largest, log1p64(rest), (largest - t) + tl.log(whole))
-    tl.store(losses + row, loss.to(tl.float32), mask=inside)
-    tl.store(totals + row, (top + tl.log(whole)).to(tl.float32), mask=inside)
+    if LAST:
+        t = tl.load(true + row, mask=inside, other=0.0).to(tl.float64)
+        top = tl.maximum(largest, t)
+        rest = total * tl.exp(largest - top)
+        whole = rest + tl.exp(t - top)
+        loss = tl.where(t >= largest, log1p64(rest), (largest - t) + tl.log(whole))
+        tl.store(losses + row, loss.to(tl.float32), mask=inside)
+        tl.store(totals + row, (top + tl.log(whole)).to(tl.float32), mask=inside)
+    else:
+        tl.store(state + row, largest, mask=inside)
+        tl.store(state + count + row, total, mask=inside)
 
 
 @triton.jit
@@ -202,16 +230,15 @@ def logit_gradients(
     g = tl.load(grad + row.to(tl.int64) * grad_step, mask=inside, other=0.0)
     tile += tl.load(offsets + s, mask=s_in, other=float("-inf"))[None, :]
     tile = tl.exp(tile - tl.load(totals + row, mask=inside, other=float("inf"))[:, None]) * g[:, None]
-    hit = target[:, None] == _words_of(ids, base, s, s_in)[None, :]
+    at_target = tl.zeros([ROWS], tl.float32)
     if TARGETS:
-        loss = tl.load(losses + row, mask=inside, other=0.0)
-        tile = tl.where(hit, (expm1_64(-(loss.to(tl.float64))).to(tl.float32) * g)[:, None], tile)
-    else:
-        tile = tl.where(hit, 0.0, tile)
+        at_target = g * expm1_64(-tl.load(losses + row, mask=inside, other=0.0).to(tl.float64)).to(tl.float32)
+    hit = target[:, None] == _words_of(ids, base, s, s_in)[None, :]
+    tile = tl.where(hit, at_target[:, None], tile)
     sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
     tl.store(sums_at, tl.sum(tile, axis=0), mask=s_in)
     if scale is not None:
         tile *= tl.load(scale)
-    at = out + first_row.to(tl.int64) * words + first
-    local = tl.arange(0, ROWS).to(tl.int64)[:, None] * words + tl.arange(0, WORDS)[None, :]
+    at = out + (first_row.to(tl.int64) * words + first)
+    local = tl.arange(0, ROWS)[:, None] * words + tl.arange(0, WORDS)[None, :]
     tl.store(at + local, tile.to(out.dtype.element_ty), mask=inside[:, None] & s_in[None, :])

@@ -17,14 +17,17 @@ def forward(
     """losses [N]; for backward: log-sum-exps [N], operands of hidden [N, D] and of the samples' rows [S, D], their
     offsets [S], and all words [N + S], targets first."""
     (count, width), size, device = hidden.shape, len(samples), hidden.device
+    _softmax.check_sizes("sampled_softmax", len(weight), size)
     dtype, term = operand_dtype(precision), CORRECTIONS[correction]
     tile = _softmax.tiles(count, size, width, dtype)
-    parts = _softmax.parts_of(_softmax.cdiv(count, tile.rows), _softmax.cdiv(size, tile.words))
-    with explained("sampled_softmax", "rows", *_needed(count, size, width, dtype, parts), count, device):
+    per_row = width * dtype.itemsize + 16 + 8 * _softmax.cdiv(size, tile.words)
+    needed = count * per_row + size * (width * dtype.itemsize + 12)
+    with explained("sampled_softmax", "rows", needed, per_row, count, device):
         operands, rows = (torch.empty(n, width, dtype=dtype, device=device) for n in (count, size))
         offsets = torch.empty(size, dtype=torch.float32, device=device)
         ids = torch.empty(count + size, dtype=torch.int64, device=device)
-        into = _softmax.empty_parts(parts, count, device)
+        sums = _softmax.empty_sums(size, count, tile, device)
+        losses, totals = (torch.empty(count, dtype=torch.float32, device=device) for _ in range(2))
     wanted, sampled = ids.split([count, size])
     true = _softmax.true_logits(hidden, targets, weight, bias, tries, operands, ids, size, correction, term)
     high, columns = _softmax.row_blocks(width)
@@ -33,14 +36,9 @@ def forward(
         bias, bias.stride(0), tries, rows, offsets, sampled, size, *weight.shape,
         CORRECTION=correction, TERM=term, ROWS=high, WIDTH=columns,
     )  # fmt: skip
-    _softmax.add_parts(into, 0, parts, operands, rows, offsets, wanted, sampled, 0, tile)
-    losses, totals = _softmax.merged(into, true)
+    parts = _softmax.log_sums(sums, operands, rows, offsets, wanted, sampled, 0, tile)
+    _softmax.merge(sums, parts, None, true, losses, totals, first=True)
     return losses, totals, operands, rows, offsets, ids
-
-
-def _needed(count: int, size: int, width: int, dtype: torch.dtype, parts: int) -> tuple[int, int]:
-    per_row = width * dtype.itemsize + 8 * parts + 8
-    return count * per_row + size * (width * dtype.itemsize + 12), per_row
 
 
 def chunk_rows(count: int, size: int, itemsize: int, chunk_bytes: int, tile: int) -> int:

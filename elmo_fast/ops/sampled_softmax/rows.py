@@ -1,6 +1,5 @@
 """Rows of a table, with a gradient that touches only those rows."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ class _SparseRows(torch.autograd.Function):
         return table_gradient(ctx.shape, ids, grad, True), None
 
 
-def table_gradient(shape: Sequence[int], ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
+def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
     """The gradient [V, ...] of a table of which `rows` belong to the words `ids`; rows of one word are summed.
 
     sparse: COO; coalesced on the CPU. On other devices its entries stay as they are, repeated words among them, since

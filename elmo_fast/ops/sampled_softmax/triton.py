@@ -1,4 +1,4 @@
-"""sampled_softmax in Triton: logits that are never written, a gradient in chunks that stay in L2, no word on the host."""
+"""sampled_softmax in Triton: logits that are never written, their gradient in chunks that stay in L2, no host sync."""
 
 from typing import Any
 
