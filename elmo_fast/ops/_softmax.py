@@ -54,9 +54,9 @@ def cdiv(a: int, b: int) -> int:
 
 
 def row_blocks(width: int) -> tuple[int, int]:
-    """(rows, columns) of one step of the kernels that walk rows: 2048 elements, 16 bytes and more per thread."""
+    """(rows, columns) of one step of the kernels that walk rows: 1024 elements, 16 bytes and more per thread."""
     columns = ceil_power_of_two(width, 16, 512)
-    return 2048 // columns, columns
+    return 1024 // columns, columns
 
 
 def true_logits(

@@ -217,7 +217,7 @@ def logit_gradients(
     count, words, width,
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, TARGETS: tl.constexpr,
 ):  # fmt: skip
-    """g p, times `scale`, as operands [N, S], and its unrounded sums over the rows of a tile (the bias' gradient).
+    """g p, times `scale`, as operands [N, S], and the unrounded sums over the rows of a tile (the bias' gradient).
 
     Where a column is the row's target: g (p - 1) with TARGETS (the whole table), else 0 (an accidental hit). The floor
     is that of `log_sums`; `out` is meant to stay in L2 until the two products that read it are done.
@@ -228,6 +228,8 @@ def logit_gradients(
     inside, s_in = row < count, s < words
     target = tl.load(targets + row, mask=inside, other=-1).to(tl.int32)
     g = tl.load(grad + row.to(tl.int64) * grad_step, mask=inside, other=0.0)
+    if scale is not None:
+        g *= tl.load(scale)
     tile += tl.load(offsets + s, mask=s_in, other=float("-inf"))[None, :]
     tile = tl.exp(tile - tl.load(totals + row, mask=inside, other=float("inf"))[:, None]) * g[:, None]
     at_target = tl.zeros([ROWS], tl.float32)
@@ -237,8 +239,6 @@ def logit_gradients(
     tile = tl.where(hit, at_target[:, None], tile)
     sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
     tl.store(sums_at, tl.sum(tile, axis=0), mask=s_in)
-    if scale is not None:
-        tile *= tl.load(scale)
     at = out + (first_row.to(tl.int64) * words + first)
     local = tl.arange(0, ROWS)[:, None] * words + tl.arange(0, WORDS)[None, :]
     tl.store(at + local, tile.to(out.dtype.element_ty), mask=inside[:, None] & s_in[None, :])

@@ -94,6 +94,5 @@ def backward(
             else:
                 d_bias.narrow(0, j, words).add_(sums.sum(0))
     if scale is not None:
-        for gradient in (d_hidden, d_weight):
-            gradient.mul_(scale.select(0, 1))
+        torch._foreach_mul_([d_hidden, d_weight, d_bias], scale.select(0, 1))
     return d_hidden, d_weight, d_bias

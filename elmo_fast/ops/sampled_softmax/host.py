@@ -82,9 +82,10 @@ def backward(
         )
         add_product(d_h, d, rows, accumulate=False)
         add_product(d_sampled, d.t(), h, accumulate=i > 0)
-    torch.sum(column_sums, 0, out=d_offsets.narrow(0, count, size))
+    sampled_offsets = d_offsets.narrow(0, count, size)
+    torch.sum(column_sums, 0, out=sampled_offsets)
     if scale is not None:
-        d_sampled.mul_(scale.select(0, 1))
+        torch._foreach_mul_([d_sampled, sampled_offsets], scale.select(0, 1))
     high, columns = _softmax.row_blocks(width)
     launch(
         kernels.finish_rows, (_softmax.cdiv(count, high),), grad, grad.stride(0), losses, operands, ids, weight,
