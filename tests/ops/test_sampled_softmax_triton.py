@@ -24,7 +24,8 @@ alone = pytest.mark.parametrize("backend", [b for b in backends("sampled_softmax
 ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@settings(max_examples=30, deadline=None)
 @given(targets=st.lists(ids, min_size=1, max_size=5), samples=st.lists(ids, min_size=1, max_size=5), tries=ids)
 def test_no_word_leaves_the_table(targets, samples, tries):
     """Any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read."""
@@ -36,7 +37,7 @@ def test_no_word_leaves_the_table(targets, samples, tries):
         hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
         words = [torch.tensor(x) for x in (targets, samples)]
         arguments = {"correction": "tensorflow", "sparse": True, "chunk_bytes": 2**20, "precision": "float32"}
-        losses = triton.run(hidden, words[0], table, edge[10:20], words[1], max(1, abs(tries)), **arguments)
+        losses = triton.run(hidden, words[0], table, edge[10:20], words[1], min(max(1, abs(tries)), 2**62), **arguments)
         inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
         assert losses.isfinite().tolist() == inside
         (gradient,) = torch.autograd.grad(losses.sum(), table)
@@ -65,6 +66,7 @@ def test_gradients_scale_exactly_by_powers_of_two(backend, precision):
         assert not gradient.any()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("largest", [1e-45, 1e-39, 2.0**-126, 0.75, 1.0, 1.5, 65504.0, 3e38, math.inf, math.nan, 0.0])
 def test_the_scale_is_the_power_of_two_that_fits(largest):
     """2^14 / 2^ceil(log2 largest), and its inverse; finite and positive for every input."""
@@ -101,7 +103,8 @@ def test_opcheck(backend, precision):
 def test_a_sparse_gradient_waits_for_no_device():
     """Off the CPU entries stay as they are; `coalesce`, which would read how many are distinct, is never called."""
     words, rows = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")
-    gradient = table_gradient(torch.Size((9, 3)), words, rows, True)
+    with torch.device("meta"):
+        gradient = table_gradient(torch.Size((9, 3)), words, rows, True)
     assert not gradient.is_coalesced()
     assert gradient._nnz() == 5
 

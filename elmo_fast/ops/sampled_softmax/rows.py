@@ -32,7 +32,7 @@ def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -
     """
     if not sparse:
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
-    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, check_invariants=False)
+    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
     return gradient.coalesce() if rows.device.type == "cpu" else gradient
 
 
