@@ -142,6 +142,24 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     return (a.float() @ b.float()).to(dtype)
 
 
+def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
+    """out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it: as `matmul`, in place.
+
+    Nothing runs while launches are recorded: FakeTensorMode knows no addmm of 16-bit operands into float32.
+    """
+    if _recorded is not None:
+        return
+    if a.device.type == "cuda" and a.dtype != torch.float32:
+        if accumulate:
+            torch.addmm(out, a, b, out_dtype=torch.float32, out=out)
+        else:
+            torch.mm(a, b, out_dtype=torch.float32, out=out)
+    elif accumulate:
+        out.addmm_(a.float(), b.float())
+    else:
+        torch.mm(a.float(), b.float(), out=out)
+
+
 def ceil_power_of_two(n: int, least: int = 16, most: int = 128) -> int:
     """The smallest power of two >= n, kept within least..most."""
     return min(most, max(least, 1 << max(0, n - 1).bit_length()))

@@ -14,11 +14,11 @@ from elmo_fast.pretrain.tensors import Side, TensorBatch
 class StepResult(NamedTuple):
     """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step.
 
-    On a GPU gradient_norm is a [] tensor: to read it is to wait for the step.
+    On a GPU the losses and gradient_norm are [] tensors: to read one is to wait for the step.
     """
 
-    forward: float
-    backward: float
+    forward: float | Tensor
+    backward: float | Tensor
     gradient_norm: float | Tensor
     state: State
 
@@ -46,8 +46,8 @@ def sampled_loss(
         targets,
         model.softmax_weight,
         model.softmax_bias,
-        samples.to(hidden.device),
-        tries.to(hidden.device),
+        samples.to(hidden.device, non_blocking=True),
+        tries.to(hidden.device, non_blocking=True),
         sparse=sparse,
         precision=model.precision,
         backend=model.backend,
@@ -91,4 +91,5 @@ def train_step(
     unroll_steps = batch.forward.ids.shape[1]
     (0.5 * (losses[0] + losses[1]) * unroll_steps).backward()
     norm = clip_and_step(optimiser, model.parameters(), clip_norm)
-    return StepResult(losses[0].item(), losses[1].item(), norm, state)
+    found = [loss.detach() if loss.is_cuda else loss.item() for loss in losses]
+    return StepResult(found[0], found[1], norm, state)

@@ -1,6 +1,7 @@
 """One training step against the formulas, written out here on the whole table in float64."""
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch
 from elmo_fast.ops import log_uniform_sample
 from elmo_fast.pretrain import step as step_module
 from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.step import train_step
+from elmo_fast.pretrain.progress import Progress
+from elmo_fast.pretrain.step import StepResult, train_step
 from elmo_fast.pretrain.streams import training_batches
 from elmo_fast.pretrain.tensors import Encoder
 from tests.backends import backends, device_of
@@ -179,3 +181,16 @@ def test_sixteen_bit_operands_change_the_loss_a_little(precision):
     losses = [step(m, AdaGrad(m.parameters()), batches[0], None, 0).forward for m in (exact, rounded)]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
+
+
+def test_losses_that_are_tensors_are_reported_alike():
+    """A GPU's losses stay tensors until a report, which then says what it says of numbers."""
+    reports = []
+    for kind in (float, torch.tensor):
+        progress = Progress(10, None, 4)
+        for number in (1.5, 2.5):
+            progress.add(StepResult(kind(number), kind(number + 2.0), kind(7.0), None))
+        row = progress.report()
+        json.dumps(row)
+        reports.append([row[name] for name in ("step", "loss", "loss_forward", "loss_backward", "gradient_norm")])
+    assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]
