@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(kArrangeThreads) char_cnn_arrange_kernel(const
   if (i < arranged_count(p)) arrange(p, i);
 }
 
-template <typename Id>
+template <bool tanh, bool tiled>
 __global__ void __launch_bounds__(kThreads) char_cnn_sums_kernel(const Params p) {
   extern __shared__ float bins[];
-  sum_rows<Id>(p, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, bins);
+  sum_rows<Kind<tanh, tiled>>(p, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, bins);
 }
 
 __global__ void __launch_bounds__(kWeightThreads, 4) char_cnn_weights_kernel(const Params p) {
@@ -36,11 +36,13 @@ __global__ void __launch_bounds__(kEmbeddingThreads) char_cnn_embedding_kernel(c
   embedding_gradients(block, p, static_cast<int64_t>(blockIdx.x) * kCharacters, blockIdx.y, scratch);
 }
 
-template <typename Id>
 cudaError_t launch_sums(const Params& p, cudaStream_t stream) {
-  const auto error = cudaFuncSetAttribute(char_cnn_sums_kernel<Id>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBinBytes);
+  const bool tiled = p.tiles > 1;
+  void (*kernel)(Params) = p.tanh ? (tiled ? char_cnn_sums_kernel<true, true> : char_cnn_sums_kernel<true, false>)
+                                  : (tiled ? char_cnn_sums_kernel<false, true> : char_cnn_sums_kernel<false, false>);
+  const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBinBytes);
   if (error != cudaSuccess) return error;
-  char_cnn_sums_kernel<Id><<<dim3(p.units, p.splits, p.tiles), kThreads, kBinBytes, stream>>>(p);
+  kernel<<<dim3(p.units, p.splits, p.tiles), kThreads, kBinBytes, stream>>>(p);
   return cudaGetLastError();
 }
 
@@ -51,8 +53,7 @@ cudaError_t launch(const Params& p, cudaStream_t stream) {
   char_cnn_arrange_kernel<<<blocks(arranged_count(p), kArrangeThreads), kArrangeThreads, 0, stream>>>(p);
   if (const auto error = cudaGetLastError(); error != cudaSuccess) return error;
   if (p.columns > 0) {
-    if (const auto error = p.wide_ids ? launch_sums<int64_t>(p, stream) : launch_sums<int32_t>(p, stream); error != cudaSuccess)
-      return error;
+    if (const auto error = launch_sums(p, stream); error != cudaSuccess) return error;
     char_cnn_weights_kernel<<<blocks(p.columns, kLanes), kWeightThreads, 0, stream>>>(p);
     if (const auto error = cudaGetLastError(); error != cudaSuccess) return error;
   }

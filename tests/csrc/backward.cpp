@@ -160,6 +160,14 @@ struct Pass {
     }
   }
 
+  void sum(int unit, int split, int tile, int thread, float* bins) {
+    const bool tiled = p.tiles > 1;
+    if (p.tanh)
+      tiled ? sum_rows<Kind<true, true>>(p, unit, split, tile, thread, bins) : sum_rows<Kind<true, false>>(p, unit, split, tile, thread, bins);
+    else
+      tiled ? sum_rows<Kind<false, true>>(p, unit, split, tile, thread, bins) : sum_rows<Kind<false, false>>(p, unit, split, tile, thread, bins);
+  }
+
   // The launches of backward.cu, blocks in a shuffled order.
   void run() {
     for (int64_t i = 0; i < arranged_count(p); ++i) arrange(p, i);
@@ -170,7 +178,7 @@ struct Pass {
     for (const int b : blocks) {
       std::vector<float> bins(kBins * kThreads, std::nanf(""));
       const int unit = b % p.units, split = b / p.units % p.splits, tile = b / p.units / p.splits;
-      for (int t = 0; t < kThreads; ++t) sum_rows<Id>(p, unit, split, tile, t, bins.data());
+      for (int t = 0; t < kThreads; ++t) sum(unit, split, tile, t, bins.data());
     }
     VirtualBlock<WeightLane> block(kWeightThreads, 1);
     const auto weight_scratch = std::make_unique<WeightScratch>();
@@ -204,10 +212,10 @@ static void compare(const Case& c, uint32_t seed) {
       for (int f = 0; f < w.filters; ++f) {
         const int64_t at = row * p.features + w.feature + f, last = p.slots - w.width;
         const double y = pass.out[at], g = c.tanh ? pass.grad[at] * (1 - y * y) : (y > 0 ? pass.grad[at] : 0.0);
-        const int64_t start = std::clamp<int64_t>(pass.winners[at], 0, last);
+        const int64_t start = std::min<int64_t>(static_cast<uint16_t>(pass.winners[at]), last);
         d_bias[f] += g;
         for (int j = 0; j < w.width; ++j) {
-          const int64_t id = std::clamp<int64_t>(pass.ids[row * p.slots + start + j], 0, p.characters - 1);
+          const int64_t id = std::min<int64_t>(static_cast<uint32_t>(pass.ids[row * p.slots + start + j]), p.characters - 1);
           for (int64_t e = 0; e < p.size; ++e) {
             const int64_t weight = (f * p.size + e) * w.width + j;
             d_weight[weight] += g * rounded_by_value(pass.embedding[id * p.size + e], c.rounding);
@@ -240,7 +248,7 @@ int main() {
   every_column_has_one_owner(kAwkward);
   parts_cover_everything_once();
   rounding_is_to_nearest_even();
-  for (const int64_t rows : {0, 1, 7, 8, 9, 16, 17, 33}) compare<int64_t>({kAwkward, rows, 31, 5}, 1);
+  for (const int64_t rows : {0, 1, 7, 8, 9, 16, 17, 23, 24, 25, 33, 81}) compare<int64_t>({kAwkward, rows, 31, 5}, 1);
   for (const bool tanh : {false, true}) compare<int32_t>({kAwkward, 40, 31, 16, tanh}, 2);
   for (const int64_t rows : {512, 513, 1100}) compare<int64_t>({{{3, 5}, {7, 2}}, rows, 31, 16}, 3);  // one, two and three splits
   for (const int64_t characters : {1, 3, 262, 264, 265, 600}) compare<int64_t>({{{2, 33}}, 50, characters, 4}, 5);  // tiles
