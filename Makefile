@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test lint format build bench clean
+.PHONY: help demo test lint format build bench cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md"
 	@echo "make build   (re)build the C++ extension in place"
+	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'elmo_fast needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
@@ -42,6 +43,9 @@ demo: build
 
 bench: build
 	$(BIN)/python -m benchmarks.run
+
+cuda-check:
+	$(PYTHON) tools/cuda_check.py
 
 clean:
 	rm -rf build dist demo *.egg-info elmo_fast/_C*.so

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kArrangeThreads) char_cnn_arrange_kernel(const
 }
 
 template <bool tanh, bool tiled>
-__global__ void __launch_bounds__(kThreads) char_cnn_sums_kernel(const Params p) {
+__global__ void __launch_bounds__(kThreads, 2) char_cnn_sums_kernel(const Params p) {
   extern __shared__ float bins[];
   sum_rows<Kind<tanh, tiled>>(p, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, bins);
 }

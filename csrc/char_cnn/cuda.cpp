@@ -1,8 +1,8 @@
 // char_cnn's backward on a CUDA device: memory, device and stream for the kernels of backward.cu.
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -104,7 +104,7 @@ Gradients char_cnn_cuda_backward(
   p.table = workspace.mutable_data_ptr<float>();
   p.filters = p.table + p.vectors() * kVector * p.characters;
   p.sums = p.filters + p.vectors() * kVector * p.columns;
-  C10_CUDA_CHECK(launch(p, at::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(launch(p, c10::cuda::getCurrentCUDAStream()));
   return out;
 }
 

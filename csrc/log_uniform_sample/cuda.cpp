@@ -1,8 +1,8 @@
 // log_uniform_sample on a CUDA device: memory, device and stream for the kernel of sample.cu.
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ std::tuple<at::Tensor, at::Tensor> log_uniform_sample_cuda(
   TORCH_CHECK(
       num_samples >= 1 && num_samples <= num_words && num_words <= (int64_t{1} << 31) - 1, "log_uniform_sample: ", num_samples, " of ",
       num_words, " words");
-  const c10::Device device = asked.has_index() ? asked : c10::Device(c10::kCUDA, at::cuda::current_device());
+  const c10::Device device = asked.has_index() ? asked : c10::Device(c10::kCUDA, c10::cuda::current_device());
   const c10::cuda::CUDAGuard guard(device);
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   at::Tensor ids = at::empty({num_samples}, options), tries = at::empty({}, options), bitmap;
@@ -40,7 +40,7 @@ std::tuple<at::Tensor, at::Tensor> log_uniform_sample_cuda(
     bitmap = at::empty({static_cast<int64_t>(bytes)}, options.dtype(at::kByte));
     p.bitmap = reinterpret_cast<uint32_t*>(bitmap.mutable_data_ptr<uint8_t>());
   }
-  C10_CUDA_CHECK(launch(p, at::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(launch(p, c10::cuda::getCurrentCUDAStream()));
   return {ids, tries};
 }
 
