@@ -48,7 +48,7 @@ def test_program_finds_nothing_wrong(name):
 @pytest.mark.parametrize(
     "body",
     [
-        "volatile int n = 3; std::vector<int> v(n, n); return v[n];",
+        "volatile int n = 3; const int size = n; std::vector<int> v(size); return v[size];",
         "volatile int most = 2147483647; return most + 1;",
         'CHECK(1 + 1 == 3, "%d", 2);',
     ],
