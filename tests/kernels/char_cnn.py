@@ -16,9 +16,7 @@ def both_ways(rows, precision, save=True, counted=True, size=16):
     weights, biases = [torch.empty(n, size, k) for k, n in WIDTHS], [torch.empty(n) for _, n in WIDTHS]
     features, winners = host.forward(ids, embedding, weights, biases, count, False, precision, save)
     if save:
-        host.backward(
-            features, features, winners, ids, embedding, weights, biases, count, False, precision, True, True
-        )
+        host.backward(features, features, winners, ids, embedding, weights, biases, count, False, precision, True, True)
 
 
 def launches():

@@ -44,20 +44,22 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
     depth = ceil_power_of_two(max(widths) * size, 16, 2**30)
     if depth > 256:
         depth = -(-max(widths) * size // 64) * 64
-    return Filters(widths, numbers, size, depth, ceil_power_of_two(max(numbers), 16, 128 if precision != "float32" else 64))
+    return Filters(
+        widths, numbers, size, depth, ceil_power_of_two(max(numbers), 16, 128 if precision != "float32" else 64)
+    )
 
 
 def operands(
     embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(table of characters and a last row of NaN, packed filters, all biases), kept until a parameter changes."""
+    """(table of characters, then a row of NaN and one of zeros; packed filters; all biases), kept until a parameter changes."""
     f = filters_of(weights, precision)
     dtype, device = getattr(torch, precision), embedding.device
     characters, size = embedding.shape
     first = [tile * f.block for tile in f.tiles(f.block)]
 
     def empty() -> list[Tensor]:
-        shapes = (((characters + 1, f.size), dtype), ((first[-1], f.depth), dtype), ((sum(f.numbers),), torch.float32))
+        shapes = (((characters + 2, f.size), dtype), ((first[-1], f.depth), dtype), ((sum(f.numbers),), torch.float32))
         return [torch.empty(shape, dtype=kind, device=device) for shape, kind in shapes]
 
     def fill(copies: list[Tensor]) -> None:
@@ -86,12 +88,14 @@ def forward(
         features = embedding.new_empty(rows, total)
         winners = embedding.new_empty(rows if save else 0, total, dtype=torch.int16)
     table, filters, bias = operands(embedding, weights, biases, precision)
+    # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
+    # copies that more stages become would ask the same few lines of L2 for it.
     tiles, high = f.tiles(f.block)[-1], 64
     launch(
         kernels.forward, (-(-rows // high) * tiles,), ids, *ids.stride(), count, table, filters, bias, features, winners,
         rows, ids.shape[1], embedding.shape[0], total, tiles, **f.constants,
         STEP=16 if precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
-        TANH=tanh, SAVE=save, COUNTED=count is not None, num_warps=4, num_stages=2,
+        TANH=tanh, SAVE=save, COUNTED=count is not None, num_warps=8, num_stages=1,
     )  # fmt: skip
     return features, winners
 
@@ -120,23 +124,24 @@ def weight_gradients(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of weights and biases: summed over parts of the words, then over the parts in order."""
     (rows, total), slots = p.features.shape, p.ids.shape[1]
-    block, step = min(32, f.block), min(f.depth, 64 if f.depth > 128 else 128)
+    block, held = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
     first = f.tiles(block)
     parts = max(1, min(PARTS, -(-rows // 64)))
     d_weights = [w.new_empty(w.shape) for w in weights]
     d_biases = [w.new_empty(w.shape[0]) for w in weights]
+    grid = (first[-1] * parts, -(-f.depth // (held * f.size)))
     sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
     bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
     launch(
-        kernels.weight_sums, (first[-1] * parts, f.depth // step), *p.arguments, table, sums, bias_sums, rows, slots,
-        table.shape[0] - 1, total, first[-1], parts, **f.constants, **p.constants, STEP=step, BN=block, num_warps=4,
+        kernels.weight_sums, grid, *p.arguments, table, sums, bias_sums, rows, slots,
+        table.shape[0] - 2, total, first[-1], parts, **f.constants, **p.constants, SLOTS=held, BN=block, num_warps=4,
     )  # fmt: skip
     for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
         number, size, width = d_weight.shape
         launch(
-            kernels.finish_weights, (-(-number // 16), f.depth // step), sums, bias_sums, d_weight, d_bias,
+            kernels.finish_weights, (-(-number // 16), grid[1]), sums, bias_sums, d_weight, d_bias,
             start * block, first[-1] * block, parts, number, size, width,
-            E=f.size, DEPTH=f.depth, STEP=step, BN=16, num_warps=4,
+            E=f.size, DEPTH=f.depth, SLOTS=held, BN=16, num_warps=4,
         )  # fmt: skip
     return d_weights, d_biases
 
@@ -155,7 +160,7 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
     launch(
         kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *p.arguments, filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, **p.constants, WIDEST=max(f.widths),
-        BR=high, BS=wide, BN=f.block, SCALED=filters.dtype != torch.float32, num_warps=4, num_stages=2,
+        BR=high, BS=wide, BN=f.block, SCALED=filters.dtype != torch.float32, num_warps=4, num_stages=2 if filters.dtype == torch.float32 else 1,
     )  # fmt: skip
     gradient = segment_sum(d_inputs, keys, characters)
     return gradient if size == f.size else embedding.new_empty(embedding.shape).copy_(gradient[:, :size])

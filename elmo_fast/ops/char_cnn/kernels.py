@@ -1,8 +1,8 @@
 """The kernels of char_cnn: one forward for all widths, three backward.
 
 Filters lie packed: one row of `depth` operands per filter, [width][E] and zeros after; every width begins at a multiple
-of BLOCK rows (tiles of filters belong to one width). The table of characters has a last row of NaN, where ids outside
-the table point, so that a wrong id shows and reads nothing it should not.
+of BLOCK rows (tiles of filters belong to one width). The table of characters has two rows more: NaN, where ids outside the
+table point, so that a wrong id shows and reads nothing it should not, and zeros, where nothing is to be read.
 """
 
 import triton
@@ -53,9 +53,27 @@ def _tails(ids, row_stride, column_stride, row, live, slots, ROWS: tl.constexpr)
 
 @triton.jit
 def _characters(ids, base, slot, column_stride, mask, characters):
-    """Rows of the table for the ids at `slot` (clamped by the caller) of the rows at `base`."""
+    """Rows of the table for the ids at `slot` (within the row, where mask is set) of the rows that begin at `base`."""
     x = tl.load(ids + base + slot.to(tl.int64) * column_stride, mask=mask, other=0)
-    return tl.where((x >= 0) & (x < characters), x, characters).to(tl.int32)
+    return tl.where(mask, tl.where((x >= 0) & (x < characters), x, characters), characters + 1).to(tl.int32)
+
+
+@triton.jit
+def _windows(
+    table, ids, base, column_stride, live, t, start, width, slots, characters,
+    E: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """Operands start .. start + STEP of window t of each row, [BM, STEP]; zeros past the width.
+
+    One id is loaded for all its E numbers; the hints tell what the reshape hides, that they are read 16 bytes at a time.
+    """
+    RUN: tl.constexpr = min(E, STEP)
+    slot = start // E + tl.arange(0, STEP // RUN)
+    mask = live[:, None] & ((slot < width) & (t + slot < slots))[None, :]
+    row = _characters(ids, base, (t + slot)[None, :], column_stride, mask, characters)
+    at = tl.broadcast_to((row * E + start % E)[:, :, None], (BM, STEP // RUN, RUN)).reshape(BM, STEP)
+    at += (tl.arange(0, STEP) % RUN)[None, :]
+    return tl.load(table + tl.max_contiguous(tl.multiple_of(at, (1, RUN)), (1, RUN)))
 
 
 @triton.jit
@@ -67,7 +85,7 @@ def forward(
 ):  # fmt: skip
     """Features of BM words for BN filters of one width: the largest of all windows that differ, and which it was.
 
-    ids [N, C]; table [characters + 1, E], filters [tiles · BN, DEPTH]: operands; biases [F]; features [N, F] float32;
+    ids [N, C]; table [characters + 2, E], filters [tiles · BN, DEPTH]: operands; biases [F]; features [N, F] float32;
     winners [N, F] int16. The filters stay in shared memory; a step gathers one window of every word and multiplies.
     All windows inside a word's trailing run are equal: the first of them is the last that is computed.
     Floor: 2·sum(width·E·n) FLOP per window and word; the gather moves 2·width·E bytes from L1 for BN columns.
@@ -80,35 +98,27 @@ def forward(
     tail = _tails(ids, row_stride, column_stride, row, live, slots, BM)
     stop = tl.minimum(tl.max(tail, axis=0) + 1, slots - width + 1)
     base = row.to(tl.int64)[:, None] * row_stride
-    depth = tl.arange(0, STEP)
-    filters += (tile * BN + tl.arange(0, BN)).to(tl.int64)[None, :] * DEPTH + depth[:, None]
+    filters += (tile * BN + tl.arange(0, BN)).to(tl.int64)[None, :] * DEPTH + tl.arange(0, STEP)[:, None]
     best = tl.full((BM, BN), float("-inf"), dtype=tl.float32)
     where = tl.zeros((BM, BN), dtype=tl.int32)
-    if STEP == DEPTH:
-        inside = live[:, None] & (depth // E < width)[None, :]
-        operand = tl.load(filters)
-        for t in range(0, stop):
-            character = _characters(ids, base, (t + depth // E)[None, :], column_stride, inside, characters)
-            x = tl.load(table + character * E + (depth % E)[None, :], mask=inside, other=0.0)
+    operand = tl.load(filters)
+    following = _windows(table, ids, base, column_stride, live, 0, 0, width, slots, characters, E, STEP, BM)
+    for t in range(0, stop):
+        if STEP == DEPTH:
+            # The next window comes from L1 while this one is multiplied.
+            x = following
+            following = _windows(table, ids, base, column_stride, live, t + 1, 0, width, slots, characters, E, STEP, BM)
             y = tl.dot(x, operand, input_precision="ieee")
-            # A comparison with NaN is false, hence the second test: a NaN wins and stays. The first of equals stays.
-            larger = (y > best) | (y != y)
-            best = tl.where(larger, y, best)
-            if SAVE:
-                where = tl.where(larger, t, where)
-    else:
-        for t in range(0, stop):
+        else:
             y = tl.zeros((BM, BN), dtype=tl.float32)
             for start in range(0, width * E, STEP):
-                slot = (start + depth) // E
-                inside = live[:, None] & (slot < width)[None, :]
-                character = _characters(ids, base, (t + slot)[None, :], column_stride, inside, characters)
-                x = tl.load(table + character * E + ((start + depth) % E)[None, :], mask=inside, other=0.0)
+                x = _windows(table, ids, base, column_stride, live, t, start, width, slots, characters, E, STEP, BM)
                 y = tl.dot(x, tl.load(filters + start), y, input_precision="ieee")
-            larger = (y > best) | (y != y)
-            best = tl.where(larger, y, best)
-            if SAVE:
-                where = tl.where(larger, t, where)
+        # A comparison with NaN is false, hence the second test: a NaN wins and stays. The first of equals stays.
+        larger = (y > best) | (y != y)
+        best = tl.where(larger, y, best)
+        if SAVE:
+            where = tl.where(larger, t, where)
     column = begin + tl.arange(0, BN)
     known = column < number
     y = best + tl.load(biases + feature + column, mask=known, other=0.0)[None, :]
@@ -135,13 +145,13 @@ def _slope(grad, features, at, mask, TANH: tl.constexpr):
 def weight_sums(
     grad, features, winners, ids, row_stride, column_stride, count, table, sums, bias_sums, rows, slots, characters,
     total, tiles, parts,
-    WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, STEP: tl.constexpr,
+    WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
     BN: tl.constexpr, TANH: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """Sums over a part of the words: sums [parts, tiles · BN, DEPTH] of filters, bias_sums [parts, tiles · BN].
 
-    A word adds its gradient times the one window that won, to BN filters side by side; dead ones load nothing.
-    Floor: N·sum(width·E·n) multiply-adds in float32, as many numbers gathered from L1.
+    A word adds its gradient times the one window that won, to BN filters side by side; dead ones add zeros, which lie
+    in one row of the table. Floor: N·sum(width·E·n) multiply-adds in float32, as many numbers gathered from L1.
     """
     tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     limit = _number(count, rows, COUNTED)
@@ -149,24 +159,23 @@ def weight_sums(
     width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
     column = begin + tl.arange(0, BN)
     known = column < number
-    depth = tl.program_id(1) * STEP + tl.arange(0, STEP)
-    slot, within = depth // E, depth % E
-    inside = (slot < width)[None, :]
-    sum = tl.zeros((BN, STEP), dtype=tl.float32)
+    slot, e = tl.program_id(1) * SLOTS + tl.arange(0, SLOTS), tl.arange(0, E)
+    sum = tl.zeros((BN, SLOTS, E), dtype=tl.float32)
     bias = tl.zeros((BN,), dtype=tl.float32)
     for row in range(part * each, tl.minimum(limit, (part + 1) * each)):
         at = tl.full((1,), row, dtype=tl.int64) * total + feature + column
         g = _slope(grad, features, at, known, TANH)
         first = tl.load(winners + at, mask=known, other=0).to(tl.int32)
         first = tl.minimum(tl.maximum(first, 0), slots - width)
-        needed = (g != 0)[:, None] & inside
+        needed = (g != 0)[:, None] & (slot < width)[None, :]
         base = tl.full((1, 1), row, dtype=tl.int64) * row_stride
         character = _characters(ids, base, first[:, None] + slot[None, :], column_stride, needed, characters)
-        x = tl.load(table + character * E + within[None, :], mask=needed, other=0.0)
-        sum += g[:, None] * x.to(tl.float32)
+        x = tl.load(table + (character * E)[:, :, None] + e[None, None, :])
+        sum += g[:, None, None] * x.to(tl.float32)
         bias += g
     place = (part.to(tl.int64) * tiles + tile) * BN + tl.arange(0, BN)
-    tl.store(sums + place[:, None] * DEPTH + depth[None, :], sum)
+    at = sums + place[:, None, None] * DEPTH + (slot * E)[None, :, None] + e[None, None, :]
+    tl.store(at, sum, mask=(slot * E < DEPTH)[None, :, None])
     if tl.program_id(1) == 0:
         tl.store(bias_sums + place, bias)
 
@@ -174,17 +183,18 @@ def weight_sums(
 @triton.jit
 def finish_weights(
     sums, bias_sums, d_weight, d_bias, first, packed, parts, number, size, width,
-    E: tl.constexpr, DEPTH: tl.constexpr, STEP: tl.constexpr, BN: tl.constexpr,
+    E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """The parts of one width added in order, into d_weight [n, size, width] and d_bias [n]; packed: rows of a part."""
     column = tl.program_id(0) * BN + tl.arange(0, BN)
-    depth = tl.program_id(1) * STEP + tl.arange(0, STEP)
-    sum = tl.zeros((BN, STEP), dtype=tl.float32)
+    depth = tl.program_id(1) * SLOTS * E + tl.arange(0, SLOTS * E)
+    sum = tl.zeros((BN, SLOTS * E), dtype=tl.float32)
     bias = tl.zeros((BN,), dtype=tl.float32)
     known = column < number
+    mask = known[:, None] & (depth < DEPTH)[None, :]
     for part in range(parts):
         place = tl.full((1,), part, dtype=tl.int64) * packed + first + column
-        sum += tl.load(sums + place[:, None] * DEPTH + depth[None, :], mask=known[:, None], other=0.0)
+        sum += tl.load(sums + place[:, None] * DEPTH + depth[None, :], mask=mask, other=0.0)
         bias += tl.load(bias_sums + place, mask=known, other=0.0)
     slot, within = depth // E, depth % E
     at = column[:, None] * size * width + (within * width + slot)[None, :]
@@ -241,7 +251,7 @@ def input_gradients(
     mask = reached & (slot < slots)[None, :]
     character = _characters(ids, base, slot[None, :], column_stride, mask, characters)
     place = row.to(tl.int64)[:, None] * slots + slot[None, :]
-    character = tl.where(mask, character, characters).to(keys.dtype.element_ty)
+    character = tl.minimum(character, characters).to(keys.dtype.element_ty)
     tl.store(keys + place, character, mask=(row < rows)[:, None] & (slot < slots)[None, :])
     flat, written = place.reshape(BR * BS), mask.reshape(BR * BS)
     tl.store(d_inputs + flat[:, None] * E + e[None, :], sum, mask=written[:, None])
