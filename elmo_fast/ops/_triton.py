@@ -127,7 +127,7 @@ def define(
 
 
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """a [M, K] · b [K, N] of one 16-bit dtype or float32, accumulated in float32, returned as `dtype`.
+    """a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32, returned as `dtype`.
 
     torch's own product (cuBLAS): a large plain product leaves a kernel of ours nothing to win. float32 operands obey
     torch.backends.cuda.matmul, which is exact unless the user allowed tf32.
@@ -135,7 +135,7 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if a.dtype == dtype:
         return a @ b
     if a.device.type == "cuda":
-        return torch.mm(a, b, out_dtype=dtype)
+        return torch.mm(a, b, out_dtype=dtype) if a.dim() == 2 else torch.bmm(a, b, out_dtype=dtype)
     return (a.float() @ b.float()).to(dtype)
 
 

@@ -19,6 +19,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from elmo_fast.ops import _triton
 
@@ -32,6 +33,31 @@ _POINTERS = {
 }  # fmt: skip
 
 
+class WithoutCuda(TorchFunctionMode):
+    """Lets host functions index and copy fake CUDA tensors where torch is built for CPUs, which has no guard for them."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function is torch.Tensor.copy_:
+            return arguments[0]
+        if function is torch.Tensor.__getitem__:
+            return viewed(*arguments)
+        return function(*arguments, **(options or {}))
+
+
+def viewed(tensor, index):
+    """tensor[index] for whole numbers and slices, by views that need no device."""
+    dimension = 0
+    for each in index if isinstance(index, tuple) else (index,):
+        if isinstance(each, slice):
+            start, stop, _ = each.indices(tensor.shape[dimension])
+            tensor, dimension = tensor.narrow(dimension, start, max(0, stop - start)), dimension + 1
+        elif each is None:
+            tensor, dimension = tensor.unsqueeze(dimension), dimension + 1
+        else:
+            tensor = tensor.select(dimension, each)
+    return tensor
+
+
 def specialised(launch):
     """(signature, constants, attributes) as Triton's own launcher would choose them for these arguments."""
     signature, constants, attributes = {}, dict(launch.constants), {}
@@ -40,7 +66,9 @@ def specialised(launch):
             signature[name] = "constexpr"
             continue
         value = launch.arguments[i]
-        if value is None or (type(value) is int and value == 1):
+        if launch.kernel.params[i].do_not_specialize:
+            signature[name] = "i32"
+        elif value is None or (type(value) is int and value == 1):
             signature[name], constants[name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name] = _POINTERS[value.dtype]
@@ -101,7 +129,7 @@ def measure(op):
     module = importlib.import_module(f"tests.kernels.{op}")
     found = {}
     for label, call in module.launches():
-        with FakeTensorMode(), torch.device("cuda"), _triton.recording() as launches:
+        with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
             call()
         assert launches, f"{op}, {label}: nothing was launched"
         for launch in launches:

@@ -1,0 +1,196 @@
+"""Allocates, chooses tiles and starts the kernels of a layer forwards; shapes and step order as in docs/gpu.md."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _memory, _triton
+from elmo_fast.ops._packed import packed
+from elmo_fast.ops._triton import launch
+from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
+
+
+class Layer(NamedTuple):
+    """What does not change within a call: sizes, clips (inf: none) and the dtype of the products' operands."""
+
+    directions: int
+    batch: int
+    time: int
+    width: int
+    size: int
+    cells: int
+    reverse: list[bool]
+    cell_clip: float
+    projection_clip: float
+    residual: bool
+    dtype: torch.dtype
+
+
+class Tiles(NamedTuple):
+    """rows, columns and depth of a block's tile; parts: over how many blocks a long sum is split."""
+
+    rows: int
+    columns: int
+    depth: int
+    parts: int
+    num_warps: int
+    num_stages: int
+
+
+class Steps(NamedTuple):
+    """What the scan leaves, in step order: see the kernels for shapes. Slots: c and h have one more than steps."""
+
+    inputs: Tensor
+    gates: Tensor
+    cells: Tensor
+    projections: Tensor
+    hidden: Tensor
+
+
+def tiles(layer: Layer, kernel: str) -> Tiles:
+    """The one place where tiles are chosen: few rows stream weights (small tiles, many blocks), many rows compute."""
+    rows = _triton.ceil_power_of_two(layer.batch, 16, 128)
+    few = rows <= 32
+    if layer.dtype == torch.float32:
+        parts = 8 if kernel in ("project", "recur") else 1
+        return Tiles(min(rows, 64), 32, 32, parts, 4, 2)
+    if kernel == "cells":
+        return Tiles(rows, 32, 64, 1, 4, 4) if few else Tiles(rows, 64, 64, 1, 8, 3)
+    if kernel == "cells_backward":
+        return Tiles(rows, 64, 64, 1, 4, 4) if few else Tiles(rows, 64, 64, 1, 8, 3)
+    return Tiles(rows, 64, 64, 16 if few else 8, 4, 4)
+
+
+def blocks(n: int, block: int) -> int:
+    """ceil(n / block)."""
+    return -(-n // block)
+
+
+def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """The directions' parameters one after the other, [R, ...], in `dtype`; kept until one of them changes."""
+    shape = (len(parameters), *parameters[0].shape)
+
+    def fill(copies: list[Tensor]) -> None:
+        for into, parameter in zip(copies[0].unbind(0), parameters, strict=True):
+            into.copy_(parameter.detach())
+
+    device = parameters[0].device
+    return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
+
+
+def ordered(lengths: Tensor | None, layer: Layer, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(order: row of the batch at each place, lengths there), by falling length, on the device; nothing is waited for."""
+    if lengths is None:
+        return torch.arange(layer.batch, device=device), torch.full((layer.batch,), layer.time, device=device)
+    falling, order = torch.sort(lengths.clamp(0, layer.time), descending=True, stable=True)
+    return order, falling
+
+
+def arrange(x: Tensor, layer: Layer, direction: int, order: Tensor, steps: Tensor, out: Tensor, scale: Tensor | None) -> None:
+    """x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
+    launch(
+        kernels_order.arrange, (layer.time * layer.batch,), x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(),
+        REVERSE=layer.reverse[direction], SCALED=scale is not None, BLOCK=_triton.ceil_power_of_two(x.shape[2], 16, 1024),
+    )  # fmt: skip
+
+
+def allocate(layer: Layer, x: Tensor, save: bool) -> Steps:
+    """Memory for a pass; without `save` cells keep two slots. Raises ElmoFastError when the device has not enough."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    wide = torch.float16 if layer.dtype == torch.float16 else torch.float32
+    slots = t + 1 if save else 2
+    per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * wide.itemsize + 6 * d) + slots * h * 4)
+    with _memory.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
+        return Steps(
+            x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
+            x.new_empty(0, dtype=wide),
+            x.new_empty(r, slots, b, h),
+            x.new_empty(r, t, b, d),
+            x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
+        )
+
+
+def begin(state: Tensor | None, order: Tensor, first: Tensor) -> None:
+    """Writes the state before the first step, rows sorted, into slot 0."""
+    if state is None:
+        first.zero_()
+    else:
+        first.copy_(state.index_select(1, order))
+
+
+def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
+    """All steps, two launches each (one where nothing is projected). weights: W_hh, bias, and W_hr or nothing."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    weight_hh, bias, *projection = weights
+    tile, part = tiles(layer, "cells"), tiles(layer, "project")
+    chunk = blocks(blocks(h, part.parts), part.depth) * part.depth
+    hidden = steps.hidden.new_empty(r, b, h)
+    grid = (blocks(d, part.columns), blocks(b, part.rows), r * part.parts)
+    parts = bias.new_empty(r * part.parts, b, d)
+    arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
+    for step in range(t):
+        launch(
+            kernels_forward.cells, (blocks(h, tile.columns), blocks(b, tile.rows), r),
+            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden, lengths,
+            step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
+            SAVE=save, PROJECT=bool(projection), MASKED=masks is not None,
+            BM=tile.rows, BC=tile.columns, BK=tile.depth, num_warps=tile.num_warps, num_stages=tile.num_stages,
+        )  # fmt: skip
+        if projection:
+            launch(
+                kernels_forward.project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
+                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
+                MASKED=masks is not None, SPLIT=part.parts,
+                BM=part.rows, BN=part.columns, BK=part.depth, num_warps=part.num_warps, num_stages=part.num_stages,
+            )  # fmt: skip
+
+
+def finish(
+    layer: Layer, steps: Steps, inputs: list[Tensor], order: Tensor, lengths: Tensor, masks: Tensor | None,
+    state: tuple[Tensor | None, Tensor | None],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """(outputs [R, B, T, D], h [R, B, D], c [R, B, H]) in the user's order."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    new = steps.projections.new_empty
+    outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
+    each_mask = masks.unbind(0) if masks is not None else [None] * r
+    for i, (x, left, mask, out) in enumerate(
+        zip(inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
+    ):
+        launch(
+            kernels_order.put_back, (t * b,), left, x, order, lengths, mask, None, out,
+            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i], MASKED=mask is not None, RESIDUAL=layer.residual,
+            SCALED=False, BLOCK=_triton.ceil_power_of_two(d, 16, 1024),
+        )  # fmt: skip
+    for held, left, out, slots, first, bound, mask in (
+        (state[0], steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
+        (state[1], steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
+    ):
+        launch(
+            kernels_order.last, (b, r), left, held, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
+            STARTED=held is not None, MASKED=mask is not None, BLOCK=_triton.ceil_power_of_two(out.shape[2], 16, 1024),
+        )  # fmt: skip
+    return outputs, last_h, last_c
+
+
+def forward(
+    layer: Layer, inputs: list[Tensor], weights: list[list[Tensor]], lengths: Tensor | None,
+    state: tuple[Tensor | None, Tensor | None], masks: list[Tensor], save: bool,
+) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor, Tensor]:  # fmt: skip
+    """One layer. weights: the directions' W_ih, W_hh, bias and, where there is one, W_hr, each a list of R."""
+    order, falling = ordered(lengths, layer, inputs[0].device)
+    steps = allocate(layer, inputs[0], save)
+    for i, (x, into) in enumerate(zip(inputs, steps.inputs.unbind(0), strict=True)):
+        arrange(x, layer, i, order, falling, into, None)
+    weight_ih, weight_hh, bias, *rest = (
+        packed_weights(name, each, torch.float32 if name == "bias" else layer.dtype)
+        for name, each in zip(("weight_ih", "weight_hh", "bias", "weight_hr"), weights, strict=False)
+    )
+    gates = _triton.matmul(steps.inputs.flatten(1, 2), weight_ih.transpose(1, 2), steps.gates.dtype)
+    steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], -1))
+    sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
+    begin(state[0], order, steps.hidden.select(1, 0))
+    begin(state[1], order, steps.cells.select(1, 0))
+    scan(layer, steps, [weight_hh, bias, *rest], sorted_masks, falling, save)
+    return finish(layer, steps, inputs, order, falling, sorted_masks, state), steps, order, falling

@@ -1,0 +1,144 @@
+"""Allocates and starts the kernels of a layer backwards; shapes and step order as in docs/gpu.md."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _memory, _triton
+from elmo_fast.ops._triton import launch
+from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
+from elmo_fast.ops.projected_lstm.host import Layer, Steps, arrange, blocks, packed_weights, tiles
+
+
+class Gradients(NamedTuple):
+    """In step order, times the scale: of the outputs, of the projections before their clip, of the pre-activations;
+    o·tanh(c), made again; and of the state, which ends as that of the state before the first step."""
+
+    outputs: Tensor
+    projections: Tensor
+    gates: Tensor
+    hidden: Tensor
+    h: Tensor
+    c: Tensor
+
+
+def scale_of(gradients: list[Tensor], dtype: torch.dtype) -> Tensor | None:
+    """A power of two [] that brings the largest gradient to 0.5 .. 1, for float16 operands; None where none is needed.
+
+    65504 above and 6e-8 below that: gradients may grow by as much on their way back in time, or fall, unharmed.
+    """
+    if dtype != torch.float16:
+        return None
+    largest = torch.stack([g.abs().max() for g in gradients if g.numel()]).max()
+    scale = torch.exp2(-torch.ceil(torch.log2(largest)).clamp(-100, 100))
+    return torch.where(torch.isfinite(largest) & (largest > 0), scale, 1.0)
+
+
+def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
+    """Memory for a pass backwards. Raises ElmoFastError when the device has not enough."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    item = layer.dtype.itemsize
+    per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
+    with _memory.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
+        operands = {"dtype": layer.dtype, "device": like.device}
+        return Gradients(
+            like.new_empty(r, t, b, d),
+            like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
+            torch.empty(r, t, b, 4 * h, **operands),
+            torch.empty(r, t, b, h, **operands) if project else torch.empty(0, **operands),
+            like.new_zeros(r, b, d),
+            like.new_zeros(r, b, h),
+        )
+
+
+def scan(
+    layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, grads: Gradients
+) -> None:
+    """All steps from the last, two launches each. weights: W_hh, and W_hr or nothing."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    weight_hh, *projection = weights
+    tile, part = tiles(layer, "cells_backward"), tiles(layer, "recur")
+    chunk = blocks(blocks(4 * h, part.parts), part.depth) * part.depth
+    grid = (blocks(d, part.columns), blocks(b, part.rows), r * part.parts)
+    parts = grads.h.new_empty(r * part.parts, b, d)
+    arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
+    for step in range(t, -1, -1):
+        launch(
+            kernels_backward.recur_backward, grid, grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections,
+            grads.projections, lengths, parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
+            PRODUCT=step < t, MASKED=masks is not None, SPLIT=part.parts,
+            BM=part.rows, BN=part.columns, BK=part.depth, num_warps=part.num_warps, num_stages=part.num_stages,
+        )  # fmt: skip
+        if step > 0:
+            launch(
+                kernels_backward.cells_backward, (blocks(h, tile.columns), blocks(b, tile.rows), r), grads.projections,
+                projection[0] if projection else None, steps.gates, steps.cells, grads.c, grads.gates, grads.hidden, lengths,
+                step - 1, b, t, d, h, layer.cell_clip, PROJECT=bool(projection),
+                BM=tile.rows, BC=tile.columns, BK=tile.depth, num_warps=tile.num_warps, num_stages=tile.num_stages,
+            )  # fmt: skip
+
+
+def unscaled(gradient: Tensor, scale: Tensor | None) -> Tensor:
+    """Divides by the scale, in place; exact, as it is a power of two."""
+    return gradient if scale is None else gradient.div_(scale)
+
+
+def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | None) -> list[list[Tensor]]:
+    """Gradients of W_ih, W_hh, bias and W_hr, each a list of R: one product over all steps."""
+    gates = grads.gates.flatten(1, 2).transpose(1, 2)
+    found = [
+        _triton.matmul(gates, steps.inputs.flatten(1, 2), torch.float32),
+        _triton.matmul(gates, steps.hidden.narrow(1, 0, layer.time).flatten(1, 2), torch.float32),
+        grads.gates.sum((1, 2), dtype=torch.float32),
+    ]
+    if grads.hidden.numel():
+        projections = grads.projections.flatten(1, 2).transpose(1, 2)
+        found.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
+    return [list(unscaled(each, scale).unbind(0)) for each in found]
+
+
+def of_inputs(
+    layer: Layer, grads: Gradients, weight_ih: Tensor, d_outputs: Tensor, order: Tensor, lengths: Tensor, scale: Tensor | None
+) -> list[Tensor]:
+    """Gradients of the inputs, R tensors [B, T, I]; with a residual the outputs' own gradient is added."""
+    found = []
+    parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), d_outputs.unbind(0), strict=True)
+    for i, (gates, weight, d_y) in enumerate(parts):
+        product = _triton.matmul(gates, weight, torch.float32)
+        out = product.new_empty(layer.batch, layer.time, layer.width)
+        launch(
+            kernels_order.put_back, (layer.time * layer.batch,), product, d_y, order, lengths, None, scale, out,
+            layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
+            MASKED=False, RESIDUAL=layer.residual, SCALED=scale is not None,
+            BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
+        )  # fmt: skip
+        found.append(out)
+    return found
+
+
+def backward(
+    layer: Layer, d_outputs: Tensor, d_state: tuple[Tensor | None, Tensor | None], weights: list[list[Tensor]],
+    masks: list[Tensor], steps: Steps, order: Tensor, lengths: Tensor, need_inputs: bool, need_weights: bool,
+) -> tuple[list[Tensor], list[list[Tensor]], Tensor, Tensor]:  # fmt: skip
+    """(of inputs, of weights, of h0, of c0). weights: W_ih, W_hh and, where there is one, W_hr, each a list of R."""
+    scale = scale_of([d_outputs, *(d for d in d_state if d is not None)], layer.dtype)
+    grads = allocate(layer, d_outputs, len(weights) == 3)
+    for i, (d_y, into) in enumerate(zip(d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
+        arrange(d_y, layer, i, order, lengths, into, scale)
+    for given, into in zip(d_state, (grads.h, grads.c), strict=True):
+        if given is not None:
+            into.copy_(given.index_select(1, order))
+            if scale is not None:
+                into.mul_(scale)
+    weight_ih, weight_hh, *rest = (
+        packed_weights(name, each, layer.dtype)
+        for name, each in zip(("weight_ih", "weight_hh", "weight_hr"), weights, strict=False)
+    )
+    sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
+    scan(layer, steps, [weight_hh, *rest], sorted_masks, lengths, grads)
+    d_weights = of_weights(layer, steps, grads, scale) if need_weights else []
+    d_inputs = of_inputs(layer, grads, weight_ih, d_outputs, order, lengths, scale) if need_inputs else []
+    back = torch.argsort(order)
+    d_h0, d_c0 = (unscaled(each.index_select(1, back), scale) for each in (grads.h, grads.c))
+    return d_inputs, d_weights, d_h0, d_c0

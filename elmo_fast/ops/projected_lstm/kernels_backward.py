@@ -1,0 +1,135 @@
+"""The two kernels of a step backwards: the hidden state's gradient, then the cells'. Rows in step order (docs/gpu.md)."""
+
+import triton
+import triton.language as tl
+
+from elmo_fast.ops.projected_lstm.kernels_forward import sum_of_parts, tanh
+from elmo_fast.ops.projected_lstm.kernels_order import clipped
+
+
+@triton.jit
+def as_operand(x, dtype: tl.constexpr):
+    """x in the operands' dtype; float16's largest number stands for what is larger (infinity times 0 would be NaN)."""
+    if dtype == tl.float16:
+        x = clipped(x, 65504.0)
+    return x.to(dtype)
+
+
+@triton.jit(do_not_specialize=["step"])
+def recur_backward(
+    d_gates, weight, d_h, d_y, masks, out, d_out, lengths, parts, arrived, step, batch, time, size, count, chunk, bound,
+    PRODUCT: tl.constexpr, MASKED: tl.constexpr, SPLIT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """d_h = d_gates at `step` · W_hh for rows with such a step; from it, the gradient before the clip of step - 1.
+
+    d_gates [R, T, B, 4H]; weight [R, 4H, D]; d_h [R, B, D] float32; d_y, out [R, T, B, D]: the outputs' gradient, and
+    the projections before their clip; d_out [R, T, B, D] operands, written at step - 1 (0 for rows without that step).
+    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. Floor: as `cells`' product.
+    """
+    direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    length = tl.load(lengths + row, mask=row < batch, other=0)
+    active = (row < batch) & (length > step)
+    within = (row < batch)[:, None] & (column < size)[None, :]
+    at = row[:, None] * size + column[None, :]
+    d_h += direction * batch * size + at
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    is_last = part == 0
+    if PRODUCT:
+        if tl.max(active.to(tl.int32)) > 0:
+            operands = d_gates + ((direction * time + step) * batch + row)[:, None] * 4 * count
+            columns = weight + direction * 4 * count * size + column[None, :]
+            begin = part * chunk
+            end = tl.minimum(4 * count, begin + chunk)
+            for start in range(begin, end, BK):
+                k = start + tl.arange(0, BK)
+                a = tl.load(operands + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
+                inside = (k < end)[:, None] & (column < size)[None, :]
+                b = tl.load(columns + k.to(tl.int64)[:, None] * size, mask=inside, other=0.0)
+                acc = tl.dot(a, b, acc, input_precision="ieee")
+            if SPLIT > 1:
+                mine = parts + direction * SPLIT * batch * size
+                tile = (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+                acc, is_last = sum_of_parts(acc, mine, arrived + tile, at, within, batch * size, SPLIT)
+            if is_last:
+                tl.store(d_h, acc, mask=active[:, None] & (column < size)[None, :])
+    if is_last:
+        if step > 0:
+            before = (row < batch) & (length > step - 1)
+            inside = before[:, None] & (column < size)[None, :]
+            held = tl.load(d_h, mask=inside & (active == 0)[:, None], other=0.0)
+            value = tl.where(active[:, None], acc, held)
+            offset = (direction * time + step - 1) * batch * size + at
+            value += tl.load(d_y + offset, mask=inside, other=0.0)
+            if MASKED:
+                value *= tl.load(masks + direction * batch * size + at, mask=within, other=0.0)
+            reached = tl.load(out + offset, mask=inside, other=0.0)
+            value = tl.where(tl.abs(reached) > bound, 0.0, value)
+            value = tl.where(before[:, None], value, 0.0)
+            tl.store(d_out + offset, as_operand(value, d_out.dtype.element_ty), mask=within)
+
+
+@triton.jit(do_not_specialize=["step"])
+def cells_backward(
+    d_out, weight, gates, c, d_c, d_gates, hidden, lengths, step, batch, time, size, count, bound,
+    PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Step `step` backwards: d_out · W_hr, then through o·tanh(c), the clip of c and the gates.
+
+    d_out [R, T, B, D]; weight [R, D, H]; gates [R, T, B, 4H] pre-activations; c [R, T+1, B, H] before its clip; d_c
+    [R, B, H] of c after its clip, in place; d_gates as gates; hidden [R, T, B, H] = o·tanh(c), made again for W_hr's
+    gradient. Rows without this step get 0 in d_gates and hidden: the large products read them.
+    """
+    direction = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    cell = tl.program_id(0) * BC + tl.arange(0, BC)
+    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    within = (row < batch)[:, None] & (cell < count)[None, :]
+    at = row[:, None] * count + cell[None, :]
+    now = (direction * time + step) * batch
+    hidden += now * count + at
+    d_gates += (now + row)[:, None] * 4 * count + cell[None, :]
+    if tl.max(active.to(tl.int32)) == 0:
+        nothing = tl.zeros((BM, BC), dtype=d_gates.dtype.element_ty)
+        tl.store(d_gates, nothing, mask=within)
+        tl.store(d_gates + count, nothing, mask=within)
+        tl.store(d_gates + 2 * count, nothing, mask=within)
+        tl.store(d_gates + 3 * count, nothing, mask=within)
+        if PROJECT:
+            tl.store(hidden, nothing, mask=within)
+        return
+    inside = active[:, None] & (cell < count)[None, :]
+    if PROJECT:
+        d_hidden = tl.zeros((BM, BC), dtype=tl.float32)
+        d_out += (now + row)[:, None] * size
+        weight += direction * size * count + cell[None, :]
+        for start in range(0, size, BK):
+            k = start + tl.arange(0, BK)
+            a = tl.load(d_out + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
+            b = tl.load(weight + k[:, None] * count, mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
+            d_hidden = tl.dot(a, b, d_hidden, input_precision="ieee")
+    else:
+        d_hidden = tl.load(d_out + now * count + at, mask=inside, other=0.0).to(tl.float32)
+
+    gates += (now + row)[:, None] * 4 * count + cell[None, :]
+    o = tl.sigmoid(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32))
+    after = tl.load(c + (direction * (time + 1) + step + 1) * batch * count + at, mask=inside, other=0.0)
+    t = tanh(clipped(after, bound))
+    if PROJECT:
+        tl.store(hidden, (o * t).to(hidden.dtype.element_ty), mask=within)
+    dtype: tl.constexpr = d_gates.dtype.element_ty
+    tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
+
+    d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * (1.0 - t * t)
+    d_cell = tl.where(tl.abs(after) > bound, 0.0, d_cell)
+    i = tl.sigmoid(tl.load(gates, mask=inside, other=0.0).to(tl.float32))
+    f = tl.sigmoid(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32))
+    g = tanh(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32))
+    before = tl.load(c + (direction * (time + 1) + step) * batch * count + at, mask=inside, other=0.0)
+    before = tl.where(step == 0, before, clipped(before, bound))
+    tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
+    tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
+    tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
+    tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)

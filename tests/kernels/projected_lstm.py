@@ -1,0 +1,33 @@
+"""projected_lstm at production shapes: 512 -> 4096 cells -> 512, both directions, a few steps of each batch."""
+
+import functools
+
+import torch
+
+from elmo_fast.ops.projected_lstm import host, host_backward
+
+SIZE, CELLS, TIME = 512, 4096, 2
+
+
+def both_ways(batch, dtype, save=True):
+    """Forward and, with `save`, backward of one layer: the host functions, as the op calls them."""
+    layer = host.Layer(2, batch, TIME, SIZE, SIZE, CELLS, [False, True], 3.0, 3.0, True, dtype)
+    inputs = [torch.empty(batch, TIME, SIZE) for _ in range(2)]
+    sizes = ((4 * CELLS, SIZE), (4 * CELLS, SIZE), (4 * CELLS,), (SIZE, CELLS))
+    weights = [[torch.empty(size) for _ in range(2)] for size in sizes]
+    lengths = torch.empty(batch, dtype=torch.int64)
+    state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
+    (outputs, h, c), steps, order, falling = host.forward(layer, inputs, weights, lengths, state, [], save)
+    if save:
+        host_backward.backward(
+            layer, outputs, (h, c), [weights[0], weights[1], weights[3]], [], steps, order, falling, True, True
+        )
+
+
+def launches():
+    """(label, call) per batch and precision."""
+    for batch in (1, 16, 32, 128, 1024):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            if dtype == torch.float16 or batch in (16, 128):
+                yield f"batch {batch}, {str(dtype)[6:]}", functools.partial(both_ways, batch, dtype)
+    yield "batch 16, float16, inference", functools.partial(both_ways, 16, torch.float16, False)
