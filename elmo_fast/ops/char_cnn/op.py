@@ -43,7 +43,7 @@ def char_cnn(
         precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
         count: how many rows there are, [] int64 on the device of `ids`; from that row on features are 0 and pass no
             gradient (None: all N).
-        backend: "auto", "native", "triton" or "reference".
+        backend: "auto", "native", "cuda", "triton" or "reference".
 
     Returns:
         features, [N, F], dtype of `embedding`, in the order of `weights`.
