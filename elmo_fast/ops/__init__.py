@@ -23,7 +23,7 @@ from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_count
 from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
 from elmo_fast.ops.sampled_softmax import coalesced, sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
-from elmo_fast.ops.unique_rows import unique_rows
+from elmo_fast.ops.unique_rows import gather_rows, padded_unique_rows, unique_rows
 
 __all__ = [
     "BACKENDS",
@@ -39,11 +39,13 @@ __all__ = [
     "expected_counts",
     "explain",
     "full_softmax",
+    "gather_rows",
     "highway",
     "log_expected_counts",
     "log_uniform_sample",
     "merged_square_norm",
     "ops",
+    "padded_unique_rows",
     "projected_lstm",
     "rounded",
     "row_order",

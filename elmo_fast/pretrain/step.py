@@ -39,15 +39,15 @@ def sampled_loss(
     step; sparse: the softmax table's gradient as the rows used only.
     """
     samples, tries = log_uniform_sample(
-        num_samples, len(model.softmax_bias), seed=seed, offset=draw, backend=model.backend
+        num_samples, len(model.softmax_bias), seed=seed, offset=draw, device=hidden.device, backend=model.backend
     )
     losses = sampled_softmax(
         hidden,
         targets,
         model.softmax_weight,
         model.softmax_bias,
-        samples.to(hidden.device, non_blocking=True),
-        tries.to(hidden.device, non_blocking=True),
+        samples,
+        tries,
         sparse=sparse,
         precision=model.precision,
         backend=model.backend,
