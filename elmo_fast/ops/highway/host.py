@@ -29,7 +29,7 @@ class Tiles(NamedTuple):
 # Largest first: a larger tile reads its operands less often.
 HALF = (
     Tiles(128, 128, 64, 8, 3),
-    Tiles(128, 64, 64, 4, 3),
+    Tiles(128, 64, 64, 8, 3),
     Tiles(64, 64, 64, 4, 3),
     Tiles(64, 32, 64, 4, 4),
     Tiles(64, 16, 128, 4, 4),

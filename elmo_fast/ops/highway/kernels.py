@@ -70,8 +70,8 @@ def mix(
         tl.store(to + width + at, saved(gate, pre_ptr.dtype.element_ty), mask=counts)
     at = r[:, None] * width + c[None, :]
     gate = tl.sigmoid(gate)
-    y = gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
-    y += (1 - gate) * tl.where(transform < 0, 0.0, transform)
+    y = (1 - gate) * tl.where(transform < 0, 0.0, transform)
+    y += gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
     y = tl.where(counts, y, 0.0)
     inside = (first + r < rows)[:, None] & c_inside[None, :]
     if y_ptr is not None:
