@@ -119,7 +119,9 @@ def forward(
     for i in range(layers):
         ends = i == layers - 1 and projection is None
         passes = None if ends else saved.rest.select(0, i)
-        out = y if ends else passes if dtype == torch.float32 else saved.carried.select(0, i) if i < layers - 1 else None
+        out = (
+            y if ends else passes if dtype == torch.float32 else saved.carried.select(0, i) if i < layers - 1 else None
+        )
         product, carry = inputs(i, x, saved)
         t = tiles(rows, width, dtype)
         _triton.launch(
