@@ -69,8 +69,8 @@ def mix(
         tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=counts)
         tl.store(to + width + at, saved(gate, pre_ptr.dtype.element_ty), mask=counts)
     at = r[:, None] * width + c[None, :]
-    gate = tl.sigmoid(gate)
-    y = (1 - gate) * tl.where(transform < 0, 0.0, transform)
+    gate, closed = gates(gate)
+    y = closed * tl.where(transform < 0, 0.0, transform)
     y += gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
     y = tl.where(counts, y, 0.0)
     inside = (first + r < rows)[:, None] & c_inside[None, :]
@@ -78,6 +78,15 @@ def mix(
         tl.store(y_ptr + start + column + at, y, mask=inside)
     if next_ptr is not None:
         tl.store(next_ptr + start + column + at, y.to(next_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gates(q):
+    """sigmoid(q) and 1 - sigmoid(q), each with all its digits: no exponential overflows."""
+    small = tl.exp(-tl.abs(q))
+    large = 1 / (1 + small)
+    small *= large
+    return tl.where(q < 0, small, large), tl.where(q < 0, large, small)
 
 
 @triton.jit
@@ -126,7 +135,7 @@ def unmix(
         )
         p = tl.load(pre_ptr + pre_at, mask=counts, other=0.0).to(tl.float32)
         q = tl.load(pre_ptr + pre_at + width, mask=counts, other=0.0).to(tl.float32)
-        gate, closed = tl.sigmoid(q), tl.sigmoid(-q)  # 1 - gate would lose the digits of a gate that is nearly open
+        gate, closed = gates(q)
         d_transform = tl.where(p <= 0, 0.0, dy * closed)
         d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
         sum_transform += d_transform

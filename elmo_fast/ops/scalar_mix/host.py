@@ -1,4 +1,4 @@
-"""scalar_mix on the GPU: what is allocated and launched, four layers and four mixes at a time."""
+"""scalar_mix on the GPU: what is allocated and launched, up to four layers and four mixes at a time."""
 
 import math
 from collections.abc import Sequence
@@ -13,24 +13,21 @@ from elmo_fast.ops.scalar_mix.dropout import LANES, threshold
 if _triton.WHY_NOT is None:
     from elmo_fast.ops.scalar_mix import kernels
 
-SIDE_BY_SIDE = 4
+# What one launch takes. Backward keeps a sum per element, layer and mix in registers.
+LAYERS, MIXES, BACKWARD_MIXES = 4, 4, 2
 # Eight blocks for each of 132 multiprocessors: as many as are there at once, and partial results that one block adds.
 PROGRAMS = 1024
 
 
 def four(tensors: Sequence[Tensor | None], first: int) -> list[Tensor | None]:
     """Tensors first..first+3, None where there are none."""
-    found = list(tensors[first : first + SIDE_BY_SIDE])
-    return found + [None] * (SIDE_BY_SIDE - len(found))
+    found = list(tensors[first : first + LAYERS])
+    return found + [None] * (LAYERS - len(found))
 
 
 def drop_arguments(dropout: float, seed: Tensor | None) -> tuple[Tensor | None, int, float]:
     """Seed, threshold and scale, as the kernels take them."""
     return seed, threshold(dropout), 1 / (1 - dropout)
-
-
-def padded(mixes: int) -> int:
-    return _triton.ceil_power_of_two(mixes, 1, SIDE_BY_SIDE)
 
 
 def statistics(layers: list[Tensor], counted: Tensor | None, eps: float) -> Tensor:
@@ -42,7 +39,7 @@ def statistics(layers: list[Tensor], counted: Tensor | None, eps: float) -> Tens
     tiles = math.ceil(positions / rows) * math.ceil(width / columns)
     programs = min(tiles, PROGRAMS)
     partial = layers[0].new_empty(2 * number + 1, programs, dtype=torch.float64)
-    for first in range(0, number, SIDE_BY_SIDE):
+    for first in range(0, number, LAYERS):
         _triton.launch(
             kernels.moments, (programs,), *four(layers, first), counted, partial, positions, width, tiles,
             FIRST=first, L=number, ROWS=rows, COLUMNS=columns,
@@ -68,17 +65,17 @@ def forward(
     with explained("scalar_mix", "sentences", size, size // max(1, rows), rows, layers[0].device):
         y = layers[0].new_empty(mixes, *layers[0].shape)
         # More layers than a kernel takes: what is not final stays in float32.
-        rest = number > SIDE_BY_SIDE and y.dtype != torch.float32
+        rest = number > LAYERS and y.dtype != torch.float32
         partial = torch.empty_like(y, dtype=torch.float32) if rest else y
     found = statistics(layers, counted, eps) if layer_norm else layers[0].new_empty(0, dtype=torch.float64)
-    for first in range(0, number, SIDE_BY_SIDE):
-        last = first + SIDE_BY_SIDE >= number
-        for mix in range(0, mixes, SIDE_BY_SIDE):
+    for first in range(0, number, LAYERS):
+        last = first + LAYERS >= number
+        for mix in range(0, mixes, MIXES):
             _triton.launch(
                 kernels.forward, (-(-n // (4 * LANES)),),
                 *four(layers, first), factors, found if layer_norm else None, partial if first else None,
                 *drop_arguments(dropout, seed if last else None), y if last else partial, n, mix, mixes,
-                FIRST=first, L=number, MP=padded(mixes), LANES=LANES,
+                FIRST=first, L=number, MP=_triton.ceil_power_of_two(mixes, 1, MIXES), LANES=LANES,
             )  # fmt: skip
     return y, found
 
@@ -124,14 +121,14 @@ def passes(
     sums: Tensor | None,
     partial: Tensor | None,
 ) -> None:
-    """One pass over gradients and layers for every four layers and four mixes: sums, gradients or both."""
+    """One pass over gradients and layers for every four layers and two mixes: sums, gradients or both."""
     number, mixes, n = len(layers), factors.shape[0], layers[0].numel()
     blocks = -(-n // (4 * LANES))
     # More mixes than a kernel takes: what is not final stays in float32.
-    rest = factors.new_empty(SIDE_BY_SIDE, n) if d_layers and mixes > SIDE_BY_SIDE else None
-    for first in range(0, number, SIDE_BY_SIDE):
-        for mix in range(0, mixes, SIDE_BY_SIDE):
-            last = mix + SIDE_BY_SIDE >= mixes
+    rest = factors.new_empty(LAYERS, n) if d_layers and mixes > BACKWARD_MIXES else None
+    for first in range(0, number, LAYERS):
+        for mix in range(0, mixes, BACKWARD_MIXES):
+            last = mix + BACKWARD_MIXES >= mixes
             to = four(d_layers, first)
             if rest is not None and not last:
                 to = [None if d is None else rest.select(0, k) for k, d in enumerate(to)]
@@ -140,5 +137,6 @@ def passes(
                 grad, *four(layers, first), *to, rest if mix else None, factors, counted,
                 found if found.dim() == 2 else None, sums, *drop_arguments(dropout, seed), partial,
                 n, max(1, layers[0].shape[-1]), blocks, mix, mixes,
-                FIRST=first, L=number, SUMS=partial is not None, MP=padded(mixes), LANES=LANES,
+                FIRST=first, L=number, SUMS=partial is not None,
+                MP=_triton.ceil_power_of_two(mixes, 1, BACKWARD_MIXES), LANES=LANES,
             )  # fmt: skip
