@@ -74,7 +74,7 @@ def test_gradients_of_unique_words_equal_those_of_all(files):
 
 @pytest.fixture(params=["auto", "triton"])
 def waits_for_nothing(request, monkeypatch):
-    """A function that puts an encoder on the GPU's path, which asks for no value; with Triton interpreted, or without."""
+    """Puts an encoder on the GPU's path, which asks for no value; with Triton interpreted, or without."""
     from elmo_fast import ops
     from elmo_fast.ops import _triton
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
 from elmo_fast.ops._dispatch import _REGISTRY
-from tests.backends import GPU, backends, device_of
+from tests.backends import GPU, HAS_CUDA, backends, device_of
 from tests.tolerances import assert_no_worse
 
 BACKENDS = backends("char_cnn", reference=True)
@@ -22,6 +22,9 @@ TRITON = [p for p in KERNELS if p.values == ("triton",)]
 FLOAT64 = ["reference", "native"]
 WIDTHS = ((1, 5), (2, 3), (3, 64), (5, 70), (7, 20))  # (width, filters): less than, exactly and more than a block of 64
 PAD = 30
+# The interpreter takes a millisecond per tile and window; there a few filters have to do.
+INTERPRETED = not HAS_CUDA
+FEW = ((1, 5), (3, 20), (6, 17))
 
 
 class Case(NamedTuple):
@@ -71,6 +74,10 @@ def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
     return features, list(torch.autograd.grad(features, c.parameters(), grad))
 
 
+def few(backend: str, widths: tuple = WIDTHS) -> tuple:
+    return FEW if backend in GPU and INTERPRETED else widths
+
+
 def served(backend: str, precision: str) -> None:
     """Skips what the backend does not serve here, with its own sentence."""
     if why := _REGISTRY["char_cnn"][backend].unsupported(device_of(backend), torch.float32, precision):
@@ -104,7 +111,8 @@ def no_block_kernels() -> Iterator[None]:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["mixed", "short", "full", "padding rows", "two tails"])
 def test_no_worse_than_torch(kind: str, precision: str, backend: str) -> None:
-    assert_matches_truth(case(kind, 70, 14) if backend in GPU else case(kind), backend, precision)
+    rows, slots = (20, 9) if backend in GPU and INTERPRETED else (129, 50)
+    assert_matches_truth(case(kind, rows, slots, widths=few(backend)), backend, precision)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
@@ -112,35 +120,37 @@ def test_no_worse_than_torch(kind: str, precision: str, backend: str) -> None:
 @pytest.mark.parametrize(("rows", "slots", "size"), [(1, 50, 16), (3, 7, 3), (129, 9, 5), (33, 300, 1), (65, 8, 16)])
 def test_awkward_sizes(rows: int, slots: int, size: int, precision: str, backend: str) -> None:
     """One row; windows as wide as the row; odd and single embedding sizes; more slots than a byte counts."""
-    widths = WIDTHS if slots < 300 or backend not in GPU else WIDTHS[:3]
+    if backend in GPU and INTERPRETED:
+        rows = 67 if rows == 129 else min(rows, 5)
+    widths = few(backend)[: 1 if slots == 300 else 2 if rows == 67 else 3] if backend in GPU else WIDTHS
     assert_matches_truth(case("mixed", rows, slots, size, widths), backend, precision)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-@pytest.mark.parametrize(("size", "widths"), [(40, ((7, 33), (1, 20))), (20, ((9, 17),)), (130, ((2, 5), (5, 18)))])
+@pytest.mark.parametrize(("size", "widths"), [(40, ((7, 33), (1, 20))), (130, ((3, 5),))])
 def test_windows_of_more_than_256_numbers(size: int, widths: tuple, precision: str, backend: str) -> None:
     """Too many to lie whole in shared memory; one character wider than what is multiplied at a time."""
-    assert_matches_truth(case("mixed", 20, 11, size, widths), backend, precision)
+    assert_matches_truth(case("mixed", 5, 9, size, widths), backend, precision)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("widths", [((1, 4),), ((6, 130),), ((3, 4), (3, 4)), ((7, 8), (1, 150), (2, 3))])
 def test_any_set_of_widths(widths: tuple, backend: str) -> None:
-    assert_matches_truth(case("mixed", 40, 12, widths=widths), backend)
+    assert_matches_truth(case("mixed", 9 if backend in GPU and INTERPRETED else 40, 12, widths=widths), backend)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_tanh(precision: str, backend: str) -> None:
-    assert_matches_truth(case("mixed", 50, 14), backend, precision, "tanh")
+    assert_matches_truth(case("mixed", 20, 8, widths=few(backend)), backend, precision, "tanh")
 
 
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("scale", [1e-12, 1e-30, 1e12])
 def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -> None:
     """Of a size that float16 has no numbers for: the operands of backward are scaled."""
-    c = case("mixed", 20, 10)
+    c = case("mixed", 9, 7, widths=FEW)
     _, plain = gradients(c.to(torch.float32), precision="float16", backend=backend)
     copy = c.to(torch.float32)
     features = char_cnn(*copy, precision="float16", backend=backend)
@@ -151,10 +161,10 @@ def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -
 
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("number", [-3, 0, 1, 64, 69, 70, 1000])
+@pytest.mark.parametrize("number", [-3, 0, 64, 65, 1000])
 def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activation: str, backend: str) -> None:
     """As the definition on the rows before; whatever the others hold."""
-    c, count = case("mixed", 70, 9, 4, ((1, 3), (3, 5))), torch.tensor(number)
+    c, count = case("mixed", 70, 6, 4, ((1, 3), (3, 5))), torch.tensor(number)
     features, grads = gradients(c.to(torch.float32), activation=activation, backend=backend, count=count)
     kept = max(0, min(70, number))
     copy = c.to(torch.float32)
@@ -170,7 +180,7 @@ def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activatio
 
 
 @pytest.mark.parametrize("backend", TRITON)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 6), min_size=3, max_size=18), st.booleans())
 def test_words_with_ids_outside_the_table_are_nan_and_no_other(backend: str, numbers: list[int], narrow: bool) -> None:
     """The public function looks for them on the CPU; the kernels, which cannot, read nothing outside the table."""
@@ -233,7 +243,7 @@ def test_windows_of_padding_take_part(backend: str) -> None:
 @pytest.mark.parametrize("backend", KERNELS)
 def test_ties_go_to_the_first_window(backend: str) -> None:
     """With whole numbers many windows tie exactly; the gradient of the embedding tells which one won."""
-    c = case("two tails", 200, 12, 2, ((1, 6), (2, 6), (3, 6)))
+    c = case("two tails", 60, 10, 2, ((1, 6), (2, 6), (3, 6)))
     c = Case(c.ids, c.embedding.sign(), [w.sign() for w in c.weights], [b.round() for b in c.biases]).to(torch.float32)
     reference, d_reference = gradients(c, backend="reference")
     features, d_features = gradients(c, backend=backend)
@@ -246,7 +256,7 @@ def test_ties_go_to_the_first_window(backend: str) -> None:
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
     """A NaN in the embedding of one character shows in every feature of the words that hold it, and in no other."""
-    c = case("short", 20)
+    c = case("short", 20, 12, widths=few(backend))
     c.ids[c.ids == 7] = 8
     c.ids[4, 0] = c.ids[9, 3] = 7
     c.ids[9, 4:] = PAD
@@ -261,18 +271,18 @@ def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
 def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal alone, in any order and among any others: encoding unique words only changes no bit."""
     served(backend, precision)
-    c = case("mixed", 100, 20)
+    c = case("mixed", 67, 9, widths=few(backend))
     options = {"precision": precision, "backend": backend}
     everything = char_cnn(c.ids, *c[1:], **options)
-    shuffled = torch.randperm(100)
+    shuffled = torch.randperm(67)
     assert torch.equal(char_cnn(c.ids[shuffled], *c[1:], **options), everything[shuffled])
-    for rows in (1, 3, 31, 40):
+    for rows in (1, 3, 40):
         assert torch.equal(char_cnn(c.ids[:rows], *c[1:], **options), everything[:rows])
 
 
 @pytest.mark.parametrize("backend", TRITON)
 def test_gradients_are_the_same_on_every_run(backend: str) -> None:
-    c = case("mixed", 140, 9, 5)
+    c = case("mixed", 66, 6, 5, ((1, 5), (3, 20)))
     (_, one), (_, two) = (gradients(c.to(torch.float32), backend=backend, precision="float16") for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
@@ -316,7 +326,7 @@ def test_threads_change_nothing(precision: str) -> None:
 
 @pytest.mark.parametrize("backend", KERNELS)
 def test_saving_for_backward_changes_nothing(backend: str) -> None:
-    c = case("mixed", 70, 12).to(torch.float32)
+    c = case("mixed", 20, 9, widths=few(backend)).to(torch.float32)
     with torch.no_grad():
         without = char_cnn(*c, backend=backend)
     assert torch.equal(without, char_cnn(*c, backend=backend))
@@ -346,13 +356,13 @@ def test_strided_views(backend: str) -> None:
 @pytest.mark.parametrize("wanted", list(itertools.product([True, False], repeat=3))[:-1])
 @pytest.mark.parametrize("backend", KERNELS)
 def test_some_gradients_only(wanted: tuple[bool, bool, bool], backend: str) -> None:
-    c = case("mixed", 12, 12).to(torch.float32)
+    c = case("mixed", 12, 8, widths=FEW).to(torch.float32)
     features, everything = gradients(c, backend=backend)
     count = len(c.weights)
     flags = [wanted[0], *[wanted[1]] * count, *[wanted[2]] * count]
     for parameter, flag in zip(c.parameters(), flags, strict=True):
         parameter.requires_grad_(flag)
-    grad = torch.randn(12, 162, generator=torch.Generator().manual_seed(1), device="cpu").to(features)
+    grad = torch.randn(12, 42, generator=torch.Generator().manual_seed(1), device="cpu").to(features)
     char_cnn(*c, backend=backend).backward(grad)
     for parameter, flag, grad in zip(c.parameters(), flags, everything, strict=True):
         assert torch.equal(parameter.grad, grad) if flag else parameter.grad is None
@@ -360,7 +370,7 @@ def test_some_gradients_only(wanted: tuple[bool, bool, bool], backend: str) -> N
 
 @pytest.mark.parametrize("backend", KERNELS)
 def test_int32_ids(backend: str) -> None:
-    c = case("mixed", 12)
+    c = case("mixed", 12, 9, widths=FEW)
     assert torch.equal(char_cnn(c.ids.int(), *c[1:], backend=backend), char_cnn(*c, backend=backend))
 
 
@@ -385,7 +395,7 @@ def test_opcheck(save: bool) -> None:
 @pytest.mark.parametrize("counted", [True, False])
 def test_opcheck_triton(backend: str, counted: bool) -> None:
     ops, count = torch.ops.elmo_fast_triton, torch.tensor(4) if counted else None
-    c = case("two tails", 5, 9, 4, ((1, 3), (4, 5)))
+    c = case("two tails", 3, 5, 4, ((1, 3), (3, 5)))
     torch.library.opcheck(ops.char_cnn.default, (*c, count, False, "float32", False))
     c = c.to(torch.float32)
     torch.library.opcheck(ops.char_cnn.default, (*c, count, False, "float16", True))
@@ -393,7 +403,7 @@ def test_opcheck_triton(backend: str, counted: bool) -> None:
     plain = [features, winners, *c[:3], list(c.biases), count, True, "float16"]
     plain = [t.detach() if isinstance(t, Tensor) else t for t in plain]
     plain[4:6] = [[t.detach() for t in each] for each in plain[4:6]]
-    for needs in ((True, True), (True, False), (False, True)):
+    for needs in ((True, True), (True, False), (False, True))[: 1 if counted else 3]:
         torch.library.opcheck(ops.char_cnn_backward.default, (torch.randn_like(features), *plain, *needs))
 
 
@@ -407,7 +417,7 @@ def test_opcheck_backward(needs: tuple[bool, bool]) -> None:
 
 @pytest.mark.parametrize("backend", KERNELS)
 def test_second_derivative_is_refused(backend: str) -> None:
-    c = case("mixed", 5, 9).to(torch.float32)
+    c = case("mixed", 5, 9, widths=FEW).to(torch.float32)
     features = char_cnn(*c, activation="tanh", backend=backend)
     (grad,) = torch.autograd.grad(features.sum(), c.embedding, create_graph=True)
     with pytest.raises(RuntimeError, match='backend="reference"'):

@@ -52,7 +52,7 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
 def operands(
     embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(table of characters, then a row of NaN and one of zeros; packed filters; all biases), kept until a parameter changes."""
+    """(characters, then a row of NaN and one of zeros; packed filters; all biases), kept until a parameter changes."""
     f = filters_of(weights, precision)
     dtype, device = getattr(torch, precision), embedding.device
     characters, size = embedding.shape
@@ -92,8 +92,8 @@ def forward(
     # copies that more stages become would ask the same few lines of L2 for it.
     tiles, high = f.tiles(f.block)[-1], 64
     launch(
-        kernels.forward, (-(-rows // high) * tiles,), ids, *ids.stride(), count, table, filters, bias, features, winners,
-        rows, ids.shape[1], embedding.shape[0], total, tiles, **f.constants,
+        kernels.forward, (-(-rows // high) * tiles,), ids, *ids.stride(), count, table, filters, bias, features,
+        winners, rows, ids.shape[1], embedding.shape[0], total, tiles, **f.constants,
         STEP=16 if precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
         TANH=tanh, SAVE=save, COUNTED=count is not None, num_warps=8, num_stages=1,
     )  # fmt: skip
@@ -107,16 +107,16 @@ class Pass(NamedTuple):
     features: Tensor
     winners: Tensor
     ids: Tensor
-    count: Tensor | None
+    number: Tensor | None
     tanh: bool
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        return (self.grad, self.features, self.winners, self.ids, *self.ids.stride(), self.count)
+        return (self.grad, self.features, self.winners, self.ids, *self.ids.stride(), self.number)
 
     @property
     def constants(self) -> dict[str, Any]:
-        return {"TANH": self.tanh, "COUNTED": self.count is not None}
+        return {"TANH": self.tanh, "COUNTED": self.number is not None}
 
 
 def weight_gradients(
@@ -150,7 +150,7 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
     """The gradient of the embedding: that of every slot first, then sums over the slots of each character."""
     (rows, total), slots = p.features.shape, p.ids.shape[1]
     characters, size = embedding.shape
-    high, wide = 4, 16
+    high, wide, narrow_operands = 4, 16, filters.dtype != torch.float32
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
     needed = rows * slots * f.size * 4
@@ -160,7 +160,7 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
     launch(
         kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *p.arguments, filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, **p.constants, WIDEST=max(f.widths),
-        BR=high, BS=wide, BN=f.block, SCALED=filters.dtype != torch.float32, num_warps=4, num_stages=2 if filters.dtype == torch.float32 else 1,
+        BR=high, BS=wide, BN=f.block, SCALED=narrow_operands, num_warps=4, num_stages=1 if narrow_operands else 2,
     )  # fmt: skip
     gradient = segment_sum(d_inputs, keys, characters)
     return gradient if size == f.size else embedding.new_empty(embedding.shape).copy_(gradient[:, :size])
@@ -168,7 +168,8 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
 
 def backward(
     grad: Tensor, features: Tensor, winners: Tensor, ids: Tensor, embedding: Tensor, weights: Sequence[Tensor],
-    biases: Sequence[Tensor], count: Tensor | None, tanh: bool, precision: str, need_embedding: bool, need_weights: bool,
+    biases: Sequence[Tensor], count: Tensor | None, tanh: bool, precision: str, need_embedding: bool,
+    need_weights: bool,
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # fmt: skip
     """(d_embedding, d_weights, d_biases); what is not needed is empty."""
     f = filters_of(weights, precision)

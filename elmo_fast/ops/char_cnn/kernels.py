@@ -1,8 +1,8 @@
 """The kernels of char_cnn: one forward for all widths, three backward.
 
-Filters lie packed: one row of `depth` operands per filter, [width][E] and zeros after; every width begins at a multiple
-of BLOCK rows (tiles of filters belong to one width). The table of characters has two rows more: NaN, where ids outside the
-table point, so that a wrong id shows and reads nothing it should not, and zeros, where nothing is to be read.
+Filters lie packed: one row of `depth` operands per filter, [width][E] and zeros after; every width begins at a
+multiple of BLOCK rows (tiles of filters belong to one width). The table of characters has two rows more: NaN, where ids
+outside the table point, so that a wrong id shows and reads nothing it should not, and zeros, where nothing is read.
 """
 
 import triton
@@ -65,7 +65,7 @@ def _windows(
 ):  # fmt: skip
     """Operands start .. start + STEP of window t of each row, [BM, STEP]; zeros past the width.
 
-    One id is loaded for all its E numbers; the hints tell what the reshape hides, that they are read 16 bytes at a time.
+    One id is loaded for all its E numbers; the hints tell what the reshape hides: that they lie side by side.
     """
     RUN: tl.constexpr = min(E, STEP)
     slot = start // E + tl.arange(0, STEP // RUN)
@@ -121,7 +121,7 @@ def forward(
             where = tl.where(larger, t, where)
     column = begin + tl.arange(0, BN)
     known = column < number
-    y = best + tl.load(biases + feature + column, mask=known, other=0.0)[None, :]
+    y = tl.where(live[:, None], best, 0.0) + tl.load(biases + feature + column, mask=known, other=0.0)[None, :]
     y = tanh(y) if TANH else tl.where(y < 0, 0.0, y)
     at = row.to(tl.int64)[:, None] * total + (feature + column)[None, :]
     store = (row < rows)[:, None] & known[None, :]
