@@ -530,3 +530,9 @@ def test_gradients_do_not_see_the_padding(backend):
     )
     assert not any(g.isnan().any() for g in grads[2:]), backend
     assert not any(g[~padding.expand_as(g)].isnan().any() for g in grads[:2]), backend
+
+
+@both
+def test_every_part_of_a_long_sum_is_added(backend):
+    """As many cells as it takes for the last of a split product's parts to be more than nothing."""
+    check(make(1, 1, 8, 8, 512, directions=1), backend, reverse=(False,))
