@@ -43,14 +43,12 @@ class Problem:
     def __init__(self, session: Session, batch: int, *, train: bool) -> None:
         self.steps, size, cells = (3, 8, 16) if session.quick else (STEPS, SIZE, CELLS)
         self.batch, self.size, self.cells = batch, size, cells
-        place = {"device": session.device}
         sizes = ((4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells))
         self.weights = [
-            LSTMWeights(*(torch.empty(s, **place).uniform_(-(cells**-0.5), cells**-0.5) for s in sizes))
-            for _ in range(DIRECTIONS)
+            LSTMWeights(*((2 * session.uniform(*s) - 1) * cells**-0.5 for s in sizes)) for _ in range(DIRECTIONS)
         ]
-        self.x = torch.randn(batch, self.steps, size, **place)
-        self.cotangent = torch.randn(DIRECTIONS, batch, self.steps, size, **place)
+        self.x = session.noise(batch, self.steps, size)
+        self.cotangent = session.noise(DIRECTIONS, batch, self.steps, size)
         self.train = train
         for tensor in (self.x, *(w for each in self.weights for w in each)):
             tensor.requires_grad_(train)
