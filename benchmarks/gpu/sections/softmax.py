@@ -5,6 +5,7 @@ All sides are given the same samples and hand back the gradient of the rows that
 
 import functools
 import inspect
+import math
 
 import torch
 from torch import Tensor
@@ -48,13 +49,12 @@ class Problem:
     """Hidden states, targets under the law of the samples, a table, and one sample."""
 
     def __init__(self, session: Session, rows: int, words: int, samples: int, size: int) -> None:
-        place = {"device": session.device}
-        self.hidden = torch.randn(rows, size, **place)
-        self.table = torch.randn(words, size, **place) * size**-0.5
-        self.bias = torch.randn(words, **place)
+        self.hidden = session.noise(rows, size)
+        self.table = session.noise(words, size) * size**-0.5
+        self.bias = session.noise(words)
         ids, tries = ops.log_uniform_sample(samples, words, seed=1)
         self.samples, self.tries = ids.to(session.device), tries.to(session.device)
-        log = torch.rand(rows, **place, dtype=torch.float64) * torch.tensor(words + 1.0, **place).double().log()
+        log = session.uniform(rows, dtype=torch.float64) * math.log(words + 1)
         self.targets = (log.exp().long() - 1).clamp(0, words - 1)
         self.used = torch.cat([self.targets, self.samples]).unique()
 
