@@ -302,7 +302,8 @@ def test_opcheck_backward(needs: tuple[bool, bool], projection: int) -> None:
 def test_opcheck_triton(backend: str, projection: int, precision: str) -> None:
     c, count, ops = case(4, 6, projection=projection), torch.tensor(3), torch.ops.elmo_fast_triton
     for save in (True, False):
-        inputs = (*(c.to(torch.float32) if save else c), count if save else None, precision, save)
+        # What is saved of rows that do not count is never written, nor read; opcheck would compare it.
+        inputs = (*(c.to(torch.float32) if save else c), None if save else count, precision, save)
         torch.library.opcheck(ops.highway.default, inputs)
     y, *saved = ops.highway(*c, count, precision, True)
     for needs in ((True, True), (True, False), (False, True)):
@@ -391,7 +392,6 @@ def test_gradients_of_saturated_gates(bias: float, precision: str, backend: str)
     truth = gradients(c.to(torch.float64), backend="reference")[1][1]
     ours = gradients(c.to(torch.float32), precision=precision, backend=backend)[1][1]
     for part in (slice(0, 24), slice(24, 48)):  # the transform's weight and the gate's: one may be far smaller
-        assert_no_worse("dW", ours[part], ours[part], truth[part], precision)
         assert (ours[part] - truth[part]).norm() < 0.02 * truth[part].norm()
 
 
