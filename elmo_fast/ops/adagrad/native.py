@@ -44,7 +44,7 @@ def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: f
     The number of the step is not looked at, as lr_decay is 0.
     """
     parameters, accumulators, gradients = (list(column) for column in zip(*tensors, strict=True))
-    steps = [torch.ones((), dtype=torch.float32) for _ in parameters]
+    steps = [torch.ones((), dtype=torch.float32, device="cpu") for _ in parameters]
     torch._fused_adagrad_(
         parameters, gradients, accumulators, steps,
         lr=learning_rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
