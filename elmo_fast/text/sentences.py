@@ -16,8 +16,8 @@ from typing import IO
 
 from elmo_fast.errors import ElmoFastError
 
-# Bytes that are not UTF-8 become lone surrogates, and are then reported with their line. Not "utf-8-sig": it drops one or
-# two first bytes of a byte order mark where nothing follows them.
+# Bytes that are not UTF-8 become lone surrogates, and are then reported with their line. Not "utf-8-sig": it drops one
+# or two first bytes of a byte order mark where nothing follows them.
 _ENCODING, _ON_ERROR = "utf-8", "surrogateescape"
 _MARK = "\ufeff"  # a byte order mark at the start is no part of the first word
 _UNDECODED = re.compile("[\udc80-\udcff]")
