@@ -536,3 +536,14 @@ def test_gradients_do_not_see_the_padding(backend):
 def test_every_part_of_a_long_sum_is_added(backend):
     """As many cells as it takes for the last of a split product's parts to be more than nothing."""
     check(make(1, 1, 8, 8, 512, directions=1), backend, reverse=(False,))
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_float16_gradients_that_explode_stay_finite(backend):
+    """Each step back multiplies by 5000: what float16 cannot hold is held at its largest number, never infinite."""
+    weights = LSTMWeights(torch.ones(4, 1), torch.tensor([[0.0], [0], [2e4], [0]]), torch.zeros(4), torch.ones(1, 1))
+    weights = LSTMWeights(*(p.requires_grad_() for p in weights))
+    out, _ = projected_lstm([torch.zeros(1, 7, 1)], [weights], reverse=(False,), backend=backend, precision="float16")
+    for gradient in torch.autograd.grad(out.sum(), weights):
+        assert torch.isfinite(gradient).all()
