@@ -43,12 +43,24 @@ def layer(
         v = tl.load(v_at + kk[:, None], mask=w_mask, other=0.0)
         transform = tl.dot(x, w, transform, input_precision="ieee")
         gate = tl.dot(x, v, gate, input_precision="ieee")
-    # Half the columns after the other: a whole tile of the carried x beside both sums would not fit the registers.
-    halves: tl.constexpr = (BM, 2, BN // 2)
-    t0, t1 = tl.split(tl.permute(tl.reshape(transform, halves), (0, 2, 1)))
-    g0, g1 = tl.split(tl.permute(tl.reshape(gate, halves), (0, 2, 1)))
-    mix(t0, g0, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN // 2)
-    mix(t1, g1, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column + BN // 2, n, rows, width, BM, BN // 2)
+    pieces(transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN)
+
+
+@triton.jit
+def pieces(
+    transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """mix, 32 columns after the other: x, y and their addresses for a whole tile would not fit the registers."""
+    if BN > 32:
+        halves: tl.constexpr = (BM, 2, BN // 2)
+        t0, t1 = tl.split(tl.permute(tl.reshape(transform, halves), (0, 2, 1)))
+        g0, g1 = tl.split(tl.permute(tl.reshape(gate, halves), (0, 2, 1)))
+        half: tl.constexpr = BN // 2
+        pieces(t0, g0, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, half)
+        pieces(t1, g1, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column + half, n, rows, width, BM, half)
+    else:
+        mix(transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN)
 
 
 @triton.jit
@@ -64,17 +76,19 @@ def mix(
     transform += tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)[None, :]
     gate += tl.load(bias_ptr + width + column + c, mask=c_inside, other=0.0)[None, :]
     small, closes = folded(gate), gate < 0
+    inside = (first + r < rows)[:, None] & c_inside[None, :]
     if pre_ptr is not None:
+        # Also of rows that do not count, but never of whole tiles of those.
         to = pre_ptr + 2 * start + column
         at = r[:, None] * (2 * width) + c[None, :]
-        tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=counts)
-        tl.store(to + width + at, saved_gate(small, closes, pre_ptr.dtype.element_ty), mask=counts)
+        some = inside & (first < n)
+        tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=some)
+        tl.store(to + width + at, saved_gate(small, closes, pre_ptr.dtype.element_ty), mask=some)
     at = r[:, None] * width + c[None, :]
     gate, closed = unfolded(small, closes)
     y = closed * tl.where(transform < 0, 0.0, transform)
     y += gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
-    y = tl.where(counts, y, 0.0)
-    inside = (first + r < rows)[:, None] & c_inside[None, :]
+    y = tl.where((first + r < n)[:, None], y, 0.0)
     if y_ptr is not None:
         tl.store(y_ptr + start + column + at, y, mask=inside)
     if next_ptr is not None:
