@@ -33,6 +33,11 @@ def ops() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def backend_for(op: str, backend: str) -> str:
+    """`backend` where `op` has one of that name, else "auto": for callers who pass one name to several ops."""
+    return backend if backend in _REGISTRY[op] else "auto"
+
+
 def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
     """What backend="auto" would choose for `op` here, and why not the ones before it."""
     refusals: dict[str, str] = {}
