@@ -33,6 +33,11 @@ def ops() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def made_for(backend: str, device: torch.device) -> bool:
+    """Whether a backend is made for this kind of device (the reference is for all)."""
+    return _MADE_FOR.get(backend, device.type) == device.type
+
+
 def backend_for(op: str, backend: str) -> str:
     """`backend` where `op` has one of that name, else "auto": for callers who pass one name to several ops."""
     return backend if backend in _REGISTRY[op] else "auto"
@@ -43,7 +48,7 @@ def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = 
     refusals: dict[str, str] = {}
     for name, module in _REGISTRY[op].items():
         reason = module.unsupported(device, dtype, precision)
-        if reason is None and _MADE_FOR.get(name, device.type) != device.type:
+        if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
             return Choice(name, refusals)
@@ -65,7 +70,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     known = _REGISTRY[op]
     if backend == "auto":
         choice = explain(op, device, dtype, precision)
-        slower = [why for name, why in choice.refusals.items() if _MADE_FOR[name] == device.type]
+        slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
         if slower and not torch.compiler.is_compiling():
             warn_once(op, choice.backend, "; ".join(slower))
         return known[choice.backend]

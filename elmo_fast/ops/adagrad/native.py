@@ -57,7 +57,8 @@ def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     inside = (ids >= 0) & (ids < num_words)
     if not inside.all():
         ids, rows = ids[inside], rows[inside]
-    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, (num_words, *rows.shape[1:]), check_invariants=False)
+    shape = (num_words, *rows.shape[1:])
+    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
     gradient = coalesced(gradient)
     return gradient.indices()[0], gradient.values()
 

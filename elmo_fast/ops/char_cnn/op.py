@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._precision import under_autocast, without_autocast
 
 ACTIVATIONS = ("relu", "tanh")
 
@@ -62,9 +62,10 @@ def char_cnn(
             raise ElmoFastError(f"char_cnn: ids and count must be on one device; got {given(ids)} and {given(count)}")
     precision, _ = under_autocast(precision, embedding.device)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
-    features: Tensor = chosen.run(
-        ids, embedding, weights, biases, activation=activation, precision=precision, count=count
-    )
+    with without_autocast(embedding.device):
+        features: Tensor = chosen.run(
+            ids, embedding, weights, biases, activation=activation, precision=precision, count=count
+        )
     return features
 
 

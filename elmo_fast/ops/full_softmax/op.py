@@ -6,7 +6,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.full_softmax import reference, triton
 
 register("full_softmax", triton=triton, reference=reference)
@@ -64,4 +64,5 @@ def full_softmax(
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
     check_words(op, weight.shape[0], targets=targets)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
-    return kernel.run(hidden, targets, weight, bias, precision=precision, chunk_bytes=chunk_bytes)
+    with without_autocast(hidden.device):
+        return kernel.run(hidden, targets, weight, bias, precision=precision, chunk_bytes=chunk_bytes)

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._precision import under_autocast, without_autocast
 
 
 def highway(
@@ -58,7 +58,8 @@ def highway(
     _check(x, weights, biases, projection_weight, projection_bias)
     _check_count(x, count)
     chosen = select("highway", backend, x.device, x.dtype, precision)
-    y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision, count=count)
+    with without_autocast(x.device):
+        y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision, count=count)
     return y
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 from elmo_fast.ops.sampled_softmax import native, reference, triton
 
@@ -68,18 +68,19 @@ def sampled_softmax(
     hidden = cast(hidden)
     _check(hidden, targets, weight, bias, samples, correction, chunk_bytes)
     kernel = select("sampled_softmax", backend, hidden.device, hidden.dtype, precision)
-    return kernel.run(
-        hidden,
-        targets,
-        weight,
-        bias,
-        samples,
-        tries,
-        correction=correction,
-        sparse=sparse,
-        chunk_bytes=chunk_bytes,
-        precision=precision,
-    )
+    with without_autocast(hidden.device):
+        return kernel.run(
+            hidden,
+            targets,
+            weight,
+            bias,
+            samples,
+            tries,
+            correction=correction,
+            sparse=sparse,
+            chunk_bytes=chunk_bytes,
+            precision=precision,
+        )
 
 
 def _check(
