@@ -185,10 +185,11 @@ def test_a_row_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal whatever the other rows, so that encoding unique words only changes no bit. On the GPU the layers' part
     of it: the projection is a product of cuBLAS."""
     skip_unless_served(backend, precision=precision)
-    c = case(600, 96, projection=24 if backend == "native" else 0)
+    few = backend == "triton"  # the interpreter is slow
+    c = case(150 if few else 600, 70 if few else 96, projection=0 if few else 24)
     options = {"precision": precision, "backend": backend}
     everything = highway(*c, **options)
-    for rows in (1, 2, 7, 63, 64, 130, 513):
+    for rows in (1, 17, 130) if few else (1, 2, 7, 63, 64, 130, 513):
         assert torch.equal(highway(c.x[:rows], *c[1:], **options), everything[:rows])
     assert torch.equal(highway(c.x[5:90], *c[1:], **options), everything[5:90])
 
