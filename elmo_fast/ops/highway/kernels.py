@@ -81,7 +81,7 @@ def mix(
         # Also of rows that do not count, but never of whole tiles of those.
         to = pre_ptr + 2 * start + column
         at = r[:, None] * (2 * width) + c[None, :]
-        some = inside & (first < n)
+        some = (first + r < tl.where(first < n, rows, 0))[:, None] & c_inside[None, :]
         tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=some)
         tl.store(to + width + at, saved_gate(small, closes, pre_ptr.dtype.element_ty), mask=some)
     at = r[:, None] * width + c[None, :]
