@@ -58,7 +58,8 @@ def launch(
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
     launch_cooperative_grid: the driver refuses the launch unless all blocks are resident at once, so that they may wait
-    for each other. An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which multiplies bit patterns.
+    for each other. An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which multiplies
+    bit patterns.
     """
     options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
     if launch_cooperative_grid:

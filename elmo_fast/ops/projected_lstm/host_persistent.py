@@ -22,8 +22,11 @@ SHARED_BYTES = 227 * 1024
 # Looks at a counter before a block gives up: some seconds, a million times what a step takes.
 MOST_POLLS = 2**22
 COUNTER_STRIDE = 32  # int32 between two counters: a line of the L2 each
+# The interpreter runs blocks one after the other, and none can wait there: then each phase of a step is a launch.
+ONE_LAUNCH = not _triton.INTERPRETED
 
-_flags: dict[torch.device, Tensor] = {}
+# Per device, int32 [1]: not 0 once a block of a persistent scan has given up (`persistent_failure` reads it).
+flags: dict[torch.device, Tensor] = {}
 
 
 class Plan(NamedTuple):
@@ -74,7 +77,9 @@ def too_small(device: torch.device) -> str | None:
     """One sentence why this GPU cannot hold a layer's weights on chip, or None."""
     found = torch.cuda.get_device_properties(device)
     if (found.major, found.minor) < (9, 0):
-        return f"the persistent scan needs compute capability 9.0 or newer; {found.name} has {found.major}.{found.minor}"
+        return (
+            f"the persistent scan needs compute capability 9.0 or newer; {found.name} has {found.major}.{found.minor}"
+        )
     if found.multi_processor_count < MULTIPROCESSORS:
         counted = found.multi_processor_count
         return f"the persistent scan needs {MULTIPROCESSORS} multiprocessors; {found.name} offers {counted}"
@@ -112,26 +117,9 @@ def chosen(layer: Layer, device: torch.device, projected: bool) -> Callable[...,
 def flag(device: torch.device) -> Tensor:
     """int32 [1] of this device: not 0 once a block of a persistent scan has given up waiting."""
     device = torch.device(device.type, torch.cuda.current_device()) if device == torch.device("cuda") else device
-    if device not in _flags:
-        _flags[device] = torch.zeros(1, dtype=torch.int32, device=device)
-    return _flags[device]
-
-
-def persistent_failure() -> str | None:
-    """One sentence if a persistent scan has failed since the last call, else None. Waits for the devices that ran one.
-
-    A block gives up when others do not arrive for seconds, which only a fault can cause: results that it could not
-    compute are NaN, never wrong numbers. Nothing else in the package waits for this; call it where you wait anyway.
-    """
-    failed = [device for device, raised in _flags.items() if bool(raised.item())]
-    for device in failed:
-        _flags[device].zero_()
-    if not failed:
-        return None
-    return (
-        f"projected_lstm: on {', '.join(map(str, failed))} blocks of a persistent scan did not all arrive, so its results "
-        'hold NaN; run it again with backend="triton"'
-    )
+    if device not in flags:
+        flags[device] = torch.zeros(1, dtype=torch.int32, device=device)
+    return flags[device]
 
 
 def scan(
@@ -153,17 +141,18 @@ def scan(
     def start(direction: int, first: int, last: int, phase: int, barrier: bool) -> None:
         launch(
             kernels_persistent.persistent, (made.blocks, together),
-            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, weight_hr, masks, steps.projections, parts, counters,
-            lengths, failed, first, last, direction, b, t, d, h, steps.cells.shape[1], layer.cell_clip, layer.projection_clip,
-            MOST_POLLS, BARRIER=barrier, PHASE=phase, SAVE=save, MASKED=masks is not None, TILES=made.tiles, SLICES=made.slices,
+            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, weight_hr, masks, steps.projections, parts,
+            counters, lengths, failed, first, last, direction, b, t, d, h, steps.cells.shape[1],
+            layer.cell_clip, layer.projection_clip, MOST_POLLS,
+            BARRIER=barrier, PHASE=phase, SAVE=save, MASKED=masks is not None, TILES=made.tiles, SLICES=made.slices,
             BM=made.rows, BC=CELLS, BN=COLUMNS, BK=DEPTH, QUARTER=made.quarter, SHARE=made.share, PARTS=made.parts,
             num_warps=8, num_stages=1, launch_cooperative_grid=True,
         )  # fmt: skip
 
     for direction in range(0, r, together):
-        if _triton.INTERPRETED:  # programs run one after the other there, and none can wait: a launch for each phase
-            for step in range(t):
-                for phase in range(3):
-                    start(direction, step, step + 1, phase, False)
-        else:
+        if ONE_LAUNCH:
             start(direction, 0, t, 0, True)
+            continue
+        for step in range(t):
+            for phase in range(3):
+                start(direction, step, step + 1, phase, False)

@@ -110,23 +110,28 @@ def persistent(
     ok = True
     for step in range(start, end):
         turn = step - start + 1
+        poison = tl.where(ok, 0.0, nan)
         if BARRIER or PHASE == 0:
             source = h + (row[None, :] * size + d[:, None])
             active = length[None, :] > step
             h0 = tl.load(source, mask=active & (d < size)[:, None], other=0.0, cache_modifier=".cg")
             h1 = tl.load(source + QUARTER, mask=active & (d + QUARTER < size)[:, None], other=0.0, cache_modifier=".cg")
-            h2 = tl.load(source + 2 * QUARTER, mask=active & (d + 2 * QUARTER < size)[:, None], other=0.0, cache_modifier=".cg")
-            h3 = tl.load(source + 3 * QUARTER, mask=active & (d + 3 * QUARTER < size)[:, None], other=0.0, cache_modifier=".cg")
+            h2 = tl.load(
+                source + 2 * QUARTER, mask=active & (d + 2 * QUARTER < size)[:, None], other=0.0, cache_modifier=".cg"
+            )
+            h3 = tl.load(
+                source + 3 * QUARTER, mask=active & (d + 3 * QUARTER < size)[:, None], other=0.0, cache_modifier=".cg"
+            )
             acc = tl.dot(w0, h0)
             acc = tl.dot(w1, h1, acc)
             acc = tl.dot(w2, h2, acc)
             acc = tl.dot(w3, h3, acc)
-            acc += b[:, None] + x.to(tl.float32)
+            acc += (b + poison)[:, None] + x.to(tl.float32)
             if SAVE:
                 tl.store(gates + gate_at, acc.to(gates.dtype.element_ty), mask=owned[:, None] & active)
             i, f, g, o = gates_apart(acc, BC, BM)
             kept = tl.where(step == 0, before, clipped(before, cell_bound))
-            before = tl.where(ok, tl.sigmoid(i) * tanh(g) + tl.sigmoid(f) * kept, nan)
+            before = tl.sigmoid(i) * tanh(g) + tl.sigmoid(f) * kept
             present = (cell < count)[:, None] & active
             tl.store(c + ((step + 1) % c_slots) * batch * count, before, mask=present)
             value = tl.sigmoid(o) * tanh(clipped(before, cell_bound))
@@ -140,10 +145,10 @@ def persistent(
         if BARRIER or PHASE == 1:
             source = hidden + row[None, :] * count + k[:, None]
             a = tl.load(source, mask=(length[None, :] > step) & (k < count)[:, None], other=0.0, cache_modifier=".cg")
-            part = tl.where(ok, tl.dot(w_hr, a), nan)
+            part = tl.dot(w_hr, a) + tl.where(ok, 0.0, nan)
             present = (row < batch)[None, :] & (column < columns)[:, None]
             tl.store(parts + (slice * batch + row)[None, :] * size + column[:, None], part, mask=present)
-        if BARRIER:
+        if BARRIER:  # noqa: SIM102  (the outer one is a constexpr)
             if slice < SLICES:
                 arrive(of_tile + tile * 32, ok)
                 ok = wait(of_tile + tile * 32, turn * SLICES, polls, ok)
@@ -151,7 +156,7 @@ def persistent(
             each = tl.arange(0, PARTS)[:, None]
             source = parts + each * batch * size + share_at[None, :]
             total = tl.load(source, mask=(each < SLICES) & within[None, :], other=0.0, cache_modifier=".cg")
-            total = tl.where(ok, tl.sum(total, axis=0), nan)
+            total = tl.sum(total, axis=0) + tl.where(ok, 0.0, nan)
             tl.store(out + share_at, total, mask=within & (share_length > step))
             after = clipped(total, bound)
             if MASKED:
@@ -167,7 +172,7 @@ def persistent(
             h += batch * size
             out += batch * size
     if BARRIER or PHASE == 2:
-        for step in range(tl.maximum(start, end), stop):
+        for _ in range(tl.maximum(start, end), stop):
             nothing = tl.zeros((SHARE,), dtype=h.dtype.element_ty)
             tl.store(h + batch * size + share_at, nothing, mask=within)
             h += batch * size

@@ -1,4 +1,4 @@
-"""The projected LSTM in Triton with its scan forwards in one launch per direction, weights on chip; backward as triton."""
+"""The projected LSTM in Triton, its scan forwards in one launch with the weights on chip; backward as triton."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -39,3 +39,22 @@ def run(
     if why is not None:
         raise ElmoFastError(f"projected_lstm: backend 'triton_persistent' cannot serve this: {why}")
     return triton.run(inputs, weights, lengths, state, **options, op=_forward_op)
+
+
+def persistent_failure() -> str | None:
+    """One sentence if a persistent scan has failed since the last call, else None; waits for the GPUs that ran one.
+
+    A block gives up when others have not arrived for seconds, which only a fault can cause. What it could not compute
+    is NaN then, and every other number is right. Nothing else in the package waits for this: call it where you wait.
+    """
+    if _triton.WHY_NOT is not None:
+        return None
+    failed = [device for device, raised in host_persistent.flags.items() if bool(raised.item())]
+    for device in failed:
+        host_persistent.flags[device].zero_()
+    if not failed:
+        return None
+    return (
+        f"projected_lstm: on {', '.join(map(str, failed))} the blocks of a persistent scan did not all arrive, so that "
+        'its results hold NaN; use backend="triton" there'
+    )
