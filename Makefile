@@ -3,16 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test lint format build bench clean
+.PHONY: help demo test lint format build bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md"
+	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
+	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place"
+	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'elmo_fast needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
@@ -42,6 +46,14 @@ demo: build
 
 bench: build
 	$(BIN)/python -m benchmarks.run
+
+# No virtual environment: a machine with a GPU has a torch made for it, and may have no network to fetch another.
+gpu: export PATH := $(OUTSIDE)
+gpu:
+	$(PYTHON) -m benchmarks.gpu $(if $(SECTION),--section $(SECTION)) $(if $(OUT),--out $(OUT))
+
+cuda-check:
+	$(PYTHON) tools/cuda_check.py
 
 clean:
 	rm -rf build dist demo *.egg-info elmo_fast/_C*.so

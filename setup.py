@@ -62,7 +62,7 @@ class CMakeBuild(build_ext):
         import pybind11
         import torch
 
-        build = HERE / "build" / f"cmake-{sys.implementation.cache_tag}-torch{torch.__version__.split('+')[0]}"
+        build = HERE / "build" / f"cmake-{sys.implementation.cache_tag}-torch{torch.__version__}"
         run(
             tool("cmake"),
             f"-S{HERE}",
@@ -71,7 +71,9 @@ class CMakeBuild(build_ext):
             f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
             "-DCMAKE_BUILD_TYPE=Release",
             f"-DPython_EXECUTABLE={sys.executable}",
-            f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path};{pybind11.get_cmake_dir()}",
+            f"-DCMAKE_PREFIX_PATH={pybind11.get_cmake_dir()}",
+            f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}",
+            f"-DTORCH_CUDA_VERSION={torch.version.cuda or ''}",  # what torch was built for; no GPU is asked
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
         )
         run(tool("cmake"), "--build", str(build))

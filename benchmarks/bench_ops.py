@@ -69,11 +69,28 @@ def sampled_softmax(precision, backend):
     )
 
 
+def adagrad(precision, backend):
+    """One update of an LSTM direction's weights, and of the table's rows that a batch touched; it has no gradient."""
+    shapes = ((4 * CELLS, PROJECTION), (4 * CELLS, PROJECTION), (4 * CELLS,), (PROJECTION, CELLS))
+    weights, gradients = ([tensor(*shape) for shape in shapes] for _ in range(2))
+    sums = [torch.ones_like(weight) for weight in weights]
+    table, rows = tensor(TABLE, PROJECTION), tensor(SAMPLES + 160, PROJECTION)
+    table_sums, ids = torch.ones_like(table), torch.randperm(TABLE)[: SAMPLES + 160].sort()[0]
+
+    def update():
+        ops.adagrad_(weights, sums, gradients, 0.2, backend=backend)
+        ops.adagrad_rows_(table, table_sums, ids, rows, 0.2, backend=backend)
+        return table_sums[:1]
+
+    return [], update
+
+
 CASES = [
     *((case, precision) for case in (char_cnn, highway, projected_lstm) for precision in ("float32", "bfloat16")),
     (scalar_mix, "float32"),
     (sampled_softmax, "float32"),
     (sampled_softmax, "bfloat16"),
+    (adagrad, "float32"),
 ]
 
 
@@ -90,6 +107,8 @@ def test_op(benchmark, case, precision, train, turn, backend):
     if backend == "native" and choice.backend != "native":
         pytest.skip(choice.refusals.get("native", f"{case.__name__} has no native backend"))
     inputs, forward = case(precision, backend)
+    if train and not inputs:
+        pytest.skip(f"{case.__name__} has no backward")
     for each in inputs:
         each.requires_grad_(train)
     cotangent = torch.randn_like(forward())

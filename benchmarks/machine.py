@@ -11,6 +11,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
 LIBRARIES = ("torch", "numpy", "h5py", "safetensors", "jsonargparse")
+QUERY = ("name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.limit")
 
 
 def processor() -> dict[str, Any]:
@@ -56,7 +57,37 @@ def commit() -> str:
         changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results", ":!README.md")
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("ELMO_FAST_COMMIT", "unknown")  # a copy of the files alone must be told its commit
+
+
+def asked_of_the_driver() -> dict[str, str]:
+    """What `nvidia-smi` says of the first GPU (it is asked, nothing is set); empty where it cannot be asked."""
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = [value.strip() for value in done.stdout.splitlines()[0].split(",")]
+    return dict(zip(QUERY, values, strict=True)) if len(values) == len(QUERY) else {}
+
+
+def gpu() -> dict[str, Any]:
+    """The GPU in use as torch and the driver describe it; {"gpu": "none"} where torch finds none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {"gpu": "none", "driver": "none", "cuda": torch.version.cuda or "none"}
+    properties, asked = torch.cuda.get_device_properties(0), asked_of_the_driver()
+    return {
+        "gpu": properties.name,
+        "driver": asked.get("driver_version", "unknown"),
+        "cuda": torch.version.cuda,
+        "compute capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory, MiB": properties.total_memory // 2**20,
+        "L2, MiB": properties.L2_cache_size / 2**20,
+        "clocks": {name: value for name, value in asked.items() if name not in ("name", "driver_version")},
+    }
 
 
 def describe(command: str) -> dict[str, Any]:
@@ -69,3 +100,13 @@ def describe(command: str) -> dict[str, Any]:
         "machine": processor(),
         "versions": versions(),
     }
+
+
+def describe_gpu(command: str) -> dict[str, Any]:
+    """As `describe`, with the GPU and Triton's version."""
+    about = describe(command)
+    try:
+        about["versions"]["triton"] = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        about["versions"]["triton"] = "absent"
+    return {**about, "gpu": gpu()}

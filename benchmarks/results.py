@@ -35,18 +35,40 @@ class Row:
 
 
 @dataclasses.dataclass
+class GpuRow(Row):
+    """One side of one comparison on a GPU.
+
+    ours: whether the side is elmo_fast's. launched: how its kernels were ("one by one", "graph"; "host clock" in a
+    rehearsal). floor: no version can be better, by `bound`; share: floor over median, as times. memory: what the call
+    needs at its peak beyond what was there, MiB. aims: {"text", "reached"} of each goal.
+    """
+
+    ours: bool = False
+    launched: str = ""
+    floor: float | None = None
+    bound: str | None = None
+    share: float | None = None
+    memory: float | None = None
+    aims: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
 class Report:
-    """What a case gives back: its rows, what the reader must know (`notes`), and what could not be run (`skipped`)."""
+    """What a case gives back: its rows, what the reader must know (`notes`), what could not be run (`skipped`), and
+    what is wrong (`failures`)."""
 
     rows: list[Row] = dataclasses.field(default_factory=list)
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
     skipped: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
 
 
-def row(variant: str, side: str, values: Sequence[float], *, threads: int, unit: str, **more: Any) -> Row:
-    """A Row from the values that were taken."""
+def row(
+    variant: str, side: str, values: Sequence[float], *, threads: int, unit: str, kind: type[Row] = Row, **more: Any
+) -> Row:
+    """A Row (or another `kind` of it) from the values that were taken."""
     middle, low, high = (significant(quantile(values, share)) for share in (0.5, 0.2, 0.8))
-    return Row(variant, side, threads, unit, len(values), middle, low, high, **more)
+    return kind(variant, side, threads, unit, len(values), middle, low, high, **more)
 
 
 def faster(ours: Row, theirs: Row, goal: float | None = None) -> None:
@@ -65,7 +87,10 @@ def save(folder: pathlib.Path, case: str, report: Report, about: dict[str, Any])
     """Writes <case>.json and <case>.csv to `folder` and returns the first."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [dataclasses.asdict(each) for each in report.rows]
-    content = {"case": case, **about, "notes": report.notes, "skipped": report.skipped, "rows": rows}
+    content = {"case": case, **about, "notes": report.notes, "skipped": report.skipped}
+    if report.failures:
+        content["failures"] = report.failures
+    content["rows"] = rows
     path = folder / f"{case}.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     same = {
@@ -78,18 +103,32 @@ def save(folder: pathlib.Path, case: str, report: Report, about: dict[str, Any])
         "python": about["versions"]["python"],
         "torch": about["versions"]["torch"],
     }
+    if "gpu" in about:
+        same |= {name: about["gpu"].get(name) for name in ("gpu", "driver", "cuda")} | {
+            "triton": about["versions"].get("triton")
+        }
+    kind = type(report.rows[0]) if report.rows else Row
     with (folder / f"{case}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*same, *(field.name for field in dataclasses.fields(Row))], lineterminator="\n")
+        names = [*same, *(field.name for field in dataclasses.fields(kind))]
+        writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**same, **each} for each in rows)
+        writer.writerows({**same, **{name: cell(value) for name, value in each.items()}} for each in rows)
     return path
 
 
+def cell(value: Any) -> Any:
+    """A value of a row as one cell of the CSV: goals in words."""
+    if not isinstance(value, list):
+        return value
+    return "; ".join(f"{aim['text']}: {'reached' if aim['reached'] else 'not reached'}" for aim in value)
+
+
 def load(folder: pathlib.Path, case: str) -> dict[str, Any] | None:
-    """The content of <case>.json with `rows` as Rows, or None where the case was never run."""
+    """The content of <case>.json with `rows` as Rows (GpuRows, of a GPU), or None where the case was never run."""
     path = folder / f"{case}.json"
     if not path.is_file():
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["rows"] = [Row(**each) for each in content["rows"]]
+    kind = GpuRow if "gpu" in content else Row
+    content["rows"] = [kind(**each) for each in content["rows"]]
     return content

@@ -12,12 +12,14 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.machine import ROOT
-from benchmarks.results import Row
+from benchmarks.results import GpuRow, Row
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 Content = dict[str, Any]
+GPU_SECTIONS = ("ceilings", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
+                "thresholds", "sanitizer")  # fmt: skip
 
 
 def number(value: float) -> str:
@@ -117,6 +119,83 @@ def demo(content: Content) -> str:
     )
 
 
+def gpu_files(folder: pathlib.Path, *, rehearsals: bool = False) -> dict[str, Content]:
+    """The results of each section that a GPU has run, in the order of the plan."""
+    found = {}
+    for section in GPU_SECTIONS:
+        content = results.load(folder, f"gpu_{section}")
+        if content is not None and (rehearsals or not content["rehearsal"]):
+            found[section] = content
+    return found
+
+
+def gpu(folder: pathlib.Path, *, rehearsals: bool = False) -> str:
+    """Every comparison of ours on a GPU, its goal, its floor and its rivals; then tests, failures and provenance."""
+    files = gpu_files(folder, rehearsals=rehearsals)
+    if not files:
+        return (
+            "No GPU has run these kernels yet: there is no result file, so there is no figure "
+            "(`make gpu` on a machine with one writes them)."
+        )
+    lines = [line(["what", "goal", "ours", "floor", "share of it", "rivals"])]
+    lines.append(line([":--", ":--", "--:", "--:", "--:", ":--"]))
+    for content in files.values():
+        rows: list[GpuRow] = content["rows"]
+        variants = dict.fromkeys(each.variant for each in rows if each.ours)
+        lines += [gpu_line(variant, [each for each in rows if each.variant == variant]) for variant in variants]
+    tests, ceilings = files.get("tests"), files.get("ceilings")
+    said = []
+    if tests is not None:
+        said.append(f"{tests['notes'].get('passed', 0)} tests passed on it.")
+    if ceilings is not None:
+        rates = (f"{each.variant} {number(each.median)} {each.unit}" for each in ceilings["rows"])
+        said.append(f"Ceilings of the same run: {', '.join(rates)}.")
+    for section, content in files.items():
+        said += [f"**Failed** ({section}): {failure}." for failure in content.get("failures", [])]
+        said += [f"Left out ({section}): {reason}." for reason in content["skipped"]]
+    return "\n".join([*lines, "", " ".join([*said, gpu_provenance(list(files.values()))])])
+
+
+def gpu_line(variant: str, rows: list[GpuRow]) -> str:
+    """One comparison: each side by its better way of launching."""
+    rate = "/" in rows[0].unit
+    best: dict[str, GpuRow] = {}
+    for each in sorted(rows, key=lambda each: -each.median if rate else each.median):
+        best.setdefault(each.side, each)
+    ours = next(each for each in best.values() if each.ours)
+    with_memory = any(aim["text"].endswith("memory") for aim in ours.aims)
+
+    def figure(each: GpuRow) -> str:
+        said = f"{number(each.median)} {each.unit}"
+        return f"{said}, {number(each.memory)} MiB" if with_memory and each.memory is not None else said
+
+    others = "; ".join(f"{number(e.median)} {e.launched}" for e in rows if e.ours and e is not ours and e.launched)
+    launched = f" ({ours.launched}{'; ' + others if others else ''})" if ours.launched else ""
+    aims = "; ".join(f"{aim['text']}: {'reached' if aim['reached'] else '**not reached**'}" for aim in ours.aims)
+    rivals = [
+        f"{each.side} {figure(each)} ({number(ours.median / each.median if rate else each.median / ours.median)} x)"
+        for each in best.values()
+        if not each.ours
+    ]
+    floor = "" if ours.floor is None else f"{number(ours.floor)} ({ours.bound})"
+    share = "" if ours.share is None else f"{number(100 * ours.share)} %"
+    return line([variant, aims, f"**{figure(ours)}**{launched}", floor, share, ", ".join(rivals)])
+
+
+def gpu_provenance(files: list[Content]) -> str:
+    """On which card, with what, when; sections of other runs are named apart."""
+    runs = dict.fromkeys(
+        f"{c['gpu']['gpu']}, driver {c['gpu']['driver']}, CUDA {c['gpu']['cuda']}, Python {c['versions']['python']}, "
+        f"torch {c['versions']['torch']}, Triton {c['versions'].get('triton', 'absent')}, "
+        f"{c['date'].split()[0]}, commit {c['commit']}{', a REHEARSAL: no figure means anything' * c['rehearsal']}"
+        for c in files
+    )
+    return (
+        f'{"; ".join(runs)}. Medians by events, L2 flushed before each call, sides in turn; "x" is how many times '
+        "faster ours is, each side by its better way of launching. Reproduce: `make gpu`."
+    )
+
+
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "headline": ("embed", headline),
     "embed": ("embed", case_table),
@@ -132,6 +211,8 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
 
 def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     """The text that belongs between the markers of `name`."""
+    if name == "gpu":
+        return gpu(folder)
     case, function = RENDERED[name]
     content = results.load(folder, case)
     if content is None:

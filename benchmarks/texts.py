@@ -1,12 +1,14 @@
 """The text that is measured on: a file of one sentence per line, words parted by spaces, or text in Python itself."""
 
+import os
 import pathlib
 import re
 from typing import NamedTuple
 
 from benchmarks.machine import ROOT
 
-DEFAULT = ROOT.parent / "shared" / "data" / "classics" / "heldout.txt"
+SHARED = pathlib.Path(os.environ.get("ELMO_FAST_SHARED", ROOT.parent / "shared"))
+DEFAULT = SHARED / "data" / "classics" / "heldout.txt"
 LONGEST = 60
 
 

@@ -23,6 +23,10 @@ TORCH_LIBRARY(elmo_fast, m) {
   m.def(
       "char_cnn_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, Tensor[] weights, bool tanh,"
       " str precision, bool need_embedding, bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)");
+  // CUDA builds alone have a kernel for it; rows from `count` on, a number on the device, are no words
+  m.def(
+      "char_cnn_cuda_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, Tensor[] weights, Tensor? count,"
+      " bool tanh, str precision, bool need_embedding, bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)");
 
   // highway: `saved` holds each layer's transform, gate and output, [layers, 3, N, W] where `save`, else [0]
   m.def(
@@ -53,6 +57,10 @@ TORCH_LIBRARY(elmo_fast, m) {
 
   // sampled_softmax: rows, offsets and ids are those of the N targets, then of the S samples
   m.def("log_uniform_sample(int num_samples, int num_words, int seed, int offset) -> (Tensor ids, Tensor tries)");
+  // CUDA builds alone have a kernel for it; seed_more and offset_more are numbers on the device, added to seed and offset
+  m.def(
+      "log_uniform_sample_cuda(int num_samples, int num_words, int seed, int offset, Tensor? seed_more, Tensor? offset_more, Device device)"
+      " -> (Tensor ids, Tensor tries)");
   m.def(
       "sampled_softmax(Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, str precision, int chunk_bytes, bool keep) -> "
       "(Tensor losses, Tensor log_sums, Tensor probabilities)");
@@ -82,7 +90,14 @@ TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
 }
 
 PYBIND11_MODULE(_C, m) {
-  m.doc() = "The CPU kernels of elmo_fast, registered as torch.ops.elmo_fast.*";
+  m.doc() = "The kernels of elmo_fast, registered as torch.ops.elmo_fast.*";
+#if defined(ELMO_FAST_NO_CUDA)
+  m.attr("has_cuda") = false;
+  m.attr("why_no_cuda") = ELMO_FAST_NO_CUDA;
+#else
+  m.attr("has_cuda") = true;
+  m.attr("why_no_cuda") = pybind11::none();
+#endif
   m.def("has_bfloat16_kernel", &elmo_fast::has_bfloat16_kernel, "Whether bfloat16 operands are multiplied as such (AMX).");
   m.def("has_float32_kernel", &elmo_fast::has_float32_kernel, "Whether float32 products run on block kernels (AVX-512).");
   m.def("disable_block_kernels", &elmo_fast::disable_block_kernels, "For tests: True makes every product take its fall-back.");

@@ -23,3 +23,10 @@ def backends(op: str, *, reference: bool = False) -> list:
         why = module.unsupported(device_of(name), torch.float32, "float32")
         found.append(pytest.param(name, marks=pytest.mark.skipif(why is not None, reason=str(why))))
     return found
+
+
+def needs(op: str, backend: str, precision: str) -> None:
+    """Skips the test, with the backend's own sentence, where `backend` cannot serve `precision` here."""
+    why = _dispatch._REGISTRY[op][backend].unsupported(device_of(backend), torch.float32, precision)
+    if why is not None:
+        pytest.skip(why)

@@ -4,8 +4,12 @@ import os
 
 # On a busy machine two OpenMP threads waiting for each other are slower than one; tests that want two ask for two.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# cuBLAS is deterministic with a workspace of its own only, and refuses to run without one where that is asked for.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import random
+import warnings
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -13,6 +17,28 @@ import torch
 # Without a GPU Triton's kernels run in its interpreter. Before anything imports them: the choice is made at import.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# What is compared with float64 multiplies as it says: by default cuDNN's convolutions and LSTMs round float32 to tf32,
+# and cuBLAS adds parts of 16-bit products in 16 bit. torch announces a newer spelling of the first two, once.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    _ = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+class TorchRandom:
+    """torch's generator for hypothesis: every example draws the same tensors whenever it is tried again."""
+
+    seed, getstate, setstate = (staticmethod(f) for f in (torch.manual_seed, torch.get_rng_state, torch.set_rng_state))
+
+
+_TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
+hypothesis.register_random(_TORCH_RANDOM)
+# The first example of a kernel waits for its compilation.
+hypothesis.settings.register_profile("elmo_fast", deadline=None)
+hypothesis.settings.load_profile("elmo_fast")
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,7 @@
 // Philox4x32-10 (Salmon et al. 2011, section 3.3): arithmetic alone, for host and device compilers.
 #pragma once
 
-#include <cstdint>
-
-#if defined(__CUDACC__)
-#define ELMO_HOST_DEVICE __host__ __device__
-#else
-#define ELMO_HOST_DEVICE
-#endif
+#include "common/host_device.h"
 
 namespace elmo_fast {
 

@@ -2,10 +2,12 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "log_uniform_sample/philox.h"
+#include "common/simd.h"
+#include "log_uniform_sample/draw.h"
 
 namespace elmo_fast {
 namespace {
@@ -24,7 +26,13 @@ static_assert(known(
     {{0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}}, 0xa4093822u, 0x299f31d0u,
     {{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}}));
 
-constexpr int64_t kMaxTries = (int64_t{1} << 31) - 1;  // TensorFlow's bound
+constexpr uint64_t kChunk = 1024;  // blocks drawn ahead
+
+// Compiled for several instruction sets for the sake of fma, which is a call where the processor may lack it; the words are the same.
+ELMO_MULTIVERSION void draw(
+    uint64_t seed, uint64_t offset, uint64_t first, uint64_t count, double log_range, uint32_t num_words, uint32_t* words) {
+  for (uint64_t i = 0; i < count; ++i) words_of_block(seed, offset, first + i, log_range, num_words, words + 2 * i);
+}
 
 std::tuple<at::Tensor, at::Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset) {
   const auto options = at::TensorOptions().dtype(at::kLong);
@@ -32,12 +40,13 @@ std::tuple<at::Tensor, at::Tensor> log_uniform_sample(int64_t num_samples, int64
   auto* out = ids.mutable_data_ptr<int64_t>();
   std::vector<uint64_t> seen((num_words + 63) / 64);
   const double log_range = std::log1p(static_cast<double>(num_words));
+  const uint64_t ahead = std::clamp<uint64_t>(num_samples / 2, 8, kChunk);
+  uint32_t words[2 * kChunk];
   int64_t found = 0, tries = 0;
-  for (uint64_t block = 0; found < num_samples; ++block) {
-    const Philox bits = philox_block(seed, offset, block);
-    for (int half = 0; half < 2 && found < num_samples; ++half) {
-      const double u = uniform53(bits.word[2 * half], bits.word[2 * half + 1]);
-      const int64_t id = (static_cast<int64_t>(std::exp(u * log_range)) - 1) % num_words;
+  for (uint64_t block = 0; found < num_samples; block += ahead) {
+    draw(seed, offset, block, ahead, log_range, static_cast<uint32_t>(num_words), words);
+    for (uint64_t i = 0; i < 2 * ahead && found < num_samples; ++i) {
+      const uint32_t id = words[i];
       const uint64_t bit = uint64_t{1} << (id % 64);
       ++tries;
       if (seen[id / 64] & bit) continue;

@@ -69,12 +69,15 @@ def devices() -> list[str]:
 
 
 def extension() -> list[str]:
-    """Whether the C++ extension is there, and why not."""
+    """Whether the C++ extension is there, whether with CUDA kernels, and why not."""
     from elmo_fast.ops import _native
 
-    if _native.WHY_NOT is not None:
+    if _native.C is None:
         return [f"C++ extension: no: {_native.WHY_NOT}"]
-    return [f"C++ extension: {getattr(_native.C, '__file__', 'loaded')}"]
+    return [
+        f"C++ extension: {getattr(_native.C, '__file__', 'loaded')}",
+        "CUDA C++ kernels: " + ("in it" if _native.C.has_cuda else f"none: {_native.C.why_no_cuda}"),
+    ]
 
 
 def precisions() -> list[str]:

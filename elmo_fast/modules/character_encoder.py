@@ -42,11 +42,12 @@ class CharacterEncoder(nn.Module):
         options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
         weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): bilm-tf's initialisation.
         requires_grad: whether the parameters are trained.
-        unique_words: whether each distinct word of a batch is encoded once (exact, and faster).
+        unique_words: whether each distinct word of a batch is encoded once (exact, and faster). On a GPU the host does
+            not wait to know how many there are.
         cache_size: how many vectors of words met before are kept where no gradient is wanted (exact; on the CPU); 0:
             none.
         precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
-        backend: "auto" | "native" | "reference".
+        backend: "auto" | "native" | "triton" | "reference".
         state: the tensors, in place of a weight_file, under the names of this module's state_dict.
 
     Raises: ElmoFastError, CheckpointError.
@@ -56,6 +57,7 @@ class CharacterEncoder(nn.Module):
 
     _beginning_of_sentence_characters: Tensor
     _end_of_sentence_characters: Tensor
+    _waits_for_nothing = False  # on the CPU too, the path that never asks for a value; always so on a GPU
 
     def __init__(
         self,
@@ -179,12 +181,22 @@ class CharacterEncoder(nn.Module):
     def encode(self, ids: Tensor) -> Tensor:
         """Vectors [..., D] of words given as character ids [..., C] int64, with nothing added."""
         rows = ids.reshape(-1, ids.shape[-1])
-        vectors = self._unique(rows) if self.unique_words and not torch.compiler.is_compiling() else self._kept(rows)
+        if not self.unique_words:
+            vectors = self._kept(rows)
+        elif self._waits_for_nothing or rows.device.type == "cuda":
+            vectors = self._padded_unique(rows)
+        else:
+            vectors = self._kept(rows) if torch.compiler.is_compiling() else self._unique(rows)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
 
     def _unique(self, rows: Tensor) -> Tensor:
         unique, inverse = ops.unique_rows(rows)
         return self._kept(unique).index_select(0, inverse)
+
+    def _padded_unique(self, rows: Tensor) -> Tensor:
+        """As _unique, without the host asking how many words are distinct: the device alone knows."""
+        unique, inverse, count = ops.padded_unique_rows(rows)
+        return ops.gather_rows(self._encode(unique, count), inverse)
 
     def _kept(self, rows: Tensor) -> Tensor:
         if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu":
@@ -194,7 +206,7 @@ class CharacterEncoder(nn.Module):
             return self._encode(rows)
         return self._cache.lookup(rows, self._encode, parameters, self.precision, self.backend)
 
-    def _encode(self, rows: Tensor) -> Tensor:
+    def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         convolutions, layers, projection = self._convolutions, self._highways.layers, self._projection
         features = ops.char_cnn(
             rows,
@@ -203,6 +215,7 @@ class CharacterEncoder(nn.Module):
             [c.bias for c in convolutions],  # type: ignore[misc]
             activation=self._characters.activation,
             precision=self.precision,
+            count=count,
             backend=self.backend,
         )
         return ops.highway(
@@ -212,6 +225,7 @@ class CharacterEncoder(nn.Module):
             None if projection is None else projection.weight,
             None if projection is None else projection.bias,
             precision=self.precision,
+            count=count,
             backend=self.backend,
         )
 

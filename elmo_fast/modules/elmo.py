@@ -116,14 +116,22 @@ class Elmo(nn.Module):
         output = self._elmo_lstm(flat, word_inputs)
         mixed, mask = self._mixed(output["activations"], output["mask"])
         shape = (*outer, mask.shape[1])
-        representations = [self._dropout(mix).reshape(*shape, mix.shape[-1]) for mix in mixed]
+        if not self._fuses_dropout(mask.device):
+            mixed = [self._dropout(mix) for mix in mixed]
+        representations = [mix.reshape(*shape, mix.shape[-1]) for mix in mixed]
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}
+
+    def _fuses_dropout(self, device: torch.device) -> bool:
+        """On a GPU the mixes' kernel drops while it writes: no further pass, no mask in memory. Other random numbers
+        than torch's, so that the CPU keeps torch's."""
+        return self.training and device.type == "cuda" and 0 < self._dropout.p < 1
 
     def _mixed(self, layers: list[Tensor], mask: Tensor) -> tuple[list[Tensor], Tensor]:
         """The M mixes, and their mask: mixed with the markers in (the statistics may want them), which then go."""
         if self._count == 0:
             return [], mask if self._keep_sentence_boundaries else mask_without_boundaries(mask)
-        mixed = mixes(self._scalar_mixes, layers, mask)
+        dropout = self._dropout.p if self._fuses_dropout(mask.device) else 0.0
+        mixed = mixes(self._scalar_mixes, layers, mask, dropout=dropout)
         if self._keep_sentence_boundaries:
             return list(mixed.unbind(0)), mask
         inner_mask = mask_without_boundaries(mask)

@@ -30,7 +30,7 @@ class SampledSoftmaxLoss(nn.Module):
         num_words: V, words sorted by falling frequency, no padding among them.
         embedding_dim: D.
         num_samples: S, words drawn per call; less than V.
-        sparse: softmax_w and softmax_b become Embeddings whose gradients are coalesced sparse rows.
+        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
         unk_id: kept as AllenNLP does, and unused as there.
         use_character_inputs: as unk_id.
         use_fast_sampler: accepted for AllenNLP's sake: there is one sampler, in C++ where the extension is there.
@@ -39,7 +39,8 @@ class SampledSoftmaxLoss(nn.Module):
 
     Attributes:
         softmax_w: [V, D], softmax_b: [V].
-        choice_func: (num_words, num_samples) -> (distinct ids, number of tries); may be replaced.
+        choice_func: (num_words, num_samples) -> (distinct ids, number of tries), arrays or tensors; may be replaced.
+            What it leaves on the GPU is never read on the host.
 
     Raises: ElmoFastError.
 
@@ -71,7 +72,7 @@ class SampledSoftmaxLoss(nn.Module):
         self.semantics, self.precision, self.backend = semantics, precision, backend
         self._unk_id, self._embedding_dim = unk_id, embedding_dim
         self._num_words, self._num_samples = num_words, num_samples
-        self.choice_func: Callable[[int, int], tuple[Any, int]] = log_uniform_choice
+        self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
         table, bias = torch.randn(num_words, embedding_dim) / embedding_dim**0.5, torch.zeros(num_words)
         self.softmax_w: nn.Embedding | nn.Parameter
         self.softmax_b: nn.Embedding | nn.Parameter
@@ -101,7 +102,7 @@ class SampledSoftmaxLoss(nn.Module):
 
     def _sampled(self, embeddings: Tensor, targets: Tensor) -> Tensor:
         ids, tries = self.choice_func(self._num_words, self._num_samples)
-        samples = torch.as_tensor(ids, dtype=torch.int64, device=embeddings.device)
+        samples = torch.as_tensor(ids, dtype=torch.int64).to(embeddings.device, non_blocking=True)
         w, b = self._tables()
         losses = ops.sampled_softmax(
             embeddings,
@@ -109,7 +110,7 @@ class SampledSoftmaxLoss(nn.Module):
             w,
             b,
             samples,
-            int(tries),
+            tries if isinstance(tries, Tensor) else int(tries),
             correction=self.semantics,
             sparse=self.sparse,
             precision=self.precision,

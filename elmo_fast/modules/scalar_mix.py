@@ -23,7 +23,7 @@ class ScalarMix(nn.Module):
         trainable: whether w and gamma are trained.
         statistics: which positions the mean and the variance are of: "allennlp": all that the mask marks; "bilm": those
             less the first and the last of each row (BOS and EOS), as bilm-tf, which removes them first.
-        backend: "auto" | "native" | "reference".
+        backend: "auto" | "native" | "triton" | "reference".
 
     Raises: ElmoFastError.
 
@@ -65,8 +65,10 @@ class ScalarMix(nn.Module):
         return mixes([self], tensors, mask)[0]
 
 
-def mixes(modules: Sequence[ScalarMix], tensors: Sequence[Tensor], mask: Tensor | None) -> Tensor:
-    """The mixes [M, ..., D] of the same layers by M modules of the same settings, in one pass."""
+def mixes(
+    modules: Sequence[ScalarMix], tensors: Sequence[Tensor], mask: Tensor | None, *, dropout: float = 0.0
+) -> Tensor:
+    """The mixes [M, ..., D] of the same layers by M modules of the same settings, in one pass, then dropout on each."""
     first = modules[0]
     for module in modules:
         if len(tensors) != module.mixture_size:
@@ -78,6 +80,7 @@ def mixes(modules: Sequence[ScalarMix], tensors: Sequence[Tensor], mask: Tensor 
         layer_norm=first.do_layer_norm,
         statistics_mask=_statistics_mask(first, mask) if first.do_layer_norm else None,
         eps=EPS,
+        dropout=dropout,
         backend=first.backend,
     )
 

@@ -7,6 +7,15 @@ R directions run side by side.
 
 from elmo_fast.ops._dispatch import BACKENDS, Choice, explain, ops
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops.adagrad import (
+    RowOrder,
+    adagrad_,
+    adagrad_rows_,
+    clip_scale,
+    merged_square_norm,
+    row_order,
+    square_norm,
+)
 from elmo_fast.ops.char_cnn import char_cnn
 from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.highway import highway
@@ -14,26 +23,35 @@ from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_count
 from elmo_fast.ops.projected_lstm import LSTMWeights, persistent_failure, projected_lstm
 from elmo_fast.ops.sampled_softmax import coalesced, sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
-from elmo_fast.ops.unique_rows import unique_rows
+from elmo_fast.ops.unique_rows import gather_rows, padded_unique_rows, unique_rows
 
 __all__ = [
     "BACKENDS",
     "PRECISIONS",
     "Choice",
     "LSTMWeights",
+    "RowOrder",
+    "adagrad_",
+    "adagrad_rows_",
     "char_cnn",
+    "clip_scale",
     "coalesced",
     "expected_counts",
     "explain",
     "full_softmax",
+    "gather_rows",
     "highway",
     "log_expected_counts",
     "log_uniform_sample",
+    "merged_square_norm",
     "ops",
+    "padded_unique_rows",
     "persistent_failure",
     "projected_lstm",
     "rounded",
+    "row_order",
     "sampled_softmax",
     "scalar_mix",
+    "square_norm",
     "unique_rows",
 ]

@@ -47,7 +47,8 @@ def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = 
 
 
 @functools.cache
-def _warn_once(op: str, backend: str, reasons: str) -> None:
+def warn_once(op: str, backend: str, reasons: str) -> None:
+    """One PerformanceWarning for equal arguments, at the line that called the op's public function."""
     warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
 
 
@@ -61,7 +62,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         choice = explain(op, device, dtype, precision)
         slower = [why for name, why in choice.refusals.items() if _MADE_FOR[name] == device.type]
         if slower and not torch.compiler.is_compiling():
-            _warn_once(op, choice.backend, "; ".join(slower))
+            warn_once(op, choice.backend, "; ".join(slower))
         return known[choice.backend]
     if backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")

@@ -1,5 +1,6 @@
 """Loads the compiled extension once and remembers, in one sentence, why it could not."""
 
+import functools
 import pathlib
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ _OPS = (
     "unique_rows",
     "char_cnn",
     "char_cnn_backward",
+    "char_cnn_cuda_backward",
     "highway",
     "highway_backward",
     "projected_lstm",
@@ -31,6 +33,7 @@ _OPS = (
     "scalar_mix_sums",
     "scalar_mix_backward",
     "log_uniform_sample",
+    "log_uniform_sample_cuda",
     "sampled_softmax",
     "sampled_softmax_backward",
 )
@@ -51,6 +54,31 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return f"the C++ kernels take float32 or float64 tensors, not {str(dtype).removeprefix('torch.')}"
     if dtype == torch.float64 and precision != "float32":
         return f"the C++ kernels multiply float64 tensors as they are, and precision={precision!r} rounds them"
+    return None
+
+
+def why_no_cuda() -> str | None:
+    """Why the extension holds no CUDA C++ kernels, in one sentence, or None where it does."""
+    if C is None:
+        return WHY_NOT
+    return None if C.has_cuda else f"the compiled extension elmo_fast._C has no CUDA kernels: {C.why_no_cuda}"
+
+
+@functools.cache
+def _capability(index: int | None) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
+def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """What every CUDA C++ backend asks first: is the extension built with CUDA, and is this a GPU it was built for?"""
+    if (why := why_no_cuda()) is not None:
+        return why
+    if device.type != "cuda":
+        return f"the CUDA kernels serve CUDA devices, and these tensors are on {device.type}"
+    if (found := _capability(device.index)) < (8, 0):
+        return f"the CUDA kernels need compute capability 8.0 (sm_80) or newer, and this GPU has {found[0]}.{found[1]}"
+    if dtype != torch.float32:
+        return f"the CUDA kernels take float32 tensors, not {str(dtype).removeprefix('torch.')}"
     return None
 
 

@@ -66,8 +66,30 @@ def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         copies[0].copy_(tensor.detach())
 
     return packed(
-        f"rounded {dtype}", [tensor], lambda: [torch.empty(tensor.shape, dtype=dtype, device=tensor.device)], fill
+        _rounded(dtype), [tensor], lambda: [torch.empty(tensor.shape, dtype=dtype, device=tensor.device)], fill
     )[0]
+
+
+def _rounded(dtype: torch.dtype) -> str:
+    return f"rounded {dtype}"
+
+
+def kept_rounded(tensor: Tensor) -> Tensor | None:
+    """A 16-bit `rounded_copy` of `tensor` that is kept and up to date, or None.
+
+    Who changes the tensor in place may change it too and then call `mark_rounded`: the next use converts nothing. One
+    that is out of date is left to `packed`: an update that is skipped on the device would not mend it.
+    """
+    for dtype in (torch.float16, torch.bfloat16):
+        entry = _kept.get((_rounded(dtype), id(tensor)))
+        if entry is not None and entry.is_of([tensor]) and entry.seen == _seen([tensor]):
+            return entry.copies[0]
+    return None
+
+
+def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
+    """Says that the kept `rounded_copy` of `tensor` in `dtype` holds what the tensor holds now."""
+    _kept[_rounded(dtype), id(tensor)].seen = _seen([tensor])
 
 
 def packed_bytes() -> int:

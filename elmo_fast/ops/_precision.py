@@ -1,5 +1,7 @@
 """`precision`: to what the operands of matrix products are rounded (everything else keeps the tensors' dtype)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,21 @@ def check_precision(precision: str) -> None:
     """Raises ElmoFastError unless `precision` is one of PRECISIONS."""
     if precision not in PRECISIONS:
         raise ElmoFastError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+
+
+def under_autocast(precision: str, device: torch.device) -> tuple[str, Callable[[Tensor], Tensor]]:
+    """The precision to compute with, and what to do first with tensors that other layers made.
+
+    Under torch.autocast for this device, "float32" stands for autocast's dtype, and such tensors, which may be 16 bit
+    then, are cast to float32. Elsewhere both are as given. Raises ElmoFastError when `precision` is unknown.
+    """
+    check_precision(precision)
+    if not torch.is_autocast_enabled(device.type):
+        return precision, lambda tensor: tensor
+    dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
+    if precision == "float32" and dtype in PRECISIONS:
+        precision = dtype
+    return precision, lambda tensor: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def rounded(tensor: Tensor, precision: str) -> Tensor:

@@ -52,7 +52,7 @@ def launch(
     *arguments: Any,
     num_warps: int = 4,
     num_stages: int = 3,
-    launch_cooperative_grid: bool = False,
+    launch_cooperative_grid: int = False,
     **constants: Any,
 ) -> None:
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
@@ -116,13 +116,16 @@ def define(
     """Registers `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and returns the op.
 
     run: launches the kernels; fake: shapes and dtypes alone; setup, backward: as torch.library.register_autograd's,
-    or neither: then the op says in one sentence that it cannot be differentiated.
+    or neither: then the op says in one sentence that it cannot be differentiated. An op that writes its arguments
+    ("Tensor(a!) x") has no autograd: called without gradients, it counts up their versions itself.
     """
     name = schema.split("(")[0]
     qualified = f"{NAMESPACE}::{name}"
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     torch.library.register_fake(qualified, fake)
+    if "!" in schema:
+        return getattr(getattr(torch.ops, NAMESPACE), name)
     if backward is not None:
         torch.library.register_autograd(qualified, backward, setup_context=setup)
     else:
@@ -148,6 +151,24 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if a.device.type == "cuda":
         return torch.mm(a, b, out_dtype=dtype) if a.dim() == 2 else torch.bmm(a, b, out_dtype=dtype)
     return (a.float() @ b.float()).to(dtype)
+
+
+def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
+    """out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it: as `matmul`, in place.
+
+    Nothing runs while launches are recorded: FakeTensorMode knows no addmm of 16-bit operands into float32.
+    """
+    if _recorded is not None:
+        return
+    if a.device.type == "cuda" and a.dtype != torch.float32:
+        if accumulate:
+            torch.addmm(out, a, b, out_dtype=torch.float32, out=out)
+        else:
+            torch.mm(a, b, out_dtype=torch.float32, out=out)
+    elif accumulate:
+        out.addmm_(a.float(), b.float())
+    else:
+        torch.mm(a.float(), b.float(), out=out)
 
 
 def ceil_power_of_two(n: int, least: int = 16, most: int = 128) -> int:

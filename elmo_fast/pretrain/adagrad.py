@@ -1,25 +1,41 @@
-"""TensorFlow's AdaGrad, with row updates for tables whose gradient is sparse, and one clip over all gradients."""
+"""TensorFlow's AdaGrad, with row updates for tables whose gradient is sparse, and the clip before it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import RowOrder, adagrad_, adagrad_rows_, clip_scale
+from elmo_fast.pretrain.clip import clip_by_global_norm, global_norm, plain
+
+__all__ = ["AdaGrad", "clip_and_step", "clip_by_global_norm"]
 
 
 class AdaGrad(torch.optim.Adagrad):
     """AdaGrad as TensorFlow has it: `a += g²; w -= lr·g / √a`, with `a` starting above zero and no ε.
 
-    Dense gradients go through torch's own (fused) update. A sparse gradient touches only its rows: the rows of one id
-    are summed before they are squared (Duchi et al. 2011; bilm-tf sums over directions and towers the same way).
+    On the CPU dense gradients go through torch's own (fused) update, on a GPU through `ops.adagrad_`, which never waits
+    for the device. A sparse gradient touches only its rows: the rows of one id are summed before they are squared
+    (Duchi et al. 2011; bilm-tf sums over directions and towers the same way).
 
-    params: what to train; learning_rate: step size; initial_accumulator_value: where `a` starts, above 0.
+    params: what to train; learning_rate: step size; initial_accumulator_value: where `a` starts, above 0; backend: of
+    the ops, "auto", "native", "triton" or "reference".
+
+    skipped: how many updates were left out because their `scale` was not finite, [] int64 on the device, or None
+    before the first step with a scale.
     """
+
+    backend = "auto"
+    skipped: Tensor | None = None
 
     def __init__(
         self,
         params: Iterable[torch.nn.Parameter],
         learning_rate: float = 0.2,
         initial_accumulator_value: float = 1.0,
+        *,
+        backend: str = "auto",
     ) -> None:
         trained = list(params)
         super().__init__(
@@ -29,16 +45,43 @@ class AdaGrad(torch.optim.Adagrad):
             eps=0.0,
             fused=True if all(p.device.type == "cpu" for p in trained) else None,
         )
+        self.backend = backend
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Updates every parameter that has a gradient; gradients are left as they are."""
+    def step(  # type: ignore[override]
+        self,
+        closure: Callable[[], float] | None = None,
+        *,
+        scale: Tensor | None = None,
+        orders: Mapping[Tensor, RowOrder] | None = None,
+    ) -> float | None:
+        """Updates every parameter that has a gradient; gradients are left as they are.
+
+        scale: factor of all gradients, a [] tensor on their device; one that is not finite leaves all weights as they
+        are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, where they are there already.
+        """
         loss = None if closure is None else torch.enable_grad()(closure)()
+        if scale is None and plain((p for group in self.param_groups for p in group["params"]), self.backend):
+            self._plain_step()
+            return loss
+        if scale is not None:
+            if self.skipped is None:
+                self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
+            self.skipped += ~scale.isfinite()
+        for group in self.param_groups:
+            if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
+                raise ElmoFastError(f"AdaGrad: there is no {' and no '.join(extras)} here; got a state_dict that asks")
+            self._update([p for p in group["params"] if p.grad is not None], group["lr"], scale, orders or {})
+        return loss
+
+    def _plain_step(self) -> None:
         sparse = []
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None and parameter.grad.is_sparse:
-                    self._update_rows(parameter, parameter.grad.coalesce(), group["lr"])
+                    gradient = parameter.grad.coalesce()
+                    accumulator = self._accumulator(parameter)
+                    adagrad_rows_(parameter, accumulator, gradient.indices()[0], gradient.values(), group["lr"])
                     sparse.append((parameter, parameter.grad))
                     parameter.grad = None
         try:
@@ -46,33 +89,51 @@ class AdaGrad(torch.optim.Adagrad):
         finally:
             for parameter, gradient in sparse:
                 parameter.grad = gradient
-        return loss
 
-    def _update_rows(self, parameter: Tensor, gradient: Tensor, learning_rate: float) -> None:
-        ids, rows = gradient.indices()[0], gradient.values()
-        accumulator = self.state[parameter]["sum"]
-        sums = accumulator.index_select(0, ids).addcmul_(rows, rows)
-        accumulator.index_copy_(0, ids, sums)
-        parameter.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-learning_rate)
+    def _accumulator(self, parameter: Tensor) -> Tensor:
+        """`a` of a parameter; that of one which was added later begins here, as torch's own step has it."""
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["sum"] = torch.full_like(parameter, self.defaults["initial_accumulator_value"])
+        sums: Tensor = state["sum"]
+        return sums
+
+    def _update(
+        self, parameters: list[Tensor], learning_rate: float, scale: Tensor | None, orders: Mapping[Tensor, RowOrder]
+    ) -> None:
+        dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
+        for parameter in parameters:
+            accumulator, gradient = self._accumulator(parameter), parameter.grad
+            self.state[parameter]["step"] += 1
+            assert gradient is not None
+            if gradient.is_sparse:
+                ids, rows = gradient._indices()[0], gradient._values()
+                order = orders.get(parameter)
+                adagrad_rows_(
+                    parameter, accumulator, ids, rows, learning_rate, scale, order=order, backend=self.backend
+                )
+            else:
+                dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
+        for each in dense.values():
+            weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
+            adagrad_(weights, sums, gradients, learning_rate, scale, backend=self.backend)
 
 
 @torch.no_grad()
-def clip_by_global_norm(params: Iterable[torch.nn.Parameter], max_norm: float) -> float:
-    """Scales all gradients in place by `max_norm / max(norm, max_norm)` and returns the norm before.
+def clip_and_step(
+    optimiser: torch.optim.Optimizer, params: Iterable[torch.nn.Parameter], max_norm: float
+) -> float | Tensor:
+    """`clip_by_global_norm`, then the optimiser's step; returns the norm before the clip.
 
-    norm: the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows, and
-    is left coalesced.
+    AdaGrad on a GPU reads the clip's factor from the device as it updates: gradients are not gone over once more (and
+    stay as they were), and where the norm is not finite the update is left out (`AdaGrad.skipped` counts).
     """
-    values = []
-    for parameter in params:
-        if parameter.grad is None:
-            continue
-        if parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.coalesce()
-            values.append(parameter.grad.values())
-        else:
-            values.append(parameter.grad)
-    norm = torch.nn.utils.get_total_norm(values)
-    if norm > max_norm:
-        torch._foreach_mul_(values, float(max_norm / norm))
-    return float(norm)
+    trained = [parameter for parameter in params if parameter.grad is not None]
+    if not isinstance(optimiser, AdaGrad) or plain(trained, optimiser.backend):
+        norm = clip_by_global_norm(trained, max_norm)
+        optimiser.step()
+        return norm
+    total, orders = global_norm(trained, optimiser.backend)
+    optimiser.step(scale=clip_scale(total, max_norm), orders=orders)
+    return total

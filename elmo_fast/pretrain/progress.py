@@ -64,7 +64,9 @@ class Progress:
     def report(self) -> dict[str, Any]:
         """The averages since the last report, which then starts anew; losses: nats per word of the sampled softmax."""
         steps, span = len(self._results), self.since_report
-        forward, backward, norm = (sum(column) / steps for column in list(zip(*self._results, strict=True))[:3])
+        forward, backward, norm = (
+            sum(map(float, column)) / steps for column in list(zip(*self._results, strict=True))[:3]
+        )
         self._results, self._reported = [], time.monotonic()
         loss = (forward + backward) / 2
         return {

@@ -6,17 +6,20 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import log_uniform_sample, sampled_softmax
-from elmo_fast.pretrain.adagrad import clip_by_global_norm
+from elmo_fast.pretrain.adagrad import clip_and_step
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.tensors import Side, TensorBatch
 
 
 class StepResult(NamedTuple):
-    """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step."""
+    """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step.
 
-    forward: float
-    backward: float
-    gradient_norm: float
+    On a GPU the losses and gradient_norm are [] tensors: to read one is to wait for the step.
+    """
+
+    forward: float | Tensor
+    backward: float | Tensor
+    gradient_norm: float | Tensor
     state: State
 
 
@@ -36,15 +39,15 @@ def sampled_loss(
     step; sparse: the softmax table's gradient as the rows used only.
     """
     samples, tries = log_uniform_sample(
-        num_samples, len(model.softmax_bias), seed=seed, offset=draw, backend=model.backend
+        num_samples, len(model.softmax_bias), seed=seed, offset=draw, device=hidden.device, backend=model.backend
     )
     losses = sampled_softmax(
         hidden,
         targets,
         model.softmax_weight,
         model.softmax_bias,
-        samples.to(hidden.device),
-        tries.to(hidden.device),
+        samples,
+        tries,
         sparse=sparse,
         precision=model.precision,
         backend=model.backend,
@@ -87,6 +90,6 @@ def train_step(
     ]
     unroll_steps = batch.forward.ids.shape[1]
     (0.5 * (losses[0] + losses[1]) * unroll_steps).backward()
-    norm = clip_by_global_norm(model.parameters(), clip_norm)
-    optimiser.step()
-    return StepResult(losses[0].item(), losses[1].item(), norm, state)
+    norm = clip_and_step(optimiser, model.parameters(), clip_norm)
+    found = [loss.detach() if loss.is_cuda else loss.item() for loss in losses]
+    return StepResult(found[0], found[1], norm, state)

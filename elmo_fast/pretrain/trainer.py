@@ -70,6 +70,8 @@ class Trainer:
                 f"samples are distinct; got {optimiser.n_negative_samples_batch:,}"
             )
         self.config, self.model, self.folder, self.report = config, model, folder, report
+        # On a GPU to look at a number is to wait for the device: it is done once per report.
+        self.looks_at_every_step = torch.device(device).type == "cpu"
         self.encoder = Encoder(corpus, config.model.max_characters_per_token, device)
         self.optimiser = AdaGrad(model.parameters(), optimiser.learning_rate, optimiser.initial_accumulator_value)
         self.batches: Iterator[Batch] = training_batches(
@@ -83,7 +85,8 @@ class Trainer:
     def step(self) -> StepResult:
         """Reads the next batch and updates the weights once.
 
-        Raises ElmoFastError when the loss or the gradient is no longer a finite number.
+        Raises ElmoFastError when the loss or the gradient is no longer a finite number; on a GPU the next report does,
+        and the optimiser has left the weights as they were.
         """
         optimiser = self.config.optimiser
         result = train_step(
@@ -96,15 +99,21 @@ class Trainer:
             seed=self.config.run.seed,
             step=self.progress.step,
         )
-        if not all(map(math.isfinite, result[:3])):
-            raise ElmoFastError(
-                f"step {self.progress.step + 1}: the loss ({result.forward:g} forward, {result.backward:g} backward) "
-                f"or the gradient's norm ({result.gradient_norm:g}) is no longer finite; earlier checkpoints are in "
-                f"{self.folder / CHECKPOINTS}; try a smaller learning_rate"
-            )
+        if self.looks_at_every_step:
+            self._check_finite(f"step {self.progress.step + 1}", *map(float, result[:3]))
         self.state = result.state
         self.progress.add(result)
         return result
+
+    def _check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
+        if not all(map(math.isfinite, (forward, backward, norm))):
+            skipped = self.optimiser.skipped
+            left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
+            raise ElmoFastError(
+                f"{when}: the loss ({forward:g} forward, {backward:g} backward) "
+                f"or the gradient's norm ({norm:g}) is no longer finite; {left_out}earlier checkpoints are in "
+                f"{self.folder / CHECKPOINTS}; try a smaller learning_rate"
+            )
 
     def save(self, final: bool = False) -> None:
         """Writes the weights as they are: to checkpoints/step-N and, at the end, to the run's folder itself."""
@@ -145,5 +154,7 @@ class Trainer:
     def _log(self) -> None:
         if self.progress.has_news:
             row = self.progress.report()
+            means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
+            self._check_finite(f"up to step {self.progress.step}", *means)
             self.metrics.write(**row)
             self.report(self.progress.line(row))

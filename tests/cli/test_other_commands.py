@@ -193,6 +193,19 @@ def test_info_tells_every_op_and_precision(capsys, monkeypatch):
         assert name in out
 
 
+def test_info_tells_whether_there_are_cuda_kernels(capsys, monkeypatch):
+    """That the extension holds them, or in one sentence why not."""
+    from elmo_fast.ops import _native
+
+    if _native.C is None:
+        pytest.skip(str(_native.WHY_NOT))
+    for built, wanted in ((True, "CUDA C++ kernels: in it"), (False, "CUDA C++ kernels: none: nvcc was away")):
+        monkeypatch.setattr(_native.C, "has_cuda", built)
+        monkeypatch.setattr(_native.C, "why_no_cuda", None if built else "nvcc was away")
+        assert main(["info"]) == 0
+        assert wanted in capsys.readouterr().out
+
+
 def test_info_says_why_the_extension_is_missing(capsys, monkeypatch):
     """Without the extension each native op is refused with the sentence that says why."""
     from elmo_fast.ops import _native

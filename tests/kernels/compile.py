@@ -34,7 +34,7 @@ _POINTERS = {
 
 
 class WithoutCuda(TorchFunctionMode):
-    """Lets host functions index and copy fake CUDA tensors where torch is built for CPUs, which has no guard for them."""
+    """Host functions may index and copy fake CUDA tensors, for which a torch built for CPUs has no device guard."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         if function is torch.Tensor.copy_:
@@ -66,9 +66,8 @@ def specialised(launch):
             signature[name] = "constexpr"
             continue
         value = launch.arguments[i]
-        if launch.kernel.params[i].do_not_specialize:
-            signature[name] = "i32"
-        elif value is None or (type(value) is int and value == 1):
+        general = launch.kernel.params[i].do_not_specialize
+        if value is None or (type(value) is int and value == 1 and not general):
             signature[name], constants[name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name] = _POINTERS[value.dtype]
@@ -77,7 +76,7 @@ def specialised(launch):
             signature[name] = "u1"
         elif isinstance(value, int):
             signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
-            if value % 16 == 0:
+            if value % 16 == 0 and not general:
                 attributes[(i,)] = [["tt.divisibility", 16]]
         else:
             signature[name] = "fp32"
@@ -131,7 +130,7 @@ def named(launch):
 
 
 def measure(op):
-    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels that tests/kernels/<op>.py launches."""
+    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels in tests/kernels/<op>.py."""
     module = importlib.import_module(f"tests.kernels.{op}")
     found, seen = {}, set()
     for label, call in module.launches():

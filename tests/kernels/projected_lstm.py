@@ -11,7 +11,7 @@ SIZE, CELLS, TIME = 512, 4096, 2
 
 def both_ways(batch, dtype, save=True):
     """Forward and, with `save`, backward of one layer: the host functions, as the op calls them."""
-    layer = host.Layer(2, batch, TIME, SIZE, SIZE, CELLS, [False, True], 3.0, 3.0, True, dtype)
+    layer = host.Layer(2, batch, TIME, SIZE, SIZE, CELLS, (False, True), 3.0, 3.0, True, dtype)
     inputs = [torch.empty(batch, TIME, SIZE) for _ in range(2)]
     sizes = ((4 * CELLS, SIZE), (4 * CELLS, SIZE), (4 * CELLS,), (SIZE, CELLS))
     weights = [[torch.empty(size) for _ in range(2)] for size in sizes]

@@ -1,6 +1,7 @@
 """The character encoder against the float64 judge; encoding words once and keeping their vectors changes no bit."""
 
 import copy
+import functools
 import pickle
 
 import numpy as np
@@ -69,6 +70,71 @@ def test_gradients_of_unique_words_equal_those_of_all(files):
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-5, atol=1e-6, msg=name)
         assert gradient.any(), name
+
+
+@pytest.fixture(params=["auto", "triton"])
+def waits_for_nothing(request, monkeypatch):
+    """Puts an encoder on the GPU's path, which asks for no value; with Triton interpreted, or without."""
+    from elmo_fast import ops
+    from elmo_fast.ops import _triton
+
+    if request.param == "triton":
+        why = _triton.unsupported(torch.device("cpu"), torch.float32, "float32")
+        if why is not None:
+            pytest.skip(why)
+        for name in ("padded_unique_rows", "gather_rows", "char_cnn"):
+            monkeypatch.setattr(ops, name, functools.partial(replacing(getattr(ops, name)), backend="triton"))
+
+    def put(encoder):
+        encoder._waits_for_nothing = True
+        encoder.asked = []
+        encode = encoder._encode
+        encoder._encode = lambda rows, count: (encoder.asked.append((len(rows), int(count))), encode(rows, count))[1]
+        return encoder
+
+    return put
+
+
+def replacing(op):
+    """`op` that lets the caller's backend be overruled."""
+    return lambda *arguments, backend, **options: op(*arguments, backend=backend, **options)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_the_path_that_waits_for_nothing_gives_the_same(files, waits_for_nothing, requires_grad):
+    """Equal vectors, and equal gradients of every parameter; only distinct words are counted."""
+    options_file, weight_file = files(cell=40, proj=16, filters=((1, 8), (2, 24), (3, 40)))
+    plain = CharacterEncoder(options_file, weight_file, requires_grad)
+    other = waits_for_nothing(CharacterEncoder(options_file, weight_file, requires_grad))
+    for batch in BATCHES[:2]:
+        ids = batch_to_ids(batch)
+        wanted, given = plain(ids), other(ids)
+        torch.testing.assert_close(given["token_embedding"], wanted["token_embedding"], rtol=1e-5, atol=1e-6)
+        assert torch.equal(given["mask"], wanted["mask"])
+        if requires_grad:
+            for output in (wanted, given):
+                vectors = output["token_embedding"]
+                (vectors * torch.linspace(-1, 1, vectors.numel()).reshape(vectors.shape)).sum().backward()
+            for (name, one), two in zip(plain.named_parameters(), other.parameters(), strict=True):
+                torch.testing.assert_close(two.grad, one.grad, rtol=1e-4, atol=1e-5, msg=name)
+                assert two.grad.any(), name
+    places, distinct = 3 * 9, 7 + 3 + 1 + 3  # words of three sentences, both markers, padding
+    assert other.asked[0] == (places, distinct)
+
+
+def test_the_path_that_waits_for_nothing_compiles_to_one_graph(files):
+    """No break where a shape would depend on values."""
+    pytest.importorskip("triton")
+    encoder = CharacterEncoder(*files(), unique_words=False)
+    ids = batch_to_ids(BATCHES[0])
+    wanted = encoder.encode(ids)
+    encoder.unique_words, encoder._waits_for_nothing = True, True
+    with pytest.MonkeyPatch.context() as patch:
+        from elmo_fast import ops
+
+        patch.setattr(ops, "padded_unique_rows", functools.partial(ops.padded_unique_rows, backend="triton"))
+        compiled = torch.compile(encoder.encode, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(ids), wanted, rtol=1e-5, atol=1e-6)
 
 
 def changed_by_optimizer(encoder):

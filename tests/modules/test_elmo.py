@@ -63,18 +63,34 @@ def test_layer_norm_statistics(files, statistics):
         np.testing.assert_allclose(mixed[row, : n - 2], total[row, 1 : n - 1], rtol=2e-5, atol=2e-5)
 
 
-def test_dropout_comes_after_mixing(files):
-    """Kept elements are those of the mix, doubled; each representation has its own mask; none when not training."""
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_dropout_comes_after_mixing(files, fused, boundaries, monkeypatch):
+    """Kept elements are those of the mix, doubled; each representation has its own mask; none when not training. Fused:
+    within the mixes' kernel, as on a GPU."""
+    if fused:
+        monkeypatch.setattr(Elmo, "_fuses_dropout", lambda self, device: self.training)
     options_file, weight_file = files()
     ids = batch_to_ids(SENTENCES)
-    wanted = Elmo(options_file, weight_file, 1, dropout=0.0)(ids)["elmo_representations"][0]
-    elmo = Elmo(options_file, weight_file, 2, stateful=False)
+    settings = {"keep_sentence_boundaries": boundaries, "stateful": False}
+    wanted = Elmo(options_file, weight_file, 1, dropout=0.0, **settings).eval()(ids)["elmo_representations"][0]
+    elmo = Elmo(options_file, weight_file, 2, **settings)
     first, second = elmo(ids)["elmo_representations"]
     kept = first != 0
     torch.testing.assert_close(first[kept], 2 * wanted[kept])
     assert 0.3 < kept[wanted != 0].float().mean() < 0.7
     assert not torch.equal(kept, second != 0)
     torch.testing.assert_close(elmo.eval()(ids)["elmo_representations"][1], wanted)
+
+
+def test_dropout_is_fused_on_a_gpu_in_training_alone(files):
+    """Not where it drops everything, nothing, or on the CPU."""
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    for p, wanted in ((0.5, True), (0.0, False), (1.0, False)):
+        elmo = Elmo(*files(), 1, dropout=p)
+        assert elmo._fuses_dropout(cuda) is wanted
+        assert not elmo._fuses_dropout(cpu)
+        assert not elmo.eval()._fuses_dropout(cuda)
 
 
 def test_more_dimensions_equal_one_batch_each(files):

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import SampledSoftmaxLoss
 from elmo_fast.modules.sampled_softmax import log_uniform_choice
+from elmo_fast.ops import sampled_softmax
 
 SAMPLES = [3, 10, 20, 55, 99]
 
@@ -48,6 +50,23 @@ def test_the_sampled_loss_is_the_formula(sparse, semantics, tries):
         true = corrected(row, target)
         total += math.log(math.exp(true) + sum(others)) - true
     assert loss(hidden, targets).item() == pytest.approx(total, rel=1e-5)
+
+
+def test_tries_may_be_a_tensor_that_nobody_reads(monkeypatch):
+    """A sampler on the device gives tensors: the same loss, and the module takes no number out of one."""
+    loss, (hidden, targets), losses = SampledSoftmaxLoss(100, 8, 5), inputs(), []
+    for ids, tries in ((np.array(SAMPLES), np.int64(12)), (torch.tensor(SAMPLES), torch.tensor(12))):
+        loss.choice_func = lambda num_words, num_samples, drawn=(ids, tries): drawn
+        given = []
+
+        def recording(*arguments, **options):
+            given.append(arguments[5])  # noqa: B023
+            return sampled_softmax(*arguments, **options)
+
+        monkeypatch.setattr(ops, "sampled_softmax", recording)
+        losses.append(loss(hidden, targets).item())
+        assert given[0] is tries if isinstance(tries, torch.Tensor) else given == [12]
+    assert losses[0] == losses[1]
 
 
 def test_whole_softmax_when_not_training():

@@ -1,4 +1,4 @@
-"""char_cnn: the native kernels against the definition in float64, on words of every length and in every precision."""
+"""char_cnn: every backend's kernels against the definition in float64, on words of every length, in every precision."""
 
 import itertools
 from collections.abc import Iterator
@@ -6,15 +6,25 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
+from elmo_fast.ops._dispatch import _REGISTRY
+from tests.backends import GPU, HAS_CUDA, backends, device_of
 from tests.tolerances import assert_no_worse
 
-BACKENDS = ["reference", "native"]
+BACKENDS = backends("char_cnn", reference=True)
+KERNELS = backends("char_cnn")
+TRITON = [p for p in KERNELS if p.values == ("triton",)]
+FLOAT64 = ["reference", "native"]
 WIDTHS = ((1, 5), (2, 3), (3, 64), (5, 70), (7, 20))  # (width, filters): less than, exactly and more than a block of 64
 PAD = 30
+# The interpreter takes a millisecond per tile and window; there a few filters have to do.
+INTERPRETED = not HAS_CUDA
+FEW = ((1, 5), (3, 20), (6, 17))
 
 
 class Case(NamedTuple):
@@ -59,15 +69,26 @@ def case(kind: str = "mixed", rows: int = 129, slots: int = 50, size: int = 16, 
 
 def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
     features = char_cnn(c.ids, c.embedding, c.weights, c.biases, **options)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(1)
     grad = torch.randn(features.shape, generator=generator).to(features.dtype)
     return features, list(torch.autograd.grad(features, c.parameters(), grad))
 
 
-def assert_matches_truth(c: Case, precision: str = "float32", activation: str = "relu") -> None:
+def few(backend: str, widths: tuple = WIDTHS) -> tuple:
+    return FEW if backend in GPU and INTERPRETED else widths
+
+
+def served(backend: str, precision: str) -> None:
+    """Skips what the backend does not serve here, with its own sentence."""
+    if why := _REGISTRY["char_cnn"][backend].unsupported(device_of(backend), torch.float32, precision):
+        pytest.skip(why)
+
+
+def assert_matches_truth(c: Case, backend: str, precision: str = "float32", activation: str = "relu") -> None:
+    served(backend, precision)
     truth, d_truth = gradients(c.to(torch.float64), activation=activation, backend="reference")
     torchs, d_torchs = gradients(c.to(torch.float32), activation=activation, precision=precision, backend="reference")
-    ours, d_ours = gradients(c.to(torch.float32), activation=activation, precision=precision, backend="native")
+    ours, d_ours = gradients(c.to(torch.float32), activation=activation, precision=precision, backend=backend)
     assert_no_worse("features", ours, torchs, truth, precision)
     names = [
         "embedding",
@@ -86,33 +107,108 @@ def no_block_kernels() -> Iterator[None]:
     _native.C.disable_block_kernels(False)
 
 
+@pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["mixed", "short", "full", "padding rows", "two tails"])
-def test_native_is_no_worse_than_torch(kind: str, precision: str) -> None:
-    assert_matches_truth(case(kind), precision)
+def test_no_worse_than_torch(kind: str, precision: str, backend: str) -> None:
+    rows, slots = (20, 9) if backend in GPU and INTERPRETED else (129, 50)
+    assert_matches_truth(case(kind, rows, slots, widths=few(backend)), backend, precision)
 
 
+@pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("rows", "slots", "size"), [(1, 50, 16), (3, 7, 3), (129, 9, 5), (33, 300, 1), (65, 8, 16)])
-def test_awkward_sizes(rows: int, slots: int, size: int, precision: str) -> None:
+def test_awkward_sizes(rows: int, slots: int, size: int, precision: str, backend: str) -> None:
     """One row; windows as wide as the row; odd and single embedding sizes; more slots than a byte counts."""
-    assert_matches_truth(case("mixed", rows, slots, size), precision)
+    if backend in GPU and INTERPRETED:
+        rows = 67 if rows == 129 else min(rows, 5)
+    widths = few(backend)[: 1 if slots == 300 else 2 if rows == 67 else 3] if backend in GPU else WIDTHS
+    assert_matches_truth(case("mixed", rows, slots, size, widths), backend, precision)
 
 
-@pytest.mark.parametrize("widths", [((1, 4),), ((6, 130),), ((3, 4), (3, 4))])
-def test_any_set_of_widths(widths: tuple) -> None:
-    assert_matches_truth(case("mixed", 40, 12, widths=widths))
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize(("size", "widths"), [(40, ((7, 33), (1, 20))), (130, ((3, 5),))])
+def test_windows_of_more_than_256_numbers(size: int, widths: tuple, precision: str, backend: str) -> None:
+    """Too many to lie whole in shared memory; one character wider than what is multiplied at a time."""
+    assert_matches_truth(case("mixed", 5, 9, size, widths), backend, precision)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_tanh(precision: str) -> None:
-    assert_matches_truth(case("mixed", 50), precision, "tanh")
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("widths", [((1, 4),), ((6, 130),), ((3, 4), (3, 4)), ((7, 8), (1, 150), (2, 3))])
+def test_any_set_of_widths(widths: tuple, backend: str) -> None:
+    assert_matches_truth(case("mixed", 9 if backend in GPU and INTERPRETED else 40, 12, widths=widths), backend)
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_tanh(precision: str, backend: str) -> None:
+    assert_matches_truth(case("mixed", 20, 8, widths=few(backend)), backend, precision, "tanh")
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("scale", [1e-12, 1e-30, 1e12])
+def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -> None:
+    """Of a size that float16 has no numbers for: the operands of backward are scaled."""
+    c = case("mixed", 9, 7, widths=FEW)
+    _, plain = gradients(c.to(torch.float32), precision="float16", backend=backend)
+    copy = c.to(torch.float32)
+    features = char_cnn(*copy, precision="float16", backend=backend)
+    grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), device="cpu").to(features) * scale
+    for one, other in zip(plain, torch.autograd.grad(features, copy.parameters(), grad), strict=True):
+        torch.testing.assert_close(other / scale, one, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("number", [-3, 0, 64, 65, 1000])
+def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activation: str, backend: str) -> None:
+    """As the definition on the rows before; whatever the others hold."""
+    c, count = case("mixed", 70, 6, 4, ((1, 3), (3, 5))), torch.tensor(number)
+    features, grads = gradients(c.to(torch.float32), activation=activation, backend=backend, count=count)
+    kept = max(0, min(70, number))
+    copy = c.to(torch.float32)
+    wanted = char_cnn(copy.ids[:kept], *copy[1:], activation=activation, backend="reference")
+    torch.testing.assert_close(features[:kept], wanted)
+    assert not features[kept:].any()
+    grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), device="cpu").to(features)[:kept]
+    wanted_grads = torch.autograd.grad(wanted, copy.parameters(), grad)
+    for ours, theirs in zip(grads, wanted_grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        assert torch.equal(char_cnn(*c, activation=activation, backend=backend, count=count), features)
+
+
+@pytest.mark.parametrize("backend", TRITON)
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 6), min_size=3, max_size=18), st.booleans())
+def test_words_with_ids_outside_the_table_are_nan_and_no_other(backend: str, numbers: list[int], narrow: bool) -> None:
+    """The public function looks for them on the CPU; the kernels, which cannot, read nothing outside the table."""
+    device = device_of(backend)
+    ids = torch.tensor(numbers[: len(numbers) // 3 * 3], device=device).reshape(-1, 3)
+    ids = ids.int() if narrow else ids
+    bad = ((ids < 0) | (ids > 4)).any(1)
+    c = case("mixed", 1, 3, 3, ((1, 4), (3, 2))).to(torch.float32)
+    tensors = [c.embedding, *c.weights, *c.biases] if device.type == "cpu" else [t.to(device) for t in c.parameters()]
+    embedding, weights, biases = tensors[0][:5].detach().requires_grad_(), tensors[1:3], tensors[3:]
+    features, winners = torch.ops.elmo_fast_triton.char_cnn(
+        ids, embedding, weights, biases, None, True, "float32", True
+    )
+    assert features[bad].isnan().all()
+    good = char_cnn(ids[~bad], embedding, weights, biases, activation="tanh", backend="reference")
+    torch.testing.assert_close(features[~bad], good)
+    grad = torch.ones_like(features)
+    wild = torch.randint(-(2**15), 2**15, winners.shape, device=device).to(torch.int16)
+    for w in (winners, wild):
+        torch.ops.elmo_fast_triton.char_cnn_backward(
+            grad, features.detach(), w, ids, embedding, weights, biases, None, True, "float32", True, True
+        )
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.usefixtures("no_block_kernels")
 def test_fall_back_without_block_kernels(precision: str) -> None:
-    assert_matches_truth(case("mixed", 40), precision)
+    assert_matches_truth(case("mixed", 40), "native", precision)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -123,7 +219,7 @@ def test_no_rows(backend: str) -> None:
     assert all(g.eq(0).all() for g in grads)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", FLOAT64)
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_gradcheck(backend: str, activation: str) -> None:
     c = case("two tails", 6, 7, 3, ((1, 2), (3, 4), (7, 3))).to(torch.float64)
@@ -134,23 +230,25 @@ def test_gradcheck(backend: str, activation: str) -> None:
     assert torch.autograd.gradcheck(run, c.parameters())
 
 
-def test_windows_of_padding_take_part() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows_of_padding_take_part(backend: str) -> None:
     """A filter that answers to padding alone is largest on the pad window of a short word, and 0 on a full one."""
     embedding = torch.zeros(3, 1)
     embedding[2] = 5.0
     ids = torch.tensor([[1, 1, 2, 2, 2, 2], [1, 0, 1, 0, 1, 0], [2, 2, 2, 2, 2, 2]])
-    for backend in BACKENDS:
-        features = char_cnn(ids, embedding, [torch.ones(1, 1, 3)], [torch.tensor([0.5])], backend=backend)
-        assert features.flatten().tolist() == [15.5, 0.5, 15.5]
+    features = char_cnn(ids, embedding, [torch.ones(1, 1, 3)], [torch.tensor([0.5])], backend=backend)
+    assert features.flatten().tolist() == [15.5, 0.5, 15.5]
 
 
-def test_ties_go_to_the_first_window() -> None:
+@pytest.mark.parametrize("backend", KERNELS)
+def test_ties_go_to_the_first_window(backend: str) -> None:
     """With whole numbers many windows tie exactly; the gradient of the embedding tells which one won."""
-    c = case("two tails", 200, 12, 2, ((1, 6), (2, 6), (3, 6)))
+    c = case("two tails", 60, 10, 2, ((1, 6), (2, 6), (3, 6)))
     c = Case(c.ids, c.embedding.sign(), [w.sign() for w in c.weights], [b.round() for b in c.biases]).to(torch.float32)
-    (reference, d_reference), (native, d_native) = (gradients(c, backend=b) for b in BACKENDS)
-    assert torch.equal(reference, native)
-    for theirs, ours in zip(d_reference, d_native, strict=True):
+    reference, d_reference = gradients(c, backend="reference")
+    features, d_features = gradients(c, backend=backend)
+    assert torch.equal(reference, features)
+    for theirs, ours in zip(d_reference, d_features, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
 
 
@@ -158,7 +256,7 @@ def test_ties_go_to_the_first_window() -> None:
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
     """A NaN in the embedding of one character shows in every feature of the words that hold it, and in no other."""
-    c = case("short", 20)
+    c = case("short", 20, 12, widths=few(backend))
     c.ids[c.ids == 7] = 8
     c.ids[4, 0] = c.ids[9, 3] = 7
     c.ids[9, 4:] = PAD
@@ -168,15 +266,47 @@ def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
     assert features[[4, 9]].isnan().all()
 
 
+@pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_word_is_the_same_in_any_batch(precision: str) -> None:
+def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal alone, in any order and among any others: encoding unique words only changes no bit."""
-    c = case("mixed", 100)
-    everything = char_cnn(c.ids, *c[1:], precision=precision)
-    shuffled = torch.randperm(100)
-    assert torch.equal(char_cnn(c.ids[shuffled], *c[1:], precision=precision), everything[shuffled])
-    for rows in (1, 3, 31, 40):
-        assert torch.equal(char_cnn(c.ids[:rows], *c[1:], precision=precision), everything[:rows])
+    served(backend, precision)
+    c = case("mixed", 67, 9, widths=few(backend))
+    options = {"precision": precision, "backend": backend}
+    everything = char_cnn(c.ids, *c[1:], **options)
+    shuffled = torch.randperm(67)
+    assert torch.equal(char_cnn(c.ids[shuffled], *c[1:], **options), everything[shuffled])
+    for rows in (1, 3, 40):
+        assert torch.equal(char_cnn(c.ids[:rows], *c[1:], **options), everything[:rows])
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_gradients_are_the_same_on_every_run(backend: str) -> None:
+    c = case("mixed", 66, 6, 5, ((1, 5), (3, 20)))
+    (_, one), (_, two) = (gradients(c.to(torch.float32), backend=backend, precision="float16") for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_filters_are_packed_once(backend: str) -> None:
+    """Forward, backward and the next forward read one copy; a step of an optimiser makes it anew, in its place."""
+    from elmo_fast.ops import _packed
+
+    _packed.clear_packed()
+    c = case("mixed", 5, 9, 4, ((1, 3), (3, 5))).to(torch.float32)
+    gradients(c, backend=backend)
+    (entry,) = _packed._kept.values()
+    filters = entry.copies[1].clone()
+    gradients(c, backend=backend)
+    assert list(_packed._kept.values()) == [entry]
+    with torch.no_grad():
+        c.weights[0].neg_()
+    place = entry.copies[1].data_ptr()
+    gradients(c, backend=backend)
+    assert entry.copies[1].data_ptr() == place
+    assert not torch.equal(entry.copies[1], filters)
+    del c
+    assert not _packed._kept
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -194,17 +324,19 @@ def test_threads_change_nothing(precision: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(d_one, d_two, strict=True))
 
 
-def test_saving_for_backward_changes_nothing() -> None:
-    c = case().to(torch.float32)
+@pytest.mark.parametrize("backend", KERNELS)
+def test_saving_for_backward_changes_nothing(backend: str) -> None:
+    c = case("mixed", 20, 9, widths=few(backend)).to(torch.float32)
     with torch.no_grad():
-        without = char_cnn(*c)
-    assert torch.equal(without, char_cnn(*c))
+        without = char_cnn(*c, backend=backend)
+    assert torch.equal(without, char_cnn(*c, backend=backend))
 
 
-def test_strided_views() -> None:
+@pytest.mark.parametrize("backend", KERNELS)
+def test_strided_views(backend: str) -> None:
     """Transposed ids, every second embedding column, permuted weights, strided biases and an expanded gradient."""
     c = case("mixed", 24, 20, 4, ((2, 6), (3, 4)))
-    wanted = char_cnn(*c, backend="native")
+    wanted = char_cnn(*c, backend=backend)
     strided = Case(
         c.ids.t().contiguous().t(),
         torch.stack([c.embedding, c.embedding], 2).flatten(1)[:, ::2],
@@ -213,7 +345,7 @@ def test_strided_views() -> None:
     )
     assert not any(t.is_contiguous() for t in (strided.ids, *strided.parameters()))
     parameters = [t.requires_grad_() for t in strided.parameters()]
-    features = char_cnn(*strided, backend="native")
+    features = char_cnn(*strided, backend=backend)
     assert torch.equal(features, wanted)
     plain = c.to(torch.float32)
     expected = torch.autograd.grad(char_cnn(*plain, backend="reference").sum(), plain.parameters())
@@ -222,21 +354,24 @@ def test_strided_views() -> None:
 
 
 @pytest.mark.parametrize("wanted", list(itertools.product([True, False], repeat=3))[:-1])
-def test_some_gradients_only(wanted: tuple[bool, bool, bool]) -> None:
-    c = case("mixed", 12, 12).to(torch.float32)
-    _, everything = gradients(c)
+@pytest.mark.parametrize("backend", KERNELS)
+def test_some_gradients_only(wanted: tuple[bool, bool, bool], backend: str) -> None:
+    c = case("mixed", 12, 8, widths=FEW).to(torch.float32)
+    features, everything = gradients(c, backend=backend)
     count = len(c.weights)
     flags = [wanted[0], *[wanted[1]] * count, *[wanted[2]] * count]
     for parameter, flag in zip(c.parameters(), flags, strict=True):
         parameter.requires_grad_(flag)
-    char_cnn(*c, backend="native").backward(torch.randn(12, 162, generator=torch.Generator().manual_seed(1)))
+    grad = torch.randn(12, 42, generator=torch.Generator().manual_seed(1), device="cpu").to(features)
+    char_cnn(*c, backend=backend).backward(grad)
     for parameter, flag, grad in zip(c.parameters(), flags, everything, strict=True):
         assert torch.equal(parameter.grad, grad) if flag else parameter.grad is None
 
 
-def test_int32_ids() -> None:
-    c = case("mixed", 12)
-    assert torch.equal(char_cnn(c.ids.int(), *c[1:]), char_cnn(*c))
+@pytest.mark.parametrize("backend", KERNELS)
+def test_int32_ids(backend: str) -> None:
+    c = case("mixed", 12, 9, widths=FEW)
+    assert torch.equal(char_cnn(c.ids.int(), *c[1:], backend=backend), char_cnn(*c, backend=backend))
 
 
 def test_weights_changed_in_place_are_seen() -> None:
@@ -256,6 +391,22 @@ def test_opcheck(save: bool) -> None:
     torch.library.opcheck(torch.ops.elmo_fast.char_cnn.default, (*c, False, "float32", save))
 
 
+@pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.parametrize("counted", [True, False])
+def test_opcheck_triton(backend: str, counted: bool) -> None:
+    ops, count = torch.ops.elmo_fast_triton, torch.tensor(4) if counted else None
+    c = case("two tails", 3, 5, 4, ((1, 3), (3, 5)))
+    torch.library.opcheck(ops.char_cnn.default, (*c, count, False, "float32", False))
+    c = c.to(torch.float32)
+    torch.library.opcheck(ops.char_cnn.default, (*c, count, False, "float16", True))
+    features, winners = (t.detach() for t in ops.char_cnn(*c, count, True, "float16", True))
+    plain = [features, winners, *c[:3], list(c.biases), count, True, "float16"]
+    plain = [t.detach() if isinstance(t, Tensor) else t for t in plain]
+    plain[4:6] = [[t.detach() for t in each] for each in plain[4:6]]
+    for needs in ((True, True), (True, False), (False, True))[: 1 if counted else 3]:
+        torch.library.opcheck(ops.char_cnn_backward.default, (torch.randn_like(features), *plain, *needs))
+
+
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
 def test_opcheck_backward(needs: tuple[bool, bool]) -> None:
     c = case("two tails", 5, 9, 4, ((1, 3), (4, 5)))
@@ -264,9 +415,11 @@ def test_opcheck_backward(needs: tuple[bool, bool]) -> None:
     torch.library.opcheck(torch.ops.elmo_fast.char_cnn_backward.default, arguments)
 
 
-def test_second_derivative_is_refused() -> None:
-    c = case("mixed", 5, 9).to(torch.float32)
-    (grad,) = torch.autograd.grad(char_cnn(*c, activation="tanh").sum(), c.embedding, create_graph=True)
+@pytest.mark.parametrize("backend", KERNELS)
+def test_second_derivative_is_refused(backend: str) -> None:
+    c = case("mixed", 5, 9, widths=FEW).to(torch.float32)
+    features = char_cnn(*c, activation="tanh", backend=backend)
+    (grad,) = torch.autograd.grad(features.sum(), c.embedding, create_graph=True)
     with pytest.raises(RuntimeError, match='backend="reference"'):
         grad.sum().backward()
 
@@ -277,7 +430,7 @@ def test_compiles_to_one_graph(backend: str) -> None:
     expected, d_expected = gradients(c, backend=backend)
     compiled = torch.compile(char_cnn, fullgraph=True, backend="aot_eager")
     features = compiled(*c, backend=backend)
-    grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(features.shape, generator=torch.Generator(torch.get_default_device()).manual_seed(1))
     torch.testing.assert_close(features, expected)
     for ours, theirs in zip(torch.autograd.grad(features, c.parameters(), grad), d_expected, strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -306,7 +459,9 @@ def test_an_id_outside_the_embedding_is_named_even_when_compiled() -> None:
         ({"biases": [torch.zeros(5)] * 5}, r"biases\[1\] must have shape \[filters=3\]"),
         ({"activation": "gelu"}, "activation must be one of relu, tanh; got 'gelu'"),
         ({"precision": "fp16"}, "precision must be one of"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, reference"),
+        ({"backend": "tpu"}, "backend must be one of auto, native, .*reference"),
+        ({"count": torch.zeros(1, dtype=torch.int64)}, r"count must have shape \[\]"),
+        ({"count": torch.zeros(())}, "count must be int64"),
     ],
 )
 def test_errors_name_the_argument(change: dict, message: str) -> None:

@@ -5,9 +5,22 @@ import torch
 from torch.nn import functional
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import full_softmax
+from elmo_fast.ops import _dispatch, full_softmax
 from elmo_fast.ops.full_softmax import reference
+from tests.backends import backends, device_of
 from tests.tolerances import assert_close, assert_no_worse
+
+kernels = pytest.mark.parametrize("backend", backends("full_softmax"))
+every = pytest.mark.parametrize("backend", backends("full_softmax", reference=True))
+
+
+def exact(backend):
+    """The most exact dtype that a backend takes."""
+    return torch.float32 if backend == "triton" else torch.float64
+
+
+def exactly(name, ours, truth, backend):
+    assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
 
 
 def problem(count=7, width=6, words=40, dtype=torch.float64):
@@ -26,12 +39,14 @@ def whole(hidden, targets, weight, bias):
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 9), (129, 33, 1001), (7, 64, 200)])
 @pytest.mark.parametrize("chunk_bytes", [1, 1000, 2**25])
-def test_loss_is_the_whole_softmaxs(shape, chunk_bytes):
-    """One word a block, some, all."""
+@every
+def test_loss_is_the_whole_softmaxs(shape, chunk_bytes, backend):
+    """One word (or tile) a block, some, all."""
     if shape[2] > 500 and chunk_bytes == 1:
         chunk_bytes = 129 * 8 * 37
-    arguments = problem(*shape)
-    assert_close("losses", full_softmax(*arguments, chunk_bytes=chunk_bytes), whole(*arguments), "float64")
+    arguments = problem(*shape, dtype=exact(backend))
+    truth = whole(*(x.double() if x.is_floating_point() else x for x in arguments))
+    exactly("losses", full_softmax(*arguments, chunk_bytes=chunk_bytes, backend=backend), truth, backend)
 
 
 def test_more_rows_than_a_block_of_them(monkeypatch):
@@ -39,6 +54,100 @@ def test_more_rows_than_a_block_of_them(monkeypatch):
     monkeypatch.setattr(reference, "ROWS", 4)
     arguments = problem(11)
     assert_close("losses", full_softmax(*arguments, chunk_bytes=4 * 3 * 8), whole(*arguments), "float64")
+
+
+def refused(backend, precision):
+    """Skips where a backend refuses a precision here."""
+    why = _dispatch._REGISTRY["full_softmax"][backend].unsupported(device_of(backend), torch.float32, precision)
+    if why is not None:
+        pytest.skip(why)
+
+
+def losses_and_gradients(arguments, dtype, **options):
+    """Losses, and the gradients of their weighted sum to hidden, table and bias."""
+    hidden, targets, weight, bias = arguments
+    leaves = [x.detach().to(dtype).requires_grad_() for x in (hidden, weight, bias)]
+    losses = full_softmax(leaves[0], targets, *leaves[1:], **options)
+    weights = torch.linspace(-1, 2, len(losses), dtype=dtype)
+    return [losses.detach(), *torch.autograd.grad((losses * weights).sum(), leaves)]
+
+
+@kernels
+@pytest.mark.parametrize("chunk_bytes", [1, 40_000, 2**25])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [(3, 5, 9), (150, 33, 401), (7, 64, 200), (0, 4, 9)])
+def test_no_worse_than_torch(shape, precision, chunk_bytes, backend):
+    """Losses and gradients against float64; torch's with the same operands rounded. Blocks of rows and of words."""
+    refused(backend, precision)
+    arguments = problem(*shape, dtype=torch.float32)
+    truth = losses_and_gradients(arguments, torch.float64, backend="reference")
+    plain = losses_and_gradients(arguments, torch.float32, backend="reference", precision=precision)
+    ours = losses_and_gradients(arguments, torch.float32, backend=backend, precision=precision, chunk_bytes=chunk_bytes)
+    for name, *triple in zip(("losses", "hidden", "weight", "bias"), ours, plain, truth, strict=True):
+        assert_no_worse(name, *triple, precision)
+
+
+@kernels
+def test_strided_inputs(backend):
+    """Transposed hidden and table, every second target and bias."""
+    hidden, targets, weight, bias = problem(7, 6, 40, exact(backend))
+    views = [x.mT.contiguous().mT for x in (hidden, weight)]
+    second = [torch.stack([x, x], -1)[:, 0] for x in (targets, bias)]
+    found = losses_and_gradients((views[0], second[0], views[1], second[1]), exact(backend), backend=backend)
+    wanted = losses_and_gradients((hidden, targets, weight, bias), exact(backend), backend="reference")
+    for name, a, b in zip("lhwb", found, wanted, strict=True):
+        exactly(name, a, b, backend)
+
+
+@kernels
+def test_a_small_loss_keeps_its_digits(backend):
+    """A target 60 ahead of the only other word: the loss is e^-60, and so is the gradient to its bias."""
+    hidden, weight, bias = torch.ones(1, 1), torch.tensor([[60.0], [0.0]]), torch.zeros(2, requires_grad=True)
+    loss = full_softmax(hidden, torch.tensor([0]), weight, bias, backend=backend)
+    (gradient,) = torch.autograd.grad(loss.sum(), bias)
+    assert loss.item() == pytest.approx(8.75651076e-27, rel=1e-4)
+    assert gradient.tolist() == pytest.approx([-8.75651076e-27, 8.75651076e-27], rel=1e-4)
+
+
+@kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaN that is wanted
+def test_no_target_leaves_the_table(backend):
+    """Off the CPU nothing is checked: a word outside has a NaN loss, reads no memory of others, and spares its rows."""
+    around = torch.full((30, 4), torch.nan)
+    around[10:20] = torch.linspace(-1, 1, 40).view(10, 4)
+    table, edge = around[10:20], torch.zeros(10)
+    targets = torch.tensor([0, 9, 10, -1, 2**63 - 1, -(2**63), 2**32 + 3])
+    run = _dispatch._REGISTRY["full_softmax"][backend].run
+    losses = run(torch.ones(7, 4), targets, table, edge, precision="float32", chunk_bytes=2**20)
+    assert losses.isfinite().tolist() == [True, True] + [False] * 5
+
+
+@kernels
+def test_opcheck(backend):
+    """Both ops agree with their fakes, schemas and autograd."""
+    hidden, targets, weight, bias = problem(20, 6, 40, torch.float32)
+    ops = getattr(torch.ops, f"elmo_fast_{backend}")
+    leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
+    torch.library.opcheck(ops.full_softmax.default, (leaves[0], targets, *leaves[1:], "float16", 100))
+    saved = ops.full_softmax(hidden, targets, weight, bias, "float16", 100)
+    torch.library.opcheck(ops.full_softmax_backward.default, (torch.ones(20), *saved, weight, bias, 100))
+
+
+@kernels
+def test_compiles_without_a_break(backend):
+    """fullgraph=True, forward and backward."""
+    hidden, targets, weight, bias = problem(9, 6, 40, torch.float32)
+    leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
+
+    def f(hidden, weight, bias):
+        return full_softmax(hidden, targets, weight, bias, backend=backend)
+
+    results = []
+    for g in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
+        losses = g(*leaves)
+        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), leaves)])
+    for name, a, b in zip("lhwb", *results, strict=True):
+        assert_close(name, a, b)
 
 
 def test_float32_is_no_worse_than_torch():
@@ -50,11 +159,12 @@ def test_float32_is_no_worse_than_torch():
     assert_no_worse("losses", found, whole(*single), whole(*exact), "float32")
 
 
-def test_large_logits_do_not_overflow():
+@every
+def test_large_logits_do_not_overflow(backend):
     """Logits of 1e4 in one block and -1e4 in another."""
     hidden, targets = torch.ones(2, 1), torch.tensor([0, 3])
     weight, bias = torch.tensor([[1e4], [1e4], [-1e4], [9999.0]]), torch.zeros(4)
-    found = full_softmax(hidden, targets, weight, bias, chunk_bytes=8)
+    found = full_softmax(hidden, targets, weight, bias, chunk_bytes=8, backend=backend)
     truth = whole(hidden.double(), targets, weight.double(), bias.double())
     assert_no_worse("losses", found, whole(hidden, targets, weight, bias), truth, "float32")
 
@@ -88,7 +198,7 @@ def test_precision_rounds_operands_alone():
         ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
         ({"targets": torch.zeros(2)}, "targets must be int64"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
-        ({"backend": "native"}, "backend must be one of auto, reference"),
+        ({"backend": "native"}, "backend must be one of auto, triton, reference"),
     ],
 )
 def test_bad_arguments_are_refused(change, wanted):

@@ -1,17 +1,30 @@
-"""highway: the native kernels against the definition in float64, with and without projection."""
+"""highway: every backend against the definition in float64, with and without projection, all rows or a counted few."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import PRECISIONS, _native, highway
+from elmo_fast.ops import PRECISIONS, _dispatch, _native, highway
+from elmo_fast.ops.highway import host
+from tests.backends import backends, device_of
 from tests.tolerances import assert_no_worse
 
-BACKENDS = ["reference", "native"]
+BACKENDS = backends("highway")
+ALL = backends("highway", reference=True)
+WHY_NO_TRITON = _dispatch._REGISTRY["highway"]["triton"].unsupported(device_of("triton"), torch.float32, "float32")
+needs_triton = pytest.mark.skipif(WHY_NO_TRITON is not None, reason=str(WHY_NO_TRITON))
+
+
+def skip_unless_served(backend: str, dtype: torch.dtype = torch.float32, precision: str = "float32") -> None:
+    why = _dispatch._REGISTRY["highway"][backend].unsupported(device_of(backend), dtype, precision)
+    if why is not None:
+        pytest.skip(why)
 
 
 class Case(NamedTuple):
@@ -45,16 +58,21 @@ def case(rows: int = 70, width: int = 40, layers: int = 2, projection: int = 24,
     )
 
 
+def fixed(shape: tuple[int, ...]) -> Tensor:
+    """The same numbers on every device."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), device="cpu")
+
+
 def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
     y = highway(*c, **options)
-    grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y.dtype)
+    grad = fixed(y.shape).to(y)
     return y, list(torch.autograd.grad(y, c.tensors(), grad))
 
 
-def assert_matches_truth(c: Case, precision: str = "float32") -> None:
-    truth, d_truth = gradients(c.to(torch.float64), backend="reference")
-    torchs, d_torchs = gradients(c.to(torch.float32), precision=precision, backend="reference")
-    ours, d_ours = gradients(c.to(torch.float32), precision=precision, backend="native")
+def assert_matches_truth(c: Case, precision: str = "float32", backend: str = "native", **options) -> None:
+    truth, d_truth = gradients(c.to(torch.float64), backend="reference", **options)
+    torchs, d_torchs = gradients(c.to(torch.float32), precision=precision, backend="reference", **options)
+    ours, d_ours = gradients(c.to(torch.float32), precision=precision, backend=backend, **options)
     assert_no_worse("y", ours, torchs, truth, precision)
     for i, (one, other, true) in enumerate(zip(d_ours, d_torchs, d_truth, strict=True)):
         assert_no_worse(f"gradient {i}", one, other, true, precision)
@@ -68,11 +86,13 @@ def no_block_kernels() -> Iterator[None]:
     _native.C.disable_block_kernels(False)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     ("rows", "width", "layers", "projection", "bias"),
     [
         (70, 64, 2, 64, True),
+        (67, 128, 1, 33, True),
         (129, 40, 2, 24, True),
         (1, 33, 1, 7, False),
         (3, 1, 3, 1, True),
@@ -81,10 +101,32 @@ def no_block_kernels() -> Iterator[None]:
         (513, 8, 2, 3, True),
     ],
 )
-def test_native_is_no_worse_than_torch(
-    rows: int, width: int, layers: int, projection: int, bias: bool, precision: str
+def test_is_no_worse_than_torch(
+    rows: int, width: int, layers: int, projection: int, bias: bool, precision: str, backend: str
 ) -> None:
-    assert_matches_truth(case(rows, width, layers, projection, bias), precision)
+    skip_unless_served(backend, precision=precision)
+    assert_matches_truth(case(rows, width, layers, projection, bias), precision, backend)
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", ["triton"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("tile", range(len(host.HALF)))
+def test_every_tile(tile: int, precision: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule takes the large ones only for shapes that are too large for the interpreter."""
+    skip_unless_served(backend, precision=precision)
+    choices = host.FULL if precision == "float32" else host.HALF
+    chosen = choices[tile % len(choices)]
+    monkeypatch.setattr(host, "tiles", lambda *_: chosen)
+    assert_matches_truth(case(chosen.rows + 2, chosen.columns + 6, 1, 0), precision, backend)
+
+
+def test_tiles_grow_with_the_work() -> None:
+    """Few rows: tiles small enough for every multiprocessor; many: the largest; no wave half empty where avoidable."""
+    picked = [host.tiles(rows, 2048, torch.float16) for rows in (1, 64, 256, 2560, 20480)]
+    assert picked[0] == picked[1] == host.HALF[-1]
+    assert picked[3] == picked[4] == host.HALF[0]
+    assert [t.rows * t.columns for t in picked] == sorted(t.rows * t.columns for t in picked)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -93,20 +135,21 @@ def test_fall_back_without_block_kernels(precision: str) -> None:
     assert_matches_truth(case(), precision)
 
 
-def test_the_gate_carries_and_the_first_rows_transform() -> None:
+@pytest.mark.parametrize("backend", ALL)
+def test_the_gate_carries_and_the_first_rows_transform(backend: str) -> None:
     """By hand: an open gate returns x, a closed one relu of the first W rows' product."""
     x = torch.tensor([[1.0, -2.0]])
     weight = torch.cat([torch.tensor([[3.0, 0.0], [0.0, 3.0]]), torch.zeros(2, 2)])
-    for backend in BACKENDS:
-        opened = highway(x, [weight], [torch.tensor([0.0, 0.0, 100.0, 100.0])], backend=backend)
-        closed = highway(x, [weight], [torch.tensor([0.0, 0.0, -100.0, -100.0])], backend=backend)
-        torch.testing.assert_close(opened, x)
-        torch.testing.assert_close(closed, torch.tensor([[3.0, 0.0]]))
+    opened = highway(x, [weight], [torch.tensor([0.0, 0.0, 100.0, 100.0])], backend=backend)
+    closed = highway(x, [weight], [torch.tensor([0.0, 0.0, -100.0, -100.0])], backend=backend)
+    torch.testing.assert_close(opened, x)
+    torch.testing.assert_close(closed, torch.tensor([[3.0, 0.0]]))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ALL)
 @pytest.mark.parametrize(("layers", "projection", "bias"), [(2, 3, True), (1, 0, True), (1, 5, False), (0, 3, True)])
 def test_gradcheck(backend: str, layers: int, projection: int, bias: bool) -> None:
+    skip_unless_served(backend, torch.float64)
     c = case(5, 4, layers, projection, bias).to(torch.float64)
 
     def run(*tensors: Tensor) -> Tensor:
@@ -116,30 +159,38 @@ def test_gradcheck(backend: str, layers: int, projection: int, bias: bool) -> No
     assert torch.autograd.gradcheck(run, c.tensors())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("projection", [24, 0])
-def test_no_rows(backend: str, projection: int) -> None:
+def test_no_rows(backend: str, projection: int, precision: str) -> None:
+    skip_unless_served(backend, precision=precision)
     c = case(rows=0, projection=projection).to(torch.float32)
-    y, grads = gradients(c, backend=backend)
+    y, grads = gradients(c, backend=backend, precision=precision)
     assert y.shape == (0, projection or 40)
     assert all(g.shape == t.shape and g.eq(0).all() for g, t in zip(grads, c.tensors(), strict=True))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ALL)
 def test_no_layers_and_no_projection_is_a_copy(backend: str) -> None:
-    x = torch.randn(3, 4)
+    x = torch.randn(3, 4, requires_grad=True)
     y = highway(x, [], [], backend=backend)
     assert torch.equal(y, x)
+    grad = torch.randn(4, 3).t()
+    assert torch.equal(torch.autograd.grad(y, x, grad)[0], grad)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_row_is_the_same_in_any_batch(precision: str) -> None:
-    """Bit-equal whatever the other rows, so that encoding unique words only changes no bit."""
-    c = case(600, 96)
-    everything = highway(*c, precision=precision)
+def test_a_row_is_the_same_in_any_batch(precision: str, backend: str) -> None:
+    """Bit-equal whatever the other rows, so that encoding unique words only changes no bit. On the GPU the layers' part
+    of it: the projection is a product of cuBLAS."""
+    skip_unless_served(backend, precision=precision)
+    c = case(600, 96, projection=24 if backend == "native" else 0)
+    options = {"precision": precision, "backend": backend}
+    everything = highway(*c, **options)
     for rows in (1, 2, 7, 63, 64, 130, 513):
-        assert torch.equal(highway(c.x[:rows], *c[1:], precision=precision), everything[:rows])
-    assert torch.equal(highway(c.x[5:90], *c[1:], precision=precision), everything[5:90])
+        assert torch.equal(highway(c.x[:rows], *c[1:], **options), everything[:rows])
+    assert torch.equal(highway(c.x[5:90], *c[1:], **options), everything[5:90])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -157,24 +208,33 @@ def test_threads_change_nothing(precision: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(d_one, d_two, strict=True))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("projection", [24, 0])
-def test_saving_for_backward_changes_nothing(precision: str, projection: int) -> None:
+def test_saving_for_backward_changes_nothing(precision: str, projection: int, backend: str) -> None:
+    skip_unless_served(backend, precision=precision)
     c = case(projection=projection).to(torch.float32)
     with torch.no_grad():
-        without = highway(*c, precision=precision)
-    assert torch.equal(without, highway(*c, precision=precision))
+        without = highway(*c, precision=precision, backend=backend)
+    assert torch.equal(without, highway(*c, precision=precision, backend=backend))
 
 
-def test_rounding_spares_what_the_gate_carries() -> None:
-    """Through an open gate x passes with all its digits, whatever the products are rounded to."""
-    x = torch.randn(5, 8)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rounding_spares_what_the_gate_carries(precision: str, backend: str) -> None:
+    """Through open gates x passes with all its digits, whatever the products are rounded to; so does its gradient."""
+    skip_unless_served(backend, precision=precision)
+    x = torch.randn(5, 8, requires_grad=True)
     bias = torch.cat([torch.zeros(8), torch.full((8,), 100.0)])
-    y = highway(x, [torch.randn(16, 8)], [bias], precision="bfloat16")
+    y = highway(x, [torch.randn(16, 8)] * 2, [bias] * 2, precision=precision, backend=backend)
     torch.testing.assert_close(y, x, rtol=1e-6, atol=1e-6)
+    grad = torch.randn(5, 8)
+    torch.testing.assert_close(torch.autograd.grad(y, x, grad)[0], grad, rtol=1e-6, atol=1e-6)
 
 
-def test_strided_views() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_strided_views(precision: str, backend: str) -> None:
     c = case(20, 12)
 
     def strided(t: Tensor) -> Tensor:
@@ -185,9 +245,9 @@ def test_strided_views() -> None:
     )
     assert not any(t.is_contiguous() for t in views.tensors())
     parameters = [t.requires_grad_() for t in views.tensors()]
-    y = highway(*views, backend="native")
+    y = highway(*views, precision=precision, backend=backend)
     plain = c.to(torch.float32)
-    wanted = highway(*plain, backend="native")
+    wanted = highway(*plain, precision=precision, backend=backend)
     assert torch.equal(y, wanted)
     for ours, theirs in zip(
         torch.autograd.grad(y.sum(), parameters), torch.autograd.grad(wanted.sum(), plain.tensors()), strict=True
@@ -195,19 +255,21 @@ def test_strided_views() -> None:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("chosen", [[0], [1], [2, 5], [3], [5], [6], [0, 4], [1, 2, 3, 4, 5, 6]])
-def test_some_gradients_only(chosen: list[int]) -> None:
+def test_some_gradients_only(chosen: list[int], backend: str) -> None:
     """Any subset of x, two weights, two biases and the projection's two tensors may be asked for."""
     c = case(12).to(torch.float32)
-    _, everything = gradients(c, backend="native")
+    _, everything = gradients(c, backend=backend)
     for i, tensor in enumerate(c.tensors()):
         tensor.requires_grad_(i in chosen)
-    highway(*c, backend="native").backward(torch.randn(12, 24, generator=torch.Generator().manual_seed(1)))
+    y = highway(*c, backend=backend)
+    y.backward(fixed(y.shape).to(y))
     for i, tensor in enumerate(c.tensors()):
         assert torch.equal(tensor.grad, everything[i]) if i in chosen else tensor.grad is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ALL)
 def test_nan_is_not_swallowed(backend: str) -> None:
     c = case(6, projection=0)
     c.x[2, 3] = torch.nan
@@ -233,20 +295,155 @@ def test_opcheck_backward(needs: tuple[bool, bool], projection: int) -> None:
     torch.library.opcheck(torch.ops.elmo_fast.highway_backward.default, arguments)
 
 
-def test_second_derivative_is_refused() -> None:
+@needs_triton
+@pytest.mark.parametrize("backend", ["triton"])
+@pytest.mark.parametrize("projection", [6, 0])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_opcheck_triton(backend: str, projection: int, precision: str) -> None:
+    c, count, ops = case(4, 6, projection=projection), torch.tensor(3), torch.ops.elmo_fast_triton
+    for save in (True, False):
+        inputs = (*(c.to(torch.float32) if save else c), count if save else None, precision, save)
+        torch.library.opcheck(ops.highway.default, inputs)
+    y, *saved = ops.highway(*c, count, precision, True)
+    for needs in ((True, True), (True, False), (False, True)):
+        inputs = (torch.randn_like(y), c.x, saved, c.weights, c.projection_weight, count, precision, *needs)
+        torch.library.opcheck(ops.highway_backward.default, inputs)
+
+
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("projection", [24, 0])
+@pytest.mark.parametrize("count", [0, 1, 64, 69])
+def test_rows_that_do_not_count(count: int, projection: int, precision: str, backend: str) -> None:
+    """As if only the others were there: whatever x and the arriving gradient hold, zeros and no gradient."""
+    skip_unless_served(backend, precision=precision)
+    c, n = case(projection=projection).to(torch.float32), torch.tensor(count)
+    few = Case(c.x.detach()[:count].requires_grad_(), *c[1:])
+    options = {"precision": precision, "backend": backend}
+    c.x.data[count:] = torch.nan
+    y, wanted = highway(*c, count=n, **options), highway(*few, **options)
+    torch.testing.assert_close(y[:count], wanted, rtol=1e-5, atol=1e-5)
+    assert y[count:].eq(0).all()
+    grad = torch.randn_like(y)
+    grad[count:] = torch.nan
+    dx, *others = torch.autograd.grad(y, c.tensors(), grad)
+    dx_wanted, *others_wanted = torch.autograd.grad(wanted, few.tensors(), grad[:count])
+    assert dx[count:].eq(0).all()
+    close = {"rtol": 1e-5, "atol": 1e-4 if precision == "float32" else 2e-2}  # other strips, other scales
+    torch.testing.assert_close(dx[:count], dx_wanted, **close)
+    for ours, theirs in zip(others, others_wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, **close)
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_counted_rows_are_no_worse_than_torch(backend: str) -> None:
+    assert_matches_truth(case(100), backend=backend, count=torch.tensor(71))
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_count_without_layers(backend: str) -> None:
+    """Alone, or with a projection."""
+    for projection in (0, 5):
+        c = case(6, 4, 0, projection).to(torch.float32)
+        y, (dx, *_) = gradients(c, backend=backend, count=torch.tensor(2))
+        whole, (dx_whole, *_) = gradients(c, backend=backend)
+        for ours, theirs in ((y, whole), (dx, dx_whole)):
+            torch.testing.assert_close(ours[:2], theirs[:2])
+            assert ours[2:].eq(0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=20, deadline=None)
+@given(count=st.integers(-(2**63), 2**63 - 1), rows=st.integers(0, 5))
+@example(count=2**31 + 2, rows=5)
+@example(count=-(2**32) + 2, rows=5)
+def test_any_count_is_kept_within_the_rows(backend: str, count: int, rows: int) -> None:
+    """No number reaches memory that is not x's."""
+    c = case(rows, 4, 1, 0)
+    y = highway(*c, backend=backend, count=torch.tensor(count))
+    n = max(0, min(count, rows))
+    assert torch.equal(y[:n], highway(*c, backend=backend)[:n])
+    assert y[n:].eq(0).all()
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", ["triton"])
+@pytest.mark.parametrize("size", [1e-12, 1e-7, 1e6, 1e30])
+def test_float16_gradients_neither_vanish_nor_overflow(size: float, backend: str) -> None:
+    """Scaled by a power of two: the result is that for a gradient of ordinary size, times the size."""
+    c = case().to(torch.float32)
+    y = highway(*c, precision="float16", backend=backend)
+    size = 2.0 ** round(torch.tensor(size).log2().item())
+    ordinary = torch.autograd.grad(y, c.tensors(), fixed(y.shape).to(y), retain_graph=True)
+    for one, other in zip(torch.autograd.grad(y, c.tensors(), fixed(y.shape).to(y) * size), ordinary, strict=True):
+        assert torch.equal(one, other * size)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("bias", [-12.0, 12.0])
+def test_gradients_of_saturated_gates(bias: float, precision: str, backend: str) -> None:
+    """Of a gate that is nearly open, what backward needs is how far it is closed: saved gates would not tell."""
+    skip_unless_served(backend, precision=precision)
+    c = case(40, 24, 1, 0)
+    c.biases[0][24:] = bias
+    assert_matches_truth(c, precision, backend)
+    truth = gradients(c.to(torch.float64), backend="reference")[1][1]
+    ours = gradients(c.to(torch.float32), precision=precision, backend=backend)[1][1]
+    for part in (slice(0, 24), slice(24, 48)):  # the transform's weight and the gate's: one may be far smaller
+        assert_no_worse("dW", ours[part], ours[part], truth[part], precision)
+        assert (ours[part] - truth[part]).norm() < 0.02 * truth[part].norm()
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", ["triton"])
+def test_products_beyond_float16(backend: str) -> None:
+    """Pre-activations are saved in float16; those past its range neither become infinite nor NaN."""
+    c = case(5, 4, 1, 0)
+    c.biases[0][:4], c.biases[0][4:] = 1e5, torch.tensor([-1e5, 1e5, 0.0, -3.0])
+    y, grads = gradients(c.to(torch.float32), precision="float16", backend=backend)
+    assert y.isfinite().all()
+    assert all(g.isfinite().all() for g in grads)
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", ["triton"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_the_same_bits_again(precision: str, backend: str) -> None:
+    c = case(130).to(torch.float32)
+    (y, grads), (again, grads_again) = (gradients(c, precision=precision, backend=backend) for _ in range(2))
+    assert torch.equal(y, again)
+    assert all(torch.equal(a, b) for a, b in zip(grads, grads_again, strict=True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_changed_weight_is_seen(backend: str) -> None:
+    """16-bit copies are kept from call to call."""
+    c = case(5)
+    before = highway(*c, precision="float16", backend=backend)
+    c.weights[0].mul_(2)
+    after = highway(*c, precision="float16", backend=backend)
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(after, highway(*c, precision="float16", backend="reference"), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_second_derivative_is_refused(backend: str) -> None:
     c = case(5).to(torch.float32)
-    (grad,) = torch.autograd.grad(highway(*c).sum(), c.x, create_graph=True)
+    (grad,) = torch.autograd.grad(highway(*c, backend=backend).sum(), c.x, create_graph=True)
     with pytest.raises(RuntimeError, match='backend="reference"'):
         grad.sum().backward()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_compiles_to_one_graph(backend: str) -> None:
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("count", [None, 4])
+def test_compiles_to_one_graph(backend: str, count: int | None) -> None:
     c = case(6, 12).to(torch.float32)
-    expected, d_expected = gradients(c, backend=backend)
-    y = torch.compile(highway, fullgraph=True, backend="aot_eager")(*c, backend=backend)
+    options = {"backend": backend, "count": None if count is None else torch.tensor(count)}
+    expected, d_expected = gradients(c, **options)
+    y = torch.compile(highway, fullgraph=True, backend="aot_eager")(*c, **options)
     torch.testing.assert_close(y, expected)
-    grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    grad = fixed(y.shape).to(y)
     for ours, theirs in zip(torch.autograd.grad(y, c.tensors(), grad), d_expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -264,7 +461,9 @@ def test_compiles_to_one_graph(backend: str) -> None:
         ({"projection_weight": None}, "projection_bias was given without projection_weight"),
         ({"projection_bias": torch.zeros(23)}, r"projection_bias must have shape \[D=24\]"),
         ({"precision": "half"}, "precision must be one of"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, reference"),
+        ({"count": torch.tensor([3])}, r"count must have shape \[\] on cpu"),
+        ({"count": torch.tensor(3.0)}, "count must be int64"),
+        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ],
 )
 def test_errors_name_the_argument(change: dict, message: str) -> None:

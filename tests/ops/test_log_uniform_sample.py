@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _native, expected_counts, log_expected_counts, log_uniform_sample
-from elmo_fast.ops.log_uniform_sample import reference
+from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops import _dispatch, _native, expected_counts, log_expected_counts, log_uniform_sample
+from elmo_fast.ops.log_uniform_sample import cuda, native, op, reference
+from tests.backends import HAS_CUDA, backends, device_of
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
-both = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
+needs_cuda = pytest.mark.skipif(
+    not HAS_CUDA or _native.why_no_cuda() is not None, reason=_native.why_no_cuda() or "there is no GPU here"
+)
+kernels = pytest.mark.parametrize("backend", backends("log_uniform_sample"))
+every = pytest.mark.parametrize("backend", backends("log_uniform_sample", reference=True))
+GPU = torch.device("cuda")
 
 
 def law(num_words):
@@ -37,24 +43,26 @@ def test_philox_gives_random123s_known_answers(counter, key, wanted):
     assert tuple(int(word) for word in found[0]) == wanted
 
 
-@needs_native
+@kernels
 @pytest.mark.parametrize(
-    ("samples", "words"), [(1, 1), (1, 10), (2, 2), (7, 7), (64, 100), (100, 100), (1000, 5000), (8192, 100_000)]
+    ("samples", "words"),
+    [(1, 1), (1, 10), (2, 2), (7, 7), (64, 100), (100, 100), (1000, 5000), (8192, 100_000), (300, 20_000_000)],
 )
 @pytest.mark.parametrize(("seed", "offset"), [(0, 0), (5, 1), (2**63 - 1, 2**40 + 3), (2**32 + 1, 7)])
-def test_native_draws_what_the_reference_draws(samples, words, seed, offset):
+def test_kernels_draw_what_the_reference_draws(backend, samples, words, seed, offset):
     """Ids, their order and the tries agree exactly, on both halves of every 64-bit number."""
-    native = log_uniform_sample(samples, words, seed=seed, offset=offset, backend="native")
+    found = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend, device=device_of(backend))
     wanted = log_uniform_sample(samples, words, seed=seed, offset=offset, backend="reference")
-    assert torch.equal(native[0], wanted[0])
-    assert native[1].item() == wanted[1].item()
+    assert found[0].device.type == found[1].device.type == device_of(backend).type
+    assert torch.equal(found[0].cpu(), wanted[0])
+    assert found[1].item() == wanted[1].item()
 
 
-@both
+@every
 def test_samples_are_distinct_words_and_reproducible(backend):
     """Without replacement, inside the vocabulary; equal (seed, offset) repeat a draw, either one changed does not."""
     draw = [
-        log_uniform_sample(500, 3000, seed=seed, offset=offset, backend=backend)[0]
+        log_uniform_sample(500, 3000, seed=seed, offset=offset, backend=backend, device=device_of(backend))[0]
         for seed, offset in ((1, 2), (1, 2), (2, 2), (1, 3), (1 + 2**32, 2), (1, 2 + 2**32))
     ]
     for ids in draw:
@@ -66,11 +74,14 @@ def test_samples_are_distinct_words_and_reproducible(backend):
     assert not any(torch.equal(draw[0], other) for other in draw[2:])
 
 
-@both
+@every
 def test_frequencies_follow_the_law(backend):
     """Chi-square of first draws against ln((k+2)/(k+1))/ln(V+1), 19 degrees of freedom: 43.8 is the 0.1 % point."""
     words, draws = 20, 4000
-    first = [int(log_uniform_sample(1, words, seed=7, offset=i, backend=backend)[0]) for i in range(draws)]
+    device = device_of(backend)
+    first = torch.cat(
+        [log_uniform_sample(1, words, seed=7, offset=i, backend=backend, device=device)[0] for i in range(draws)]
+    ).tolist()
     counts, wanted = np.bincount(first, minlength=words), law(words) * draws
     assert ((counts - wanted) ** 2 / wanted).sum() < 43.8
 
@@ -87,10 +98,10 @@ def test_every_try_counts_and_the_last_one_finds():
         assert int(tries) > 30
 
 
-@both
+@every
 def test_the_whole_vocabulary_can_be_drawn(backend):
     """S = V ends, gives a permutation, and takes about V ln(V)^2 tries."""
-    ids, tries = log_uniform_sample(200, 200, seed=0, backend=backend)
+    ids, tries = log_uniform_sample(200, 200, seed=0, backend=backend, device=device_of(backend))
     assert sorted(ids.tolist()) == list(range(200))
     assert 200 * math.log(200) < int(tries) < 10 * 200 * math.log(200) ** 2
 
@@ -145,6 +156,11 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
         ({"num_samples": 1, "num_words": 0, "seed": 0}, "num_words must be from 1"),
         ({"num_samples": 1, "num_words": 10, "seed": -1}, "seed must be from 0"),
         ({"num_samples": 1, "num_words": 10, "seed": 0, "offset": 2**63}, "offset must be from 0"),
+        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor(-3)}, "seed must be from 0 .* got -3"),
+        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor(1.0)}, "seed must be int64"),
+        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor([1, 2])}, "seed must be one number"),
+        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor(1, device="meta")}, "only be read by waiting"),
+        ({"num_samples": 1, "num_words": 10, "seed": 0, "backend": "triton"}, "backend must be one of auto, native"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, wanted):
@@ -163,3 +179,88 @@ def test_an_unknown_correction_is_refused():
 def test_opcheck():
     """The registered op agrees with its fake and traces."""
     torch.library.opcheck(torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, 2))
+
+
+@every
+def test_numbers_may_be_tensors(backend):
+    """A seed or offset that is a tensor gives what its value gives."""
+    device = device_of(backend)
+    wanted = log_uniform_sample(50, 90, seed=2**40, offset=7, backend=backend, device=device)
+    seed, offset = torch.tensor(2**40, device=device), torch.tensor([7], device=device)
+    for numbers in ((seed, offset), (2**40, offset), (seed, 7)):
+        found = log_uniform_sample(50, 90, seed=numbers[0], offset=numbers[1], backend=backend, device=device)
+        assert all(map(torch.equal, found, wanted))
+
+
+def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
+    """ "auto" says so once and draws by the CPU's best backend; a backend of the CPU may be named."""
+    monkeypatch.setattr(cuda, "unsupported", lambda *_: "the kernel stayed at home")
+    _dispatch.warn_once.cache_clear()
+    best = native if _native.WHY_NOT is None else reference
+    with pytest.warns(PerformanceWarning, match="the kernel stayed at home .drawn on the CPU and copied to cuda"):
+        assert op._chosen("auto", GPU) is best
+    assert op._chosen("auto", GPU) is best  # a second warning would be an error
+    assert op._chosen("reference", GPU) is reference
+    with pytest.raises(ElmoFastError, match="the kernel stayed at home"):
+        op._chosen("cuda", GPU)
+
+
+def test_with_its_kernel_a_gpu_draws_itself(monkeypatch):
+    """Without a warning, and only for a GPU."""
+    monkeypatch.setattr(cuda, "unsupported", lambda *_: None)
+    assert op._chosen("auto", GPU) is cuda
+    assert op._chosen("cuda", GPU) is cuda
+    assert op._chosen("auto", op.CPU) is not cuda
+
+
+@pytest.mark.skipif(_native.why_no_cuda() is None, reason="the extension has the CUDA kernels")
+def test_the_missing_kernel_is_named():
+    with pytest.raises(ElmoFastError, match="backend 'cuda' cannot serve this: the compiled extension"):
+        log_uniform_sample(1, 2, seed=0, device="cuda", backend="cuda")
+
+
+@needs_native
+def test_the_gpus_op_is_known_by_shape_without_a_gpu():
+    """Its fake: what a compiler or a FakeTensorMode sees of it."""
+    with torch._subclasses.FakeTensorMode():
+        for numbers in ((1, 2), (torch.tensor(1, device="cuda"), torch.tensor([2], device="cuda"))):
+            ids, tries = cuda.run(8, 100, *numbers, GPU)
+            assert (ids.shape, tries.shape, ids.dtype, tries.dtype) == ((8,), (), torch.int64, torch.int64)
+            assert ids.device.type == tries.device.type == "cuda"
+
+
+@needs_native
+def test_where_the_sample_is_returned():
+    """On the CPU unless another device is named."""
+    assert log_uniform_sample(3, 9, seed=0)[0].device.type == "cpu"
+    assert log_uniform_sample(3, 9, seed=0, device="meta")[1].device.type == "meta"
+
+
+@needs_cuda
+def test_a_captured_graph_advances():
+    """Replays draw what the offset says at the time, without a host that waits; ints are held fast."""
+    offset = torch.tensor(0, device="cuda")
+    log_uniform_sample(100, 500, seed=3, offset=offset, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ids, tries = log_uniform_sample(100, 500, seed=3, offset=offset, device="cuda")
+        offset += 1
+    for i in range(3):
+        graph.replay()
+        wanted = log_uniform_sample(100, 500, seed=3, offset=i)
+        assert torch.equal(ids.cpu(), wanted[0])
+        assert tries.item() == wanted[1].item()
+
+
+@needs_cuda
+def test_a_sample_of_the_cpu_reaches_the_gpu():
+    wanted = log_uniform_sample(100, 500, seed=3)
+    found = log_uniform_sample(100, 500, seed=3, device="cuda", backend="native")
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(found, wanted, strict=True))
+
+
+def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):
+    """Every replay would copy the same words."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(ElmoFastError, match="a CUDA graph cannot hold"):
+        log_uniform_sample(100, 500, seed=3, device="cuda", backend="reference")

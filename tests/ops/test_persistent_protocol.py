@@ -33,7 +33,7 @@ def small(monkeypatch):
 
 
 def layer_of(size, cells, batch=1):
-    return Layer(1, batch, STEPS, 4, size, cells, [False], 3.0, 3.0, False, torch.float16)
+    return Layer(1, batch, STEPS, 4, size, cells, (False,), 3.0, 3.0, False, torch.float16)
 
 
 def programs(size, cells):

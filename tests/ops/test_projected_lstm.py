@@ -1,16 +1,26 @@
-"""projected_lstm: the C++ kernels against the float64 definition, the definition against torch.nn.LSTM and by hand."""
+"""projected_lstm: the kernels of every backend against the float64 definition, the definition against torch.nn.LSTM and
+by hand."""
 
+import functools
+import gc
 import warnings
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _native, projected_lstm
+from elmo_fast.ops import LSTMWeights, _dispatch, _native, _packed, _triton, projected_lstm
+from tests.backends import backends, needs
 from tests.tolerances import SMALL, assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
-BACKENDS = [pytest.param("native", marks=native), "reference"]
+KERNELS = backends("projected_lstm")
+BACKENDS = [*KERNELS, "reference"]
+both = pytest.mark.parametrize("backend", KERNELS)
+TRITON = ["triton"]
+needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 
 
 def make(
@@ -64,28 +74,29 @@ def outputs_and_gradients(case, backend, precision="float32", **options):
     return [out, h, c, *torch.autograd.grad(loss, leaves(case))]
 
 
-def check(case, precision="float32", **options):
-    """Native against float64, allowed the error of the plain-torch definition at the same precision."""
+def check(case, backend, precision="float32", **options):
+    """A backend against float64, allowed the error of the plain-torch definition at the same precision."""
+    needs("projected_lstm", backend, precision)
     truth = outputs_and_gradients(cast(case, torch.float64), "reference", **options)
     plain = outputs_and_gradients(cast(case, torch.float32), "reference", precision, **options)
-    ours = outputs_and_gradients(cast(case, torch.float32), "native", precision, **options)
+    ours = outputs_and_gradients(cast(case, torch.float32), backend, precision, **options)
     for i, (a, b, t) in enumerate(zip(ours, plain, truth, strict=True)):
         assert_no_worse(f"result {i}", a, b, t, precision)
 
 
-@native
-@pytest.mark.parametrize("batch", [1, 3, 129])
+@both
+@pytest.mark.parametrize("batch", [1, 3, 65])
 @pytest.mark.parametrize("sizes", [(5, 7, 16), (8, 8, 40), (70, 66, 100)], ids=str)
-def test_odd_shapes(batch, sizes):
+def test_odd_shapes(backend, batch, sizes):
     lengths = torch.randint(0, 6, (batch,))
     lengths[0] = 5
-    check(make(batch, 5, *sizes, lengths=lengths))
+    check(make(batch, 5, *sizes, lengths=lengths), backend)
 
 
-@native
+@both
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_precisions(precision):
-    check(make(9, 7, 64, 64, 256, lengths=torch.tensor([7, 7, 6, 5, 3, 1, 1, 0, 4])), precision, residual=True)
+def test_precisions(backend, precision):
+    check(make(9, 7, 64, 64, 256, lengths=torch.tensor([7, 7, 6, 5, 3, 1, 1, 0, 4])), backend, precision, residual=True)
 
 
 @native
@@ -105,7 +116,7 @@ def test_long_sums_do_not_round_at_the_size_of_the_whole():
 def test_products_between_the_cells(batch):
     """bfloat16 and up to 32 rows: a block's product goes in steps between the cells of the block before it."""
     lengths = torch.arange(batch) % 5 + 1
-    check(make(batch, 5, 40, 96, 72, lengths=lengths), "bfloat16")
+    check(make(batch, 5, 40, 96, 72, lengths=lengths), "native", "bfloat16")
 
 
 @native
@@ -123,13 +134,13 @@ def test_sixteen_bit_falls_back_to_the_same_numbers(precision):
         torch.testing.assert_close(a, b, rtol=0, atol=SMALL[precision] * max(1.0, b.abs().max().item()))
 
 
-@native
+@both
 @pytest.mark.parametrize("clips", [(0.3, 0.2), (None, 0.2), (0.3, None), (None, None)], ids=str)
 @pytest.mark.parametrize("residual", [False, True])
-def test_saturated_clips(clips, residual):
+def test_saturated_clips(backend, clips, residual):
     scale = 1.0 if clips == (None, None) else 2.0  # unclipped, a larger recurrence is chaotic and every rounding grows
     case = make(6, 8, 24, 24, 32, scale=scale, lengths=torch.tensor([8, 8, 5, 2, 1, 0]))
-    check(case, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
+    check(case, backend, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -174,17 +185,18 @@ def test_cell_gradient_passes_at_the_bound_and_not_beyond(backend):
         assert (c0.grad.item() != 0.0) == passes
 
 
-@native
-def test_without_projection():
+@both
+def test_without_projection(backend):
     check(
         make(5, 6, 9, 20, 20, projected=False, scale=3.0, lengths=torch.tensor([6, 5, 0, 3, 6])),
+        backend,
         cell_clip=0.5,
         projection_clip=0.1,
     )
 
 
-@native
-def test_recurrent_masks_and_one_direction():
+@both
+def test_recurrent_masks_and_one_direction(backend):
     masks = [torch.rand(5, 12).round() * 2]
     for reverse in (False, True):
         case = make(5, 6, 9, 12, 20, directions=1)
@@ -192,12 +204,12 @@ def test_recurrent_masks_and_one_direction():
             cast(case, torch.float64), "reference", reverse=(reverse,), recurrent_masks=[masks[0].double()]
         )
         plain = outputs_and_gradients(cast(case, torch.float32), "reference", reverse=(reverse,), recurrent_masks=masks)
-        ours = outputs_and_gradients(cast(case, torch.float32), "native", reverse=(reverse,), recurrent_masks=masks)
+        ours = outputs_and_gradients(cast(case, torch.float32), backend, reverse=(reverse,), recurrent_masks=masks)
         for a, b, t in zip(ours, plain, truth, strict=True):
             assert_no_worse("masked", a, b, t, "float32")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])  # Triton takes no float64
 @pytest.mark.parametrize("projected", [True, False])
 def test_gradcheck(backend, projected):
     lengths = torch.tensor([3, 0, 2])
@@ -265,6 +277,105 @@ def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
         y, (h1, c1) = projected_lstm([alone, alone], w, None, held, backend=backend)
         torch.testing.assert_close(out[:, row, :length], y[:, 0], rtol=0, atol=2e-6)
         torch.testing.assert_close((h[:, row], c[:, row]), (h1[:, 0], c1[:, 0]), rtol=0, atol=2e-6)
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize("projected", [True, False])
+def test_triton_opcheck(backend, state, projected):
+    """Schema, fake and autograd of the op and of its backward."""
+    inputs, weights, _, held = cast(
+        make(3, 4, 6, 6, 20 if projected else 6, state=state, projected=projected), torch.float32
+    )
+    lists = [[p for w in weights if (p := getattr(w, name)) is not None] for name in LSTMWeights._fields]
+    h0, c0 = held or (None, None)
+    lengths, tail = torch.tensor([4, 2, 0]), ([True, False], 0.5, 0.4, True, "float16")
+    ops = torch.ops.elmo_fast_triton
+    torch.library.opcheck(ops.projected_lstm.default, (inputs, *lists, lengths, h0, c0, [], *tail, True))
+    with torch.no_grad():
+        out, h, c, *saved = ops.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
+    detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
+    arguments = (out, h, c, *detached, [], saved[:5], *saved[5:], *tail, True, True)
+    torch.library.opcheck(ops.projected_lstm_backward.default, arguments)
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(lengths=st.lists(st.integers(-(2**40), 2**40) | st.integers(-2, 6), min_size=1, max_size=5))
+def test_triton_never_leaves_its_memory(backend, lengths):
+    """Lengths that op.py cannot look at on a GPU: whatever they are, they count as the nearest of 0..T."""
+    x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
+    module = _dispatch._REGISTRY["projected_lstm"]["triton"]
+    given_lengths = torch.tensor(lengths)
+    options = {"reverse": (False, True), "cell_clip": 3.0, "projection_clip": 3.0, "residual": True}
+    options |= {"recurrent_masks": None, "precision": "float32"}
+    wild = module.run(x, weights, given_lengths, state, **options)
+    tame = module.run(x, weights, given_lengths.clamp(0, 3), state, **options)
+    for a, b in zip(wild, tame, strict=True):
+        assert torch.equal(a, b)
+        assert not a.isnan().any()
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_is_deterministic_and_leaves_what_it_saved(backend):
+    """The same bits twice, and again from the same graph (retain_graph): nothing saved was written over."""
+    case = cast(make(5, 4, 24, 24, 40, lengths=torch.tensor([4, 1, 3, 0, 4])), torch.float32)
+    first, second = (outputs_and_gradients(case, backend, "float16") for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    out, _ = projected_lstm(*case, backend=backend, precision="float16")
+    grads = [torch.autograd.grad(out.sum(), leaves(case)[:10], retain_graph=True) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_triton_float16_gradients_of_any_size(backend, size):
+    """Gradients far outside float16's range come back with the relative error of ordinary ones."""
+    case = cast(make(4, 5, 24, 24, 40), torch.float32)
+    truth = (
+        torch.autograd.grad(projected_lstm(*cast(case, torch.float64), backend="reference")[0].sum(), [], [])
+        if False
+        else None
+    )
+
+    def gradients(tensors, chosen, precision):
+        out, _ = projected_lstm(*tensors, backend=chosen, precision=precision)
+        return torch.autograd.grad((out * size).sum(), leaves(tensors))
+
+    truth = gradients(cast(case, torch.float64), "reference", "float32")
+    plain, ours = gradients(case, "reference", "float16"), gradients(case, backend, "float16")
+    for a, b, t in zip(ours, plain, truth, strict=True):
+        assert_no_worse("gradient", a / size, b / size, t / size, "float16")
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_keeps_nan_and_packs_once(backend):
+    """A NaN comes out as NaN, not as a clip's bound; weights are converted once, and again only when they change."""
+    x, weights, _, state = make(2, 3, 12, 12, 32)
+    x[0][1, 0, 0] = float("nan")
+    out, _ = projected_lstm(x, weights, None, state, backend=backend, precision="float16")
+    assert out[0, 1].isnan().all()
+    assert not out[0, 0].isnan().any()
+    _packed.clear_packed()
+    x = [torch.randn(2, 3, 12) for _ in range(2)]
+    run = functools.partial(projected_lstm, x, weights, None, state, precision="float16")
+    first = run(backend=backend)[0]
+    kept = _packed.packed_bytes()
+    assert kept == sum(p.numel() * (4 if p.dim() == 1 else 2) for w in weights for p in w)
+    assert torch.equal(run(backend=backend)[0], first)
+    assert _packed.packed_bytes() == kept
+    weights[0].weight_hh.mul_(0.5)
+    changed = run(backend=backend)[0]
+    assert not torch.equal(changed[0], first[0])
+    assert_no_worse("changed", changed, run(backend="reference")[0], run(backend="reference")[0].double(), "float16")
+    del weights, run
+    gc.collect()
+    assert _packed.packed_bytes() == 0
 
 
 @native
@@ -341,12 +452,13 @@ def test_threads_do_not_change_the_result():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@native
-def test_compiles_without_graph_break():
+@both
+def test_compiles_without_graph_break(backend):
     inputs, weights, _, _ = cast(make(3, 4, 12, 12, 32, state=False), torch.float32)
+    lengths = torch.tensor([4, 2, 3])
 
     def function(x, y):
-        return projected_lstm([x, y], weights, torch.tensor([4, 2, 3]), residual=True)[0]
+        return projected_lstm([x, y], weights, lengths, residual=True, backend=backend)[0]
 
     wanted = function(*inputs)
     ours = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
@@ -355,10 +467,10 @@ def test_compiles_without_graph_break():
         assert torch.equal(a, b)
 
 
-@native
-def test_second_derivative_is_refused():
+@both
+def test_second_derivative_is_refused(backend):
     case = cast(make(2, 3, 6, 6, 16), torch.float32)
-    out, _ = projected_lstm(*case, backend="native")
+    out, _ = projected_lstm(*case, backend=backend)
     (dx,) = torch.autograd.grad(out.square().sum(), case[0][:1], create_graph=True)
     with pytest.raises(RuntimeError, match="first derivatives only"):
         torch.autograd.grad(dx.sum(), case[0][:1])
@@ -373,7 +485,7 @@ def test_second_derivative_is_refused():
         (lambda k: k.update(lengths=torch.tensor([4.0, 2, 1])), "lengths must be int64"),
         (lambda k: k.update(cell_clip=0.0), "cell_clip must be a number > 0"),
         (lambda k: k.update(precision="half"), "precision must be one of"),
-        (lambda k: k.update(backend="cuda"), "backend must be one of"),
+        (lambda k: k.update(backend="opencl"), "backend must be one of"),
         (lambda k: k.update(residual=True), "I=5, D=6"),
         (lambda k: k.update(inputs=[x.double() for x in k["inputs"]]), "share one device and dtype"),
     ],
@@ -384,3 +496,37 @@ def test_bad_arguments_say_what_was_wanted(change, message):
     change(arguments)
     with pytest.raises(ElmoFastError, match=message):
         projected_lstm(**arguments)
+
+
+def test_lengths_elsewhere_are_refused():
+    inputs, weights, _, _ = make(3, 4, 5, 6, 16)
+    with pytest.raises(ElmoFastError, match="lengths are on meta, inputs on cpu; move one of them"):
+        projected_lstm(inputs, weights, torch.tensor([4, 2, 1], device="meta"))
+
+
+@both
+def test_autocast_sets_the_precision_and_takes_16_bit_inputs(backend):
+    """Under autocast "float32" stands for autocast's dtype; an explicit precision stays."""
+    (x, y), weights, _, _ = make(2, 3, 12, 12, 32, state=False)
+    dtype = torch.bfloat16 if backend == "native" else torch.float16
+    wanted = projected_lstm([x.to(dtype).float(), y], weights, backend=backend, precision=str(dtype)[6:])[0]
+    with torch.autocast(x.device.type, dtype=dtype):
+        ours = projected_lstm([x.to(dtype), y], weights, backend=backend)[0]
+    assert ours.dtype == torch.float32
+    assert torch.equal(ours, wanted)
+
+
+@both
+def test_gradients_do_not_see_the_padding(backend):
+    """NaN past each row's end, in the inputs and in the outputs' gradient, reaches no gradient."""
+    lengths = torch.tensor([2, 3, 0])
+    inputs, weights, _, _ = make(3, 3, 6, 6, 9)
+    padding = torch.arange(3)[None, :, None] >= lengths[:, None, None]
+    inputs = [x.masked_fill(padding, torch.nan).requires_grad_() for x in inputs]
+    weights = [LSTMWeights(*(p.requires_grad_() for p in w)) for w in weights]
+    out, _ = projected_lstm(inputs, weights, lengths, backend=backend, residual=True)
+    grads = torch.autograd.grad(
+        out, leaves((inputs, weights, None, None)), torch.ones_like(out).masked_fill(padding, torch.nan)
+    )
+    assert not any(g.isnan().any() for g in grads[2:]), backend
+    assert not any(g[~padding.expand_as(g)].isnan().any() for g in grads[:2]), backend

@@ -61,7 +61,8 @@ def test_odd_shapes(backend, precision, sizes, small):
 @on_backend
 @pytest.mark.parametrize("clips", [(0.3, 0.2), (None, 0.2), (0.3, None)], ids=str)
 def test_saturated_clips(backend, clips, small):
-    case = make(4, 4, 20, 20, 28, scale=2.0, lengths=torch.tensor([4, 1, 0, 3]))
+    scale = 1.0 if clips[1] is None else 2.0  # without that clip a larger recurrence is chaotic: every rounding grows
+    case = make(4, 4, 20, 20, 28, scale=scale, lengths=torch.tensor([4, 1, 0, 3]))
     check(case, "float16", cell_clip=clips[0], projection_clip=clips[1], residual=clips[1] is None)
 
 
@@ -308,7 +309,7 @@ def test_a_gpu_that_cannot_hold_the_weights_is_refused(changes, message, monkeyp
 
 def test_the_algorithm_is_chosen_by_what_was_measured(monkeypatch):
     def asked(batch=16, dtype=torch.float16, device="cuda", projected=True):
-        layer = host.Layer(2, batch, 20, 512, 512, 4096, [False, True], 3.0, 3.0, True, dtype)
+        layer = host.Layer(2, batch, 20, 512, 512, 4096, (False, True), 3.0, 3.0, True, dtype)
         return host_persistent.algorithm(layer, torch.device(device), projected)
 
     assert not host_persistent.THRESHOLDS, "a threshold is a measured figure: say where the measurement lies, and here"

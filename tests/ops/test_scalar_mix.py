@@ -4,12 +4,29 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _native, scalar_mix
+from elmo_fast.ops import _dispatch, _native, scalar_mix
+from elmo_fast.ops.scalar_mix import dropout as generator
+from elmo_fast.ops.scalar_mix import host
+from tests.backends import backends, device_of
 from tests.tolerances import assert_close, assert_no_worse
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 both = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
+kernels = pytest.mark.parametrize("backend", backends("scalar_mix"))
+every = pytest.mark.parametrize("backend", backends("scalar_mix", reference=True))
+needs_triton = pytest.mark.skipif(
+    (_why := _dispatch._REGISTRY["scalar_mix"]["triton"].unsupported(device_of("triton"), torch.float32, "float32"))
+    is not None,
+    reason=str(_why),
+)
+triton = pytest.mark.parametrize("backend", [pytest.param("triton", marks=needs_triton)])
 SHAPES = [(1, 1, 1), (3, 5, 4), (2, 7, 129), (129, 3, 33), (1, 40, 1024)]
+
+
+def skip_unless_served(backend, dtype):
+    why = _dispatch._REGISTRY["scalar_mix"][backend].unsupported(device_of(backend), dtype, "float32")
+    if why is not None:
+        pytest.skip(why)
 
 
 def problem(shape, layers=3, mixes=2, dtype=torch.float64, grad=False):
@@ -45,26 +62,65 @@ def test_values_in_float64(backend, shape, layer_norm):
     assert_close("mixes", found, by_hand(xs, scalars, gammas, mask if layer_norm else None), "float64")
 
 
-@needs_native
-@pytest.mark.parametrize("shape", SHAPES[1:])
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_float32_is_no_worse_than_torch(shape, layer_norm):
-    """Outputs and every gradient, against float64."""
+def assert_matches_truth(backend, shape, dtype=torch.float32, layers=3, mixes=2, **options):
+    """Outputs and every gradient, against float64. Scalars and gammas stay float32."""
     results = {}
-    for name, dtype, backend in (
-        ("truth", torch.float64, "reference"),
-        ("torch", torch.float32, "reference"),
-        ("ours", torch.float32, "native"),
+    for name, of_layers, of_scalars, chosen in (
+        ("truth", torch.float64, torch.float64, "reference"),
+        ("torch", dtype, torch.float32, "reference"),
+        ("ours", dtype, torch.float32, backend),
     ):
         torch.manual_seed(1)
-        xs, scalars, gammas, mask = problem(shape, dtype=torch.float32)
-        upstream = torch.randn(2, *shape)
-        leaves = [t.to(dtype).requires_grad_() for t in (scalars, gammas, *xs)]
-        y = scalar_mix(leaves[2:], *leaves[:2], layer_norm=layer_norm, statistics_mask=mask, backend=backend)
-        results[name] = [y.detach(), *torch.autograd.grad(y, leaves, upstream.to(dtype))]
-    names = ["mixes", "scalars", "gammas", "layer 0", "layer 1", "layer 2"]
+        xs, scalars, gammas, mask = problem(shape, layers, mixes, dtype=dtype)
+        upstream = torch.randn(mixes, *shape).to(dtype)
+        leaves = [*(t.float().to(of_scalars) for t in (scalars, gammas)), *(x.to(of_layers) for x in xs)]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        y = scalar_mix(leaves[2:], *leaves[:2], statistics_mask=mask, backend=chosen, **options)
+        assert y.dtype == of_layers
+        results[name] = [y.detach(), *torch.autograd.grad(y, leaves, upstream.to(of_layers))]
+    names = ["mixes", "scalars", "gammas", *(f"layer {k}" for k in range(layers))]
+    precision = str(dtype).removeprefix("torch.")
     for name, *triple in zip(names, results["ours"], results["torch"], results["truth"], strict=True):
-        assert_no_worse(name, *triple, "float32")
+        assert_no_worse(name, *triple, precision)
+
+
+@kernels
+@pytest.mark.parametrize("shape", SHAPES[1:])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_float32_is_no_worse_than_torch(shape, layer_norm, backend):
+    assert_matches_truth(backend, shape, layer_norm=layer_norm)
+
+
+@triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize(("layers", "mixes"), [(1, 1), (4, 1), (5, 1), (2, 3), (6, 5)])
+def test_more_layers_and_mixes_than_one_launch_takes(layers, mixes, layer_norm, dtype, backend):
+    """Four layers are mixed at a time, four mixes forward and two backward; what is not final is not rounded."""
+    skip_unless_served(backend, dtype)
+    assert_matches_truth(backend, (3, 5, 33), dtype, layers, mixes, layer_norm=layer_norm, dropout=0.25, seed=3)
+
+
+@triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_more_elements_than_one_block_takes(dtype, backend, monkeypatch):
+    """Several blocks for each program, the last one partly filled."""
+    skip_unless_served(backend, dtype)
+    monkeypatch.setattr(host, "PROGRAMS", 2)
+    assert_matches_truth(backend, (2, 9, 1100), dtype, layer_norm=True, dropout=0.5, seed=3)
+    assert_matches_truth(backend, (2, 9, 1100), dtype, mixes=1)
+
+
+@triton
+def test_a_mean_far_from_zero(backend):
+    """Statistics of layers of mean 1000 and deviation 1: sums of squares alone would leave nothing."""
+    results = {}
+    for name, dtype, chosen in (("truth", torch.float64, "reference"), ("ours", torch.float32, backend)):
+        torch.manual_seed(1)
+        x = (torch.randn(5, 40, 64) + 1000 + 3 * torch.arange(5.0)[:, None, None]).to(dtype)
+        one, weight = torch.ones(1, dtype=dtype), torch.zeros(1, 1, dtype=dtype)
+        results[name] = scalar_mix([x], weight, one, layer_norm=True, backend=chosen)
+    assert_no_worse("mix", results["ours"], results["truth"], results["truth"], "float32")
 
 
 @both
@@ -81,66 +137,72 @@ def test_gradcheck(backend, layer_norm, masked):
     assert torch.autograd.gradcheck(f, (scalars, gammas, *xs))
 
 
-@both
+@every
 def test_eps_stands_under_the_root(backend):
     """Of constant layers only the term is left: (x - mean) / sqrt(0 + eps) = 0, and a wide eps shrinks everything."""
-    x = torch.tensor([[1.0, -1.0], [1.0, -1.0]], dtype=torch.float64)
-    scalars, gammas = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    found = scalar_mix([x], scalars, gammas, layer_norm=True, eps=3.0, backend=backend)
-    assert_close("half", found[0], x / 2, "float64")
+    x = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
+    found = scalar_mix([x], torch.zeros(1, 1), torch.ones(1), layer_norm=True, eps=3.0, backend=backend)
+    assert_close("half", found[0], x / 2)
 
 
-@both
+@every
 def test_where_the_statistics_are_taken_matters(backend):
     """With BOS and EOS (AllenNLP) and without (bilm-tf) they differ; without layer_norm the mask is not looked at."""
-    xs, scalars, gammas, _ = problem((2, 6, 3))
+    xs, scalars, gammas, _ = problem((2, 6, 3), dtype=torch.float32)
     inner = torch.ones(2, 6, dtype=torch.long)
     inner[:, 0] = inner[:, -1] = 0
     whole = scalar_mix(xs, scalars, gammas, layer_norm=True, backend=backend)
     part = scalar_mix(xs, scalars, gammas, layer_norm=True, statistics_mask=inner, backend=backend)
-    assert_close("inner", part, by_hand(xs, scalars, gammas, inner != 0), "float64")
+    assert_close("inner", part, by_hand(xs, scalars, gammas, inner != 0))
     assert (whole - part).abs().max() > 1e-3
     plain = scalar_mix(xs, scalars, gammas, backend=backend)
     assert torch.equal(plain, scalar_mix(xs, scalars, gammas, statistics_mask=inner, backend=backend))
 
 
-@both
+@every
 def test_one_tensor_a_list_and_strided_views_agree(backend):
     """[L, B, T, D], its slices and transposed copies of them give the same values and gradients."""
-    stacked = torch.randn(3, 4, 5, 6, dtype=torch.float64)
-    scalars, gammas = torch.randn(1, 3, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    stacked = torch.randn(3, 4, 5, 6)
+    scalars, gammas = torch.randn(1, 3), torch.ones(1)
     results = []
     for form in (lambda x: x, list, lambda x: [layer.mT.contiguous().mT for layer in x]):
         leaf = stacked.clone().requires_grad_()
         y = scalar_mix(form(leaf), scalars, gammas, layer_norm=True, backend=backend)
         results.append((y.detach(), *torch.autograd.grad(y.square().sum(), leaf)))
     for other in results[1:]:
-        assert_close("values", other[0], results[0][0], "float64")
-        assert_close("gradient", other[1], results[0][1], "float64")
+        assert_close("values", other[0], results[0][0])
+        assert_close("gradient", other[1], results[0][1])
 
 
-@both
+@every
 @pytest.mark.parametrize("shape", [(0, 4, 3), (2, 0, 3), (2, 3, 0)])
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_empty_batches(backend, shape, layer_norm):
     """Nothing in, nothing out, and gradients of the right shape."""
     xs, scalars, gammas = [torch.randn(shape, requires_grad=True)] * 2, torch.zeros(2, 2), torch.ones(2)
-    y = scalar_mix(xs, scalars, gammas, layer_norm=layer_norm, backend=backend)
+    y = scalar_mix(xs, scalars.requires_grad_(), gammas, layer_norm=layer_norm, dropout=0.5, backend=backend)
     assert y.shape == (2, *shape)
-    assert torch.autograd.grad(y.sum(), xs[0])[0].shape == shape
+    d_layer, d_scalars = torch.autograd.grad(y.sum(), [xs[0], scalars])
+    assert d_layer.shape == shape
+    assert d_scalars.eq(0).all()
 
 
-@needs_native
-def test_only_wanted_gradients_are_computed():
+@kernels
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_only_wanted_gradients_are_computed(layer_norm, backend):
     """A frozen biLM: gradients to scalars and gammas alone; and to one layer of three."""
-    xs, scalars, gammas, _ = problem((2, 3, 4))
-    for wanted in ([scalars.requires_grad_(), gammas.requires_grad_()], [xs[1].requires_grad_()]):
-        native, plain = (
-            torch.autograd.grad(scalar_mix(xs, scalars, gammas, layer_norm=True, backend=b).square().sum(), wanted)
-            for b in ("native", "reference")
+    xs, scalars, gammas, _ = problem((2, 3, 4), dtype=torch.float32)
+    for wanted in ([scalars, gammas], [xs[1]]):
+        for leaf in (scalars, gammas, *xs):
+            leaf.requires_grad_(any(leaf is w for w in wanted))
+        found, plain = (
+            torch.autograd.grad(
+                scalar_mix(xs, scalars, gammas, layer_norm=layer_norm, backend=b).square().sum(), wanted
+            )
+            for b in (backend, "reference")
         )
-        for ours, truth in zip(native, plain, strict=True):
-            assert_close("gradient", ours, truth, "float64")
+        for ours, truth in zip(found, plain, strict=True):
+            torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-4)
 
 
 @needs_native
@@ -157,11 +219,23 @@ def test_the_thread_count_changes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@needs_native
-def test_second_derivatives_are_refused():
+@triton
+def test_the_same_bits_again(backend):
+    """Outputs and gradients."""
+    results = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        xs, scalars, gammas, mask = problem((5, 9, 300), dtype=torch.float32, grad=True)
+        y = scalar_mix(xs, scalars, gammas, layer_norm=True, statistics_mask=mask, dropout=0.5, seed=1, backend=backend)
+        results.append([y.detach(), *torch.autograd.grad(y.square().sum(), [*xs, scalars, gammas])])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@kernels
+def test_second_derivatives_are_refused(backend):
     """The kernel's gradient has none of its own and says so."""
-    xs, scalars, gammas, _ = problem((2, 2, 2), grad=True)
-    y = scalar_mix(xs, scalars, gammas, backend="native")
+    xs, scalars, gammas, _ = problem((2, 2, 2), dtype=torch.float32, grad=True)
+    y = scalar_mix(xs, scalars, gammas, backend=backend)
     (first,) = torch.autograd.grad(y.square().sum(), xs[0], create_graph=True)
     with pytest.raises(RuntimeError, match="not differentiable"):
         first.sum().backward()
@@ -179,6 +253,12 @@ def test_second_derivatives_are_refused():
         ({"layer_norm": True, "statistics_mask": torch.ones(3)}, r"statistics_mask must have shape \(2,\)"),
         ({"layer_norm": True, "statistics_mask": torch.zeros(2)}, "marks no position"),
         ({"backend": "cuda"}, "backend must be one of auto"),
+        ({"dropout": 1.0}, "dropout must be a probability"),
+        ({"dropout": -0.1}, "dropout must be a probability"),
+        ({"dropout": 0.5, "seed": torch.zeros(1, dtype=torch.long)}, r"seed must have shape \[\]"),
+        ({"dropout": 0.5, "seed": torch.tensor(1.0)}, "seed must be int64"),
+        ({"layers": [torch.zeros(2, 3).half()] * 2, "scalars": torch.zeros(1, 2).bfloat16()}, "share one device and"),
+        ({"layers": [torch.zeros(2, 3).half(), torch.zeros(2, 3)]}, "layers must share one device and dtype"),
     ],
 )
 def test_bad_arguments_are_refused(change, wanted):
@@ -204,16 +284,97 @@ def test_opcheck(layer_norm):
     torch.library.opcheck(ops.scalar_mix_backward.default, arguments)
 
 
-@both
+@triton
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_opcheck_triton(layer_norm, backend):
+    """Every registered op agrees with its fake, its schema and its autograd."""
+    xs, _, _, mask = problem((2, 3, 4), dtype=torch.float32, grad=True)
+    factors, seed = torch.randn(2, 3, requires_grad=True), torch.tensor(5)
+    ops = torch.ops.elmo_fast_triton
+    torch.library.opcheck(ops.scalar_mix.default, (xs, factors, mask, seed, layer_norm, 1e-12, 0.5))
+    y, found = (t.detach() for t in ops.scalar_mix(xs, factors, mask, seed, layer_norm, 1e-12, 0.5))
+    plain = [x.detach() for x in xs]
+    for needs in ((True, True), (True, False), (False, True)):
+        arguments = (y, plain, factors.detach(), mask, seed, found, layer_norm, 0.5, *needs)
+        torch.library.opcheck(ops.scalar_mix_backward.default, arguments)
+
+
+@every
 def test_compiles_without_a_break(backend):
     """fullgraph=True, forward and backward."""
-    xs, scalars, gammas, mask = problem((2, 3, 4), grad=True)
+    xs, scalars, gammas, mask = problem((2, 3, 4), dtype=torch.float32, grad=True)
+    seed = torch.tensor(7)
 
     def f(scalars, gammas, *xs):
-        return scalar_mix(xs, scalars, gammas, layer_norm=True, statistics_mask=mask, backend=backend)
+        return scalar_mix(
+            xs, scalars, gammas, layer_norm=True, statistics_mask=mask, dropout=0.5, seed=seed, backend=backend
+        )
 
     compiled = torch.compile(f, fullgraph=True, backend="aot_eager")(scalars, gammas, *xs)
     eager = f(scalars, gammas, *xs)
-    assert_close("mixes", compiled, eager, "float64")
+    assert_close("mixes", compiled, eager)
     for a, b in zip(torch.autograd.grad(compiled.sum(), xs), torch.autograd.grad(eager.sum(), xs), strict=True):
-        assert_close("gradient", a, b, "float64")
+        assert_close("gradient", a, b)
+
+
+def test_philox_is_the_published_generator():
+    """Known answers of Salmon et al.'s Random123 (kat_vectors, philox4x32-10): zeros, ones, digits of pi."""
+
+    def results(counter, key):
+        found = generator.philox([torch.tensor(k) for k in key], [torch.tensor(c) for c in counter])
+        return [int(f) for f in found]
+
+    ones = 0xFFFFFFFF
+    assert results([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert results([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    pi = [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]
+    assert results(*pi) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+@every
+@pytest.mark.parametrize("seed", [0, 5, -1, 2**63 - 1])
+def test_dropout_drops_the_same_elements_everywhere(backend, seed):
+    """Mixes of ones: what is left is the mask itself, by the generator alone; for every mix and seed another."""
+    shape, p = (2, 5, 1000), 0.3
+    ones, scalars, gammas = [torch.ones(shape)] * 2, torch.zeros(3, 2), torch.ones(3)
+    y = scalar_mix(ones, scalars, gammas, dropout=p, seed=seed, backend=backend)
+    kept = generator.kept(y.shape, p, torch.tensor(seed))
+    assert torch.equal(y != 0, kept)
+    torch.testing.assert_close(y[kept], torch.full_like(y[kept], 1 / 0.7))
+    share = kept.double().mean((1, 2, 3))
+    assert ((share - 0.7).abs() < 5 * (0.21 / 10000) ** 0.5).all()
+    other = generator.kept(y.shape, p, torch.tensor(seed ^ (1 << 40)))
+    for one, two in ((kept[0], kept[1]), (kept[1], kept[2]), (kept, other), (kept[:, 0], kept[:, 1])):
+        assert abs((one == two).double().mean().item() - 0.58) < 0.03
+    again = scalar_mix(ones, scalars, gammas, dropout=p, seed=torch.tensor(seed), backend=backend)
+    assert torch.equal(y, again)
+
+
+@every
+def test_dropout_without_a_seed_follows_torchs_generator(backend):
+    ones, scalars, gammas = [torch.ones(4, 5)], torch.zeros(1, 1), torch.ones(1)
+    torch.manual_seed(2)
+    first = scalar_mix(ones, scalars, gammas, dropout=0.5, backend=backend)
+    second = scalar_mix(ones, scalars, gammas, dropout=0.5, backend=backend)
+    torch.manual_seed(2)
+    assert torch.equal(first, scalar_mix(ones, scalars, gammas, dropout=0.5, backend=backend))
+    assert not torch.equal(first, second)
+
+
+@kernels
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_dropout_is_no_worse_than_torch(layer_norm, backend):
+    """Backward drops what forward dropped, also through statistics and sums."""
+    assert_matches_truth(backend, (3, 7, 601), layer_norm=layer_norm, dropout=0.4, seed=11)
+
+
+@triton
+def test_a_mask_that_marks_nothing_gives_nan_where_it_is_not_looked_at(backend):
+    """Compiling looks at no mask, as a GPU does not: no mean, so no number."""
+    xs, mask = [torch.randn(2, 3, 4)], torch.zeros(2, 3)
+
+    def f(*xs):
+        one = torch.ones(1)
+        return scalar_mix(xs, torch.zeros(1, 1), one, layer_norm=True, statistics_mask=mask, backend=backend)
+
+    assert torch.compile(f, fullgraph=True, backend="aot_eager")(*xs).isnan().all()

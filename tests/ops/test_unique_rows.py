@@ -1,12 +1,17 @@
-"""unique_rows: its contract on both backends, collisions, strides, and what the dispatcher knows of it."""
+"""unique_rows, padded_unique_rows and gather_rows: their contracts on every backend, collisions, strides, gradients."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import unique_rows
+from elmo_fast.ops import gather_rows, padded_unique_rows, unique_rows
+from tests.backends import backends, device_of
+from tests.tolerances import assert_no_worse
 
-BACKENDS = ["reference", "native"]
+BACKENDS = backends("unique_rows", reference=True)
+TRITON = [p for p in BACKENDS if p.values == ("triton",)]
 
 
 def words(rows: int, columns: int = 50, distinct: int = 7, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -20,7 +25,20 @@ def assert_contract(ids: torch.Tensor, backend: str) -> torch.Tensor:
     assert inverse.dtype == torch.int64
     assert torch.equal(unique[inverse], ids)
     assert len({tuple(row) for row in unique.tolist()}) == len(unique) == len({tuple(row) for row in ids.tolist()})
+    assert_padded_contract(ids, backend)
     return unique
+
+
+def assert_padded_contract(ids: torch.Tensor, backend: str) -> None:
+    unique, inverse, count = padded_unique_rows(ids, backend=backend)
+    assert unique.shape == ids.shape
+    assert unique.dtype == ids.dtype
+    assert inverse.dtype == count.dtype == torch.int64
+    assert count.shape == ()
+    number = int(count)
+    assert torch.equal(unique[inverse], ids)
+    assert not unique[number:].any()
+    assert len({tuple(row) for row in unique[:number].tolist()}) == number == len({tuple(r) for r in ids.tolist()})
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -58,6 +76,142 @@ def test_a_full_table_of_many_rows() -> None:
     assert torch.equal(inverse, torch.arange(60_000).repeat(2))
 
 
+@pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.parametrize("bits", [0, 1, 3])
+def test_rows_whose_hashes_collide_are_never_taken_for_one(backend: str, bits: int) -> None:
+    """With a hash of 0 to 3 bits almost all words collide: repeats may slip through, a wrong row may not."""
+    from elmo_fast.ops.unique_rows.triton import _padded
+
+    ids = words(200, 6, 40)
+    unique, inverse, count = _padded(ids, bits)
+    assert torch.equal(unique[inverse], ids)
+    assert len({tuple(row) for row in ids.tolist()}) < int(count) < 200
+    assert not unique[int(count) :].any()
+    assert int(inverse.max()) == int(count) - 1
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_a_hash_of_full_width_does_not_collide(backend: str) -> None:
+    """1,000 different rows of small numbers keep 1,000 different keys."""
+    from elmo_fast.ops.unique_rows.triton import _padded
+
+    ids = torch.stack(torch.meshgrid(torch.arange(20), torch.arange(25), torch.arange(2), indexing="ij"), -1)
+    assert int(_padded(ids.reshape(-1, 3))[2]) == 1000
+    assert int(_padded(ids.reshape(-1, 3).flip(1).repeat(2, 1))[2]) == 1000
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_the_longest_words_come_first(backend: str) -> None:
+    ids = torch.where(torch.arange(150) < torch.randint(1, 150, (50, 1)), torch.randint(1, 9, (50, 150)), 0)
+    ids[:, 0] = torch.arange(50)
+    unique, _, _ = padded_unique_rows(ids, backend=backend)
+    changes = (unique != unique[:, -1:]).int() * torch.arange(1, 151)
+    tails = changes.amax(1).clamp(max=127).tolist()
+    assert tails == sorted(tails, reverse=True)
+
+
+@pytest.mark.parametrize("backend", TRITON)
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2), max_size=12))
+def test_any_numbers(backend: str, rows: list[list[int]]) -> None:
+    """Negative and extreme ids are numbers like any other."""
+    table = torch.tensor(rows, dtype=torch.int64, device=device_of(backend)).reshape(-1, 2)
+    assert_padded_contract(table.repeat(2, 1), backend)
+
+
+def gathered(backend: str, rows: int, entries: int, width: int, dtype: torch.dtype, hot: bool = False):
+    generator = torch.Generator().manual_seed(3)
+    table = torch.randn(entries, width, generator=generator, device="cpu").to(device_of(backend), dtype)
+    inverse = torch.randint(0, max(1, entries // 2), (rows,))  # the upper half of the table is not named
+    if hot:
+        inverse[rows // 8 :] = entries - 1
+    grad = torch.randn(rows, width, generator=generator, device="cpu").to(device_of(backend), dtype)
+    out = gather_rows(table.requires_grad_(), inverse, backend=backend)
+    out.backward(grad)
+    return table, inverse, grad, out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "entries", "width"), [(0, 4, 8), (1, 1, 1), (5, 9, 513), (130, 7, 33), (1000, 40, 20), (300, 300, 16)]
+)
+def test_gather_and_its_gradient(backend: str, rows: int, entries: int, width: int, hot: bool) -> None:
+    """Segments of no row, of one, and longer than several chunks."""
+    torch.manual_seed(5)
+    table, inverse, grad, out = gathered(backend, rows, entries, width, torch.float32, hot)
+    assert torch.equal(out, table[inverse])
+    wanted = torch.zeros(entries, width, dtype=torch.float64).index_add_(0, inverse, grad.double())
+    plain = torch.zeros(entries, width).index_add_(0, inverse, grad)
+    assert_no_worse("gradient of table", table.grad, plain, wanted, "float32")
+    named = torch.zeros(entries, dtype=torch.bool).index_fill_(0, inverse, True)
+    assert not table.grad[~named].any()
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_the_gradient_is_the_same_on_every_run(backend: str) -> None:
+    results = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        results.append(gathered(backend, 400, 5, 33, torch.float32, True)[0].grad)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gather_from_strided_tables(backend: str) -> None:
+    table = torch.randn(20, 9).t().requires_grad_()
+    inverse = torch.randint(0, 9, (40,))[::2]
+    out = gather_rows(table, inverse, backend=backend)
+    assert torch.equal(out, table[inverse])
+    (grad,) = torch.autograd.grad(out, table, torch.ones(20, 1).expand(20, 20))
+    wanted = torch.bincount(inverse.cpu(), minlength=9).float().to(grad.device)
+    assert torch.equal(grad, wanted[:, None].expand(9, 20))
+
+
+@pytest.mark.parametrize("backend", TRITON)
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 4), max_size=20))
+def test_indices_outside_the_table_give_nan_and_touch_nothing(backend: str, indices: list[int]) -> None:
+    device = device_of(backend)
+    inverse = torch.tensor(indices, dtype=torch.int64, device=device)
+    table = torch.arange(12.0, device=device).reshape(3, 4).requires_grad_()
+    out = gather_rows(table, inverse, backend=backend)
+    known = (inverse >= 0) & (inverse < 3)
+    assert out[~known].isnan().all()
+    assert torch.equal(out[known], table[inverse[known]])
+    out.backward(torch.ones_like(out))
+    wanted = torch.stack([(inverse == i).sum() for i in range(3)]).float()
+    assert torch.equal(table.grad, wanted[:, None].expand(3, 4))
+
+
+def test_gradcheck_of_gather() -> None:
+    table = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    inverse = torch.tensor([4, 0, 0, 2])
+    assert torch.autograd.gradcheck(lambda t: gather_rows(t, inverse), table)
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_opcheck_triton(backend: str) -> None:
+    ops = torch.ops.elmo_fast_triton
+    torch.library.opcheck(ops.padded_unique_rows.default, (words(12, 5),))
+    inverse = torch.randint(0, 6, (9,))
+    torch.library.opcheck(ops.gather_rows.default, (torch.randn(6, 5, requires_grad=True), inverse))
+    torch.library.opcheck(ops.gather_rows_backward.default, (torch.randn(9, 5), inverse, 6))
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_the_static_path_compiles_to_one_graph(backend: str) -> None:
+    def there_and_back(ids: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        unique, inverse, _ = padded_unique_rows(ids, backend=backend)
+        return gather_rows(unique.float() * scale, inverse, backend=backend)
+
+    ids, scale = words(30, 10), torch.full((), 2.0, requires_grad=True)
+    out = torch.compile(there_and_back, fullgraph=True, backend="aot_eager")(ids, scale)
+    assert torch.equal(out, ids * 2.0)
+    (grad,) = torch.autograd.grad(out.sum(), scale)
+    assert grad == ids.sum()
+
+
 def test_opcheck() -> None:
     torch.library.opcheck(torch.ops.elmo_fast.unique_rows.default, (words(12, 5),))
 
@@ -78,5 +232,26 @@ def test_compiles_when_output_shapes_may_depend_on_values() -> None:
     ],
 )
 def test_errors_name_the_argument(ids: torch.Tensor, message: str) -> None:
+    for op in (unique_rows, padded_unique_rows):
+        with pytest.raises(ElmoFastError, match=message):
+            op(ids)
+
+
+@pytest.mark.parametrize(
+    ("table", "inverse", "message"),
+    [
+        (torch.zeros(4), torch.zeros(2, dtype=torch.int64), r"table must have shape \[U, D\]"),
+        (torch.zeros(4, 2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), "table must hold floating-point"),
+        (torch.zeros(4, 2), torch.zeros(2, dtype=torch.int32), "inverse must be int64"),
+        (torch.zeros(4, 2), torch.zeros(2, 1, dtype=torch.int64), r"inverse must have shape \[N\]"),
+        (torch.zeros(4, 2), torch.zeros(2, dtype=torch.int64, device="meta"), "must be on one device"),
+    ],
+)
+def test_errors_of_gather_name_the_argument(table: torch.Tensor, inverse: torch.Tensor, message: str) -> None:
     with pytest.raises(ElmoFastError, match=message):
-        unique_rows(ids)
+        gather_rows(table, inverse)
+
+
+def test_an_index_outside_the_table_is_an_error_on_the_cpu() -> None:
+    with pytest.raises((IndexError, RuntimeError), match="out of range"):
+        gather_rows(torch.zeros(4, 2), torch.tensor([4]))

@@ -1,10 +1,31 @@
-"""AdaGrad and the clip against plain dense formulas written out here."""
+"""AdaGrad and the clip against plain dense formulas written out here.
+
+backend "auto" is the CPU's own way; with a backend named everything goes as on a GPU: norm and clip stay on the device.
+"""
+
+import copy
+import math
+import pickle
 
 import pytest
 import torch
 from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from elmo_fast.pretrain.adagrad import AdaGrad, clip_by_global_norm
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.adagrad import AdaGrad, clip_and_step, clip_by_global_norm
+from tests.backends import backends, device_of
+
+DEVICE_WAYS = backends("adagrad", reference=True)
+every = pytest.mark.parametrize("backend", ["auto", *DEVICE_WAYS])
+as_on_a_gpu = pytest.mark.parametrize("backend", DEVICE_WAYS)
+
+
+@pytest.fixture(autouse=True)
+def on_its_device(request):
+    callspec = getattr(request.node, "callspec", None)
+    with torch.device(device_of((callspec.params if callspec else {}).get("backend", "auto"))):
+        yield
 
 
 def sparse(ids: list[int], rows: torch.Tensor, size: int) -> torch.Tensor:
@@ -17,14 +38,17 @@ def dense_adagrad(weight, accumulator, gradient, learning_rate):
     return weight - learning_rate * gradient / accumulator.sqrt(), accumulator
 
 
+@every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(5, 3), (7,)])
-def test_several_steps_equal_the_dense_formula(dtype, shape):
+def test_several_steps_equal_the_dense_formula(backend, dtype, shape):
     """Rows that repeat within a step are summed before squaring; rows that are absent do not move at all."""
+    if backend == "triton" and dtype == torch.float64:
+        pytest.skip("the Triton kernels take float32 tensors")
     size = shape[0]
     start = torch.randn(shape, dtype=dtype)
     table, matrix = Parameter(start.clone()), Parameter(start.clone())
-    optimiser = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5)
+    optimiser = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5, backend=backend)
     weight, accumulator = start.clone(), torch.full(shape, 0.5, dtype=dtype)
     for ids in ([3, 1, 3, 3], [1], [4, 4, 0]):
         rows = torch.randn((len(ids), *shape[1:]), dtype=dtype)
@@ -39,22 +63,24 @@ def test_several_steps_equal_the_dense_formula(dtype, shape):
     assert torch.equal(optimiser.state[table]["sum"][2], torch.full(shape[1:], 0.5, dtype=dtype))
 
 
-def test_gradients_of_two_uses_of_one_table_are_merged_before_squaring():
+@every
+def test_gradients_of_two_uses_of_one_table_are_merged_before_squaring(backend):
     """Both directions share the softmax table: their rows of one id make one update with (g1 + g2)²."""
     table = Parameter(torch.randn(4, 2))
     start = table.detach().clone()
     forward, backward = torch.randn(2, 2), torch.randn(2, 2)
     torch.nn.functional.embedding(torch.tensor([1, 2]), table, sparse=True).backward(forward)
     torch.nn.functional.embedding(torch.tensor([2, 3]), table, sparse=True).backward(backward)
-    AdaGrad([table]).step()
+    AdaGrad([table], backend=backend).step()
     gradient = torch.stack([torch.zeros(2), forward[0], forward[1] + backward[0], backward[1]])
     wanted, _ = dense_adagrad(start, torch.ones(4, 2), gradient, 0.2)
     torch.testing.assert_close(table.data, wanted)
 
 
-def test_gradients_survive_a_step_and_the_accumulator_is_in_the_state_dict():
+@every
+def test_gradients_survive_a_step_and_the_accumulator_is_in_the_state_dict(backend):
     table, matrix = Parameter(torch.ones(3, 2)), Parameter(torch.ones(2))
-    optimiser = AdaGrad([table, matrix])
+    optimiser = AdaGrad([table, matrix], backend=backend)
     table.grad, matrix.grad = sparse([1], torch.ones(1, 2), 3), torch.ones(2)
     optimiser.step()
     assert table.grad is not None
@@ -62,20 +88,182 @@ def test_gradients_survive_a_step_and_the_accumulator_is_in_the_state_dict():
     assert optimiser.state_dict()["state"][0]["sum"].tolist() == [[1, 1], [2, 2], [1, 1]]
 
 
-def test_the_clip_is_over_everything_with_rows_merged():
+@every
+def test_the_clip_is_over_everything_with_rows_merged(backend):
     """norm = sqrt(3² + 4² + (1 + 1)² + 6²): both rows of id 1 are summed; the factor is clip / max(norm, clip)."""
     table, matrix = Parameter(torch.zeros(3, 1)), Parameter(torch.zeros(2))
     table.grad = sparse([1, 1, 2], torch.tensor([[1.0], [1.0], [6.0]]), 3)
     matrix.grad = torch.tensor([3.0, 4.0])
     norm = (9 + 16 + 4 + 36) ** 0.5
-    assert clip_by_global_norm([table, matrix], 2.0) == pytest.approx(norm)
+    found = clip_by_global_norm([table, matrix], 2.0, backend=backend)
+    assert isinstance(found, float if backend == "auto" else torch.Tensor)
+    assert float(found) == pytest.approx(norm)
+    assert table.grad.is_coalesced() == (backend == "auto")
     torch.testing.assert_close(matrix.grad, torch.tensor([3.0, 4.0]) * 2 / norm)
     torch.testing.assert_close(table.grad.to_dense(), torch.tensor([[0.0], [2.0], [6.0]]) * 2 / norm)
 
 
-def test_a_norm_within_the_clip_changes_nothing():
+@every
+def test_a_norm_within_the_clip_changes_nothing(backend):
     matrix, unused = Parameter(torch.zeros(2)), Parameter(torch.zeros(2))
     matrix.grad = torch.tensor([3.0, 4.0])
-    assert clip_by_global_norm([matrix, unused], 5.0) == pytest.approx(5.0)
+    assert float(clip_by_global_norm([matrix, unused], 5.0, backend=backend)) == pytest.approx(5.0)
     assert matrix.grad.tolist() == [3.0, 4.0]
     assert unused.grad is None
+
+
+def trained(backend, **more):
+    """A table and two dense parameters with gradients, rows of one word twice, and their optimiser."""
+    torch.manual_seed(5)
+    table, matrix, bias = Parameter(torch.randn(6, 3)), Parameter(torch.randn(40, 50)), Parameter(torch.randn(6))
+    ids = [4, 1, 4, 0]
+    table.grad, bias.grad = sparse(ids, torch.randn(4, 3), 6), sparse(ids, torch.randn(4), 6)
+    matrix.grad = torch.randn(40, 50)
+    parameters = [table, matrix, bias]
+    return parameters, AdaGrad(parameters, backend=backend, **more)
+
+
+@every
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
+    """The same weights and norm; where the clip's factor goes with the update, gradients stay as they were."""
+    (parameters, optimiser), (others, other) = trained(backend), trained("auto")
+    before = [p.grad.to_dense().clone() for p in parameters]
+    norm = clip_and_step(optimiser, parameters, max_norm)
+    wanted = clip_by_global_norm(others, max_norm)
+    other.step()
+    assert float(norm) == pytest.approx(float(wanted), rel=1e-6)
+    assert wanted > 1.0
+    for ours, theirs in zip(parameters, others, strict=True):
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(optimiser.state[ours]["sum"], other.state[theirs]["sum"])
+        assert ours.grad.is_sparse or optimiser.state[ours]["step"] == 1
+    if backend != "auto":
+        assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
+        assert not parameters[0].grad.is_coalesced()
+
+
+def test_another_optimiser_is_clipped_and_stepped_too():
+    (parameters, _), (others, _) = trained("auto"), trained("auto")
+    optimisers = [torch.optim.SGD(each, lr=0.1) for each in (parameters, others)]
+    assert clip_and_step(optimisers[0], parameters, 0.5) == clip_by_global_norm(others, 0.5)
+    optimisers[1].step()
+    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+
+
+def test_the_cpu_keeps_its_bits():
+    """torch's norm, torch's fused update of the scaled gradients, rows gathered, stepped and put back."""
+    (parameters, optimiser), (others, _) = trained("auto"), trained("auto")
+    table, matrix, bias = others
+    merged = [p.grad.coalesce() for p in (table, bias)]
+    values = [merged[0].values(), matrix.grad, merged[1].values()]
+    norm = torch.nn.utils.get_total_norm(values)
+    torch._foreach_mul_(values, float(0.5 / norm))
+    plain = torch.optim.Adagrad([matrix], lr=0.2, initial_accumulator_value=1.0, eps=0.0, fused=True)
+    plain.step()
+    for parameter, gradient in zip((table, bias), merged, strict=True):
+        ids, rows = gradient.indices()[0], gradient.values()
+        sums = torch.ones_like(parameter).index_select(0, ids).addcmul_(rows, rows)
+        parameter.data.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-0.2)
+    assert clip_and_step(optimiser, parameters, 0.5) == float(norm)
+    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+
+
+@as_on_a_gpu
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("where", [0, 1])
+def test_an_update_whose_norm_is_no_number_is_left_out_and_counted(backend, value, where):
+    """Not one weight or sum changes; the next step goes on as if nothing had been."""
+    (parameters, optimiser), (others, other) = trained(backend), trained(backend)
+    gradient = parameters[where].grad
+    (gradient._values() if gradient.is_sparse else gradient)[0, 1] = value
+    before = [p.detach().clone() for p in parameters]
+    assert not clip_and_step(optimiser, parameters, 0.5).isfinite()
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+    assert all(torch.equal(optimiser.state[p]["sum"], torch.ones_like(p)) for p in parameters)
+    assert optimiser.skipped.item() == 1
+    for p, q in zip(parameters, others, strict=True):
+        p.grad = q.grad
+    assert clip_and_step(optimiser, parameters, 0.5) == clip_and_step(other, others, 0.5)
+    assert all(torch.equal(p, q) for p, q in zip(parameters, others, strict=True))
+    assert (optimiser.skipped.item(), other.skipped.item()) == (1, 0)
+
+
+@as_on_a_gpu
+def test_a_clip_alone_makes_zeros_of_gradients_without_a_norm(backend):
+    """So that the step after it changes nothing."""
+    parameters, optimiser = trained(backend)
+    parameters[1].grad[3] = math.inf
+    before = [p.detach().clone() for p in parameters]
+    assert not clip_by_global_norm(parameters, 0.5, backend=backend).isfinite()
+    assert not any(p.grad.to_dense().any() for p in parameters)
+    optimiser.step()
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+
+
+class NoWait(TorchDispatchMode):
+    """Refuses what makes the host wait for a GPU: reading a number, shapes that depend on values."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "unique", "masked_select", "coalesce", "equal", "is_nonzero")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.__name__.split(".")[0]
+        assert not any(name.lstrip("_").startswith(wait.lstrip("_")) for wait in self.WAITS), f"{name} waits"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backend", [p for p in DEVICE_WAYS if p.values != ("native",)])
+def test_nothing_waits_for_the_device(backend):
+    """Norm, clip, both kinds of update and the count of skipped ones; and the other way to clip."""
+    parameters, optimiser = trained(backend)
+    with NoWait():
+        norm = clip_and_step(optimiser, parameters, 0.5)
+        clip_by_global_norm(parameters, 0.5, backend=backend)
+    for wait in (float, bool, lambda x: x[x > 0], torch.Tensor.nonzero):
+        with pytest.raises(AssertionError, match="waits"), NoWait():
+            wait(norm)
+
+
+@every
+def test_a_state_saved_on_one_device_goes_on_on_another(backend):
+    """state_dict of the CPU's way into a named backend's, and back."""
+    (parameters, optimiser), (others, other) = trained(backend), trained("auto")
+    for first, second, weights in ((optimiser, other, parameters), (other, optimiser, others)):
+        clip_and_step(first, weights, 0.5)
+        second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+        for p, q in zip(parameters, others, strict=True):
+            assert torch.equal(optimiser.state[p]["sum"], other.state[q]["sum"])
+            assert optimiser.state[p]["step"] == other.state[q]["step"]
+    assert all((optimiser.state[p]["sum"] != 1).any() for p in parameters)
+    assert set(optimiser.state_dict()["state"][0]) == {"step", "sum"}
+
+
+@every
+def test_a_copy_and_a_group_added_later_are_trained_too(backend):
+    _, optimiser = trained(backend)
+    added = [Parameter(torch.zeros(2)), Parameter(torch.zeros(3, 1))]
+    added[0].grad, added[1].grad = torch.ones(2), sparse([1], torch.ones(1, 1), 3)
+    optimiser.add_param_group({"params": added, "lr": 0.5})
+    optimiser.step()
+    torch.testing.assert_close(added[0].data, torch.full((2,), -0.5 / 2**0.5))
+    torch.testing.assert_close(added[1].data, torch.tensor([[0.0], [-0.5 / 2**0.5], [0.0]]))
+    copy.deepcopy(optimiser).step(scale=torch.tensor(1.0))
+    assert optimiser.skipped is None
+
+
+@as_on_a_gpu
+def test_settings_of_another_optimiser_are_refused(backend):
+    _, optimiser = trained(backend)
+    (foreign := trained("auto")[1]).param_groups[0].update(eps=1e-10, weight_decay=0.1)
+    optimiser.load_state_dict(foreign.state_dict())
+    with pytest.raises(ElmoFastError, match="there is no eps and no weight_decay here"):
+        optimiser.step()
+
+
+@every
+def test_no_gradient_is_no_step(backend):
+    parameters, optimiser = trained(backend)
+    optimiser.zero_grad()
+    before = [p.detach().clone() for p in parameters]
+    assert float(clip_and_step(optimiser, parameters, 0.5)) == 0.0
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))

@@ -1,6 +1,7 @@
 """One training step against the formulas, written out here on the whole table in float64."""
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -8,18 +9,20 @@ import torch
 from elmo_fast.ops import log_uniform_sample
 from elmo_fast.pretrain import step as step_module
 from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.step import train_step
+from elmo_fast.pretrain.progress import Progress
+from elmo_fast.pretrain.step import StepResult, train_step
 from elmo_fast.pretrain.streams import training_batches
 from elmo_fast.pretrain.tensors import Encoder
+from tests.backends import backends, device_of
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model
 
 SAMPLES, SEED = 6, 11
 
 
-def setting(dtype=torch.float64, **changes):
+def setting(dtype=torch.float64, device="cpu", **changes):
     corpus, config = toy_corpus(), toy_config(dropout=0.0, **changes)
-    model = toy_model(config, corpus).to(dtype)
-    encoder = Encoder(corpus, config.model.max_characters_per_token)
+    model = toy_model(config, corpus).to(device, dtype)
+    encoder = Encoder(corpus, config.model.max_characters_per_token, device)
     stream = training_batches(corpus, config.optimiser.batch_size, config.optimiser.unroll_steps, seed=1)
     return model, [encoder.batch(batch) for batch in itertools.islice(stream, 3)]
 
@@ -74,14 +77,40 @@ def test_the_losses_and_the_update_are_the_formulas():
         state = result.state
 
 
-def test_the_gradient_is_clipped_before_the_update():
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_the_gradient_is_clipped_before_the_update(backend):
     model, batches = setting()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimiser = AdaGrad(model.parameters(), 0.2, 1.0)
+    optimiser = AdaGrad(model.parameters(), 0.2, 1.0, backend=backend)
     result = step(model, optimiser, batches[0], None, 0, clip_norm=1e-3)
     assert result.gradient_norm > 1.0
     moved = sum((p - before[name]).square().sum() for name, p in model.named_parameters()) ** 0.5
     assert moved.item() == pytest.approx(0.2 * 1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("clip_norm", [1e9, 2.0])
+@pytest.mark.parametrize("backend", backends("adagrad", reference=True))
+def test_an_optimiser_as_on_a_gpu_trains_alike(backend, clip_norm):
+    """Norm and clip as tensors on the device, the table's gradient as rows in any order: the weights of the CPU's way.
+
+    The norm is a tensor that nothing has read; a step whose norm is no number is left out, and the next goes on.
+    """
+    results = []
+    for name in ("auto", backend):
+        torch.manual_seed(3)
+        model, batches = setting(torch.float32, "cpu" if name == "auto" else device_of(name))
+        optimiser = AdaGrad(model.parameters(), 0.2, 1.0, backend=name)
+        norms = [step(model, optimiser, batch, None, k, clip_norm).gradient_norm for k, batch in enumerate(batches)]
+        results.append((norms, {name: tensor.cpu() for name, tensor in model.state_dict().items()}))
+    assert all(isinstance(norm, float) for norm in results[0][0])
+    assert all(isinstance(norm, torch.Tensor) and norm.dim() == 0 for norm in results[1][0])
+    assert [norm.item() for norm in results[1][0]] == pytest.approx(results[0][0], rel=1e-4)
+    torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-4, atol=1e-5)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    model.softmax_bias.register_hook(lambda gradient: gradient * float("nan"))
+    assert step(model, optimiser, batches[0], None, 3).gradient_norm.isnan()
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    assert optimiser.skipped == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -152,3 +181,16 @@ def test_sixteen_bit_operands_change_the_loss_a_little(precision):
     losses = [step(m, AdaGrad(m.parameters()), batches[0], None, 0).forward for m in (exact, rounded)]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
+
+
+def test_losses_that_are_tensors_are_reported_alike():
+    """A GPU's losses stay tensors until a report, which then says what it says of numbers."""
+    reports = []
+    for kind in (float, torch.tensor):
+        progress = Progress(10, None, 4)
+        for number in (1.5, 2.5):
+            progress.add(StepResult(kind(number), kind(number + 2.0), kind(7.0), None))
+        row = progress.report()
+        json.dumps(row)
+        reports.append([row[name] for name in ("step", "loss", "loss_forward", "loss_backward", "gradient_norm")])
+    assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]

@@ -9,6 +9,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import trainer as trainer_module
+from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.checkpoint import load_model, newest_model, saved_steps, vocabulary_beside
 from elmo_fast.pretrain.corpus import read_corpus
 from elmo_fast.pretrain.evaluate import evaluate
@@ -146,6 +147,39 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_pa
     folder = newest_model(tmp_path / "out")
     assert folder.name == "step-0000002"
     assert all(tensor.isfinite().all() for tensor in load_model(folder).checkpoint_state().values())
+
+
+def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_path):
+    """Numbers are looked at once per report; until then the optimiser leaves the weights as they were."""
+    config = toy_config(tmp_path, max_steps=50, n_epochs=100, log_interval=5, checkpoint_interval=2)
+    corpus = toy_corpus()
+    trainer = Trainer(config, toy_model(config, corpus), corpus, tmp_path, report=quiet)
+    assert trainer.looks_at_every_step
+    trainer.looks_at_every_step = False
+    trainer.optimiser = AdaGrad(trainer.model.parameters(), backend="reference")
+    step, before = trainer.step, []
+
+    def poisoned_step():
+        if trainer.progress.step == 2:
+            before.append(trainer.model.checkpoint_state())
+            before[0] = {name: tensor.clone() for name, tensor in before[0].items()}
+            hook = trainer.model.softmax_bias.register_hook(lambda gradient: gradient * float("inf"))
+            result = step()
+            hook.remove()
+            assert isinstance(result.gradient_norm, torch.Tensor)
+            state = trainer.model.checkpoint_state()
+            assert all(torch.equal(state[name], tensor) for name, tensor in before[0].items())
+            return result
+        return step()
+
+    trainer.step = poisoned_step
+    with pytest.raises(
+        ElmoFastError, match=r"up to step 5: .*norm \((nan|inf)\) is no longer finite; 1 updates were left"
+    ):
+        trainer.train()
+    assert [number for number, _ in saved_steps(tmp_path / "checkpoints")] == [2, 4]
+    saved = load_model(tmp_path / "checkpoints" / "step-0000004").checkpoint_state()
+    assert all(tensor.isfinite().all() for tensor in saved.values())
 
 
 def test_a_folder_with_a_run_is_never_overwritten(tmp_path):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _native
 from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops.char_cnn.reference import masked
 
 
 def run(
@@ -18,12 +19,13 @@ def run(
     *,
     activation: str,
     precision: str,
+    count: Tensor | None,
 ) -> Tensor:
     save = torch.is_grad_enabled() and any(t.requires_grad for t in (embedding, *weights, *biases))
     features: Tensor = torch.ops.elmo_fast.char_cnn(
         ids, embedding, list(weights), list(biases), activation == "tanh", precision, save
     )[0]
-    return features
+    return masked(features, count)
 
 
 def _fake(

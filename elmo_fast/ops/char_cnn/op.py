@@ -21,6 +21,7 @@ def char_cnn(
     *,
     activation: str = "relu",
     precision: str = "float32",
+    count: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Character embedding, one convolution per width, maximum over all windows, activation.
@@ -33,13 +34,16 @@ def char_cnn(
     were trained. A window that ties with another passes no gradient if it comes later.
 
     Args:
-        ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other.
+        ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other. On a
+            GPU, where nobody looks at values, "triton" makes the features of a word with an id outside it NaN.
         embedding: one vector per character, [characters, E] float32|float64.
         weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
         biases: one per width, [n_k].
         activation: "relu" or "tanh".
         precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
-        backend: "auto", "native" or "reference".
+        count: how many rows there are, [] int64 on the device of `ids`; from that row on features are 0 and pass no
+            gradient (None: all N).
+        backend: "auto", "native", "cuda", "triton" or "reference".
 
     Returns:
         features, [N, F], dtype of `embedding`, in the order of `weights`.
@@ -50,9 +54,16 @@ def char_cnn(
     Source: Kim et al. 2016, "Character-Aware Neural Language Models", section 2.2; Peters et al. 2018, section 3.
     """
     _check(ids, embedding, weights, biases, activation)
+    if count is not None:
+        check_shape("char_cnn", "count", count, "")
+        check_dtype("char_cnn", "count", count, torch.int64)
+        if count.device != ids.device:
+            raise ElmoFastError(f"char_cnn: ids and count must be on one device; got {given(ids)} and {given(count)}")
     check_precision(precision)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
-    features: Tensor = chosen.run(ids, embedding, weights, biases, activation=activation, precision=precision)
+    features: Tensor = chosen.run(
+        ids, embedding, weights, biases, activation=activation, precision=precision, count=count
+    )
     return features
 
 

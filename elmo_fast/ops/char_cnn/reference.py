@@ -21,6 +21,7 @@ def run(
     *,
     activation: str,
     precision: str,
+    count: Tensor | None,
 ) -> Tensor:
     characters = F.embedding(ids, rounded(embedding, precision)).transpose(1, 2)  # [N, E, C]
     maxima = []
@@ -28,4 +29,11 @@ def run(
         windows = F.conv1d(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
         maxima.append(windows.max(dim=2).values)
     features = torch.cat(maxima, dim=1)
-    return torch.relu(features) if activation == "relu" else torch.tanh(features)
+    return masked(torch.relu(features) if activation == "relu" else torch.tanh(features), count)
+
+
+def masked(features: Tensor, count: Tensor | None) -> Tensor:
+    """0, and no gradient, from row `count` on."""
+    if count is None:
+        return features
+    return torch.where((torch.arange(features.shape[0], device=features.device) < count)[:, None], features, 0)

@@ -7,9 +7,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import check_precision
-from elmo_fast.ops.full_softmax import reference
+from elmo_fast.ops.full_softmax import reference, triton
 
-register("full_softmax", reference=reference)
+register("full_softmax", triton=triton, reference=reference)
 
 
 def full_softmax(
@@ -26,22 +26,24 @@ def full_softmax(
 
         loss_n = ln(sum_v exp(h_n · w_v + b_v)) - (h_n · w_t + b_t)            t = targets_n
 
-    Never more than `chunk_bytes` of logits exist at a time; the backward pass computes them again, block by block.
+    Never more than `chunk_bytes` of logits exist at a time; the backward pass computes them again, block by block. On
+    a GPU none are written on the way forward, and `chunk_bytes` bounds the rounded copy of a part of the table.
 
     Args:
         hidden: h, [N, D]
         targets: [N] int64, words of the table
         weight: the softmax table w, [V, D]
         bias: b, [V]
-        chunk_bytes: bound for the logits, bytes
+        chunk_bytes: bound for the logits, bytes (Triton: at least one tile of them)
         precision: to what hidden and table are rounded for the products
-        backend: "auto" or "reference"
+        backend: "auto", "triton" or "reference"
 
     Returns:
         losses: [N], dtype of hidden, nats; exp of their mean is the perplexity
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a target outside the table.
+        ElmoFastError: shapes, dtypes or devices that do not fit; a target outside the table (on a GPU, where no value
+            is looked at, its loss is NaN instead).
 
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax.
     """

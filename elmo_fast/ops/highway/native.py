@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _native
 from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops.highway.reference import rows_that_count
 
 
 def run(
@@ -18,13 +19,16 @@ def run(
     projection_bias: Tensor | None,
     *,
     precision: str,
+    count: Tensor | None,
 ) -> Tensor:
+    counts = None if count is None else rows_that_count(x, count)
+    x = x if counts is None else x.where(counts, 0)
     tensors = (x, *weights, *biases, projection_weight, projection_bias)
     save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     y: Tensor = torch.ops.elmo_fast.highway(
         x, list(weights), list(biases), projection_weight, projection_bias, precision, save
     )[0]
-    return y
+    return y if counts is None else y.where(counts, 0)
 
 
 def _fake(

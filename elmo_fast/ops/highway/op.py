@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_floating, check_same, check_shape
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import check_precision
 
@@ -18,6 +19,7 @@ def highway(
     projection_bias: Tensor | None = None,
     *,
     precision: str = "float32",
+    count: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Highway layers one after the other, then the projection when there is one.
@@ -38,7 +40,9 @@ def highway(
         projection_bias: [D], or None.
         precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
             Only operands: the x that the gate carries keeps its digits.
-        backend: "auto", "native" or "reference".
+        count: how many rows count, [] int64 on the device of `x` (which alone needs to know it), or None for all. Rows
+            from `count` on are not computed: zeros in y, whatever they hold, and no gradient. Kept within 0..N.
+        backend: "auto", "native", "triton" or "reference".
 
     Returns:
         y, [N, D], or [N, W] without a projection; dtype of `x`.
@@ -49,9 +53,10 @@ def highway(
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
     _check(x, weights, biases, projection_weight, projection_bias)
+    _check_count(x, count)
     check_precision(precision)
     chosen = select("highway", backend, x.device, x.dtype, precision)
-    y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision)
+    y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision, count=count)
     return y
 
 
@@ -81,3 +86,11 @@ def _check(
         check_shape(op, "projection_weight", projection_weight, "D W", **sizes)
         if projection_bias is not None:
             check_shape(op, "projection_bias", projection_bias, "D", D=projection_weight.shape[0])
+
+
+def _check_count(x: Tensor, count: Tensor | None) -> None:
+    if count is None:
+        return
+    check_dtype("highway", "count", count, torch.int64)
+    if count.dim() != 0 or count.device != x.device:
+        raise ElmoFastError(f"highway: count must have shape [] on {x.device}, as x; got {given(count)}")

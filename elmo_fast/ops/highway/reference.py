@@ -13,6 +13,11 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     return None
 
 
+def rows_that_count(x: Tensor, count: Tensor) -> Tensor:
+    """[N, 1] bool: the rows before `count`."""
+    return (torch.arange(x.shape[0], device=x.device) < count)[:, None]
+
+
 def run(
     x: Tensor,
     weights: Sequence[Tensor],
@@ -21,7 +26,14 @@ def run(
     projection_bias: Tensor | None,
     *,
     precision: str,
+    count: Tensor | None,
 ) -> Tensor:
+    if count is not None:
+        counts = rows_that_count(x, count)
+        y = run(
+            x.where(counts, 0), weights, biases, projection_weight, projection_bias, precision=precision, count=None
+        )
+        return y.where(counts, 0)
     for weight, bias in zip(weights, biases, strict=True):
         products = F.linear(rounded(x, precision), rounded(weight, precision), bias)
         transform, gate = products.chunk(2, dim=1)

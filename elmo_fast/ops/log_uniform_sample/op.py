@@ -1,22 +1,31 @@
 """log_uniform_sample: distinct word ids under the log-uniform (Zipf) law, and how often each is expected."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops.log_uniform_sample import native, reference
+from elmo_fast.ops._checks import check_dtype, given
+from elmo_fast.ops._dispatch import explain, register, select, warn_once
+from elmo_fast.ops.log_uniform_sample import cuda, native, reference
 
-register("log_uniform_sample", native=native, reference=reference)
+register("log_uniform_sample", native=native, cuda=cuda, reference=reference)
+CPU = torch.device("cpu")
 
 # The term inside the logarithm of the expected counts.
 CORRECTIONS = {"tensorflow": 0.0, "allennlp": 1e-13, "allennlp-0.9": 1e-7}
 
 
 def log_uniform_sample(
-    num_samples: int, num_words: int, *, seed: int, offset: int = 0, backend: str = "auto"
+    num_samples: int,
+    num_words: int,
+    *,
+    seed: int | Tensor,
+    offset: int | Tensor = 0,
+    device: torch.device | str | None = None,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """S distinct word ids under the log-uniform law, in the order drawn, and the number of tries that took.
 
@@ -27,21 +36,27 @@ def log_uniform_sample(
     backend and different offsets give independent draws; take a new offset for each. The words must be sorted by
     falling frequency.
 
-    The expected number of tries grows as S nears V: for S = V it is about V·ln(V)². More than 2^31 - 2 are refused.
+    The expected number of tries grows as S nears V: for S = V it is about V·ln(V)². More than 2^31 - 2 are refused; a
+    GPU, for which nobody waits, then gives tries = -1, and with it every expected count, and the loss, is NaN.
+
+    On a GPU nothing waits, and the draw may be captured in a CUDA graph; one that shall draw anew at each replay takes
+    seed or offset as tensors on that GPU, which the graph or its user advances in place.
 
     Args:
         num_samples: S, 1 to V
         num_words: V, below 2^31
-        seed: 0 to 2^63 - 1
-        offset: 0 to 2^63 - 1
-        backend: "auto", "native" or "reference"
+        seed: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (whose value is not looked at on a GPU)
+        offset: as `seed`
+        device: where ids and tries are returned; None: the CPU. On a CUDA device "cuda" draws there; where that
+            cannot serve, they are drawn on the CPU and copied, with a PerformanceWarning
+        backend: "auto", "native", "cuda" or "reference"
 
     Returns:
         ids: [S] int64
         tries: [] int64
 
     Raises:
-        ElmoFastError: an argument out of its range.
+        ElmoFastError: an argument out of its range, or a tensor on a device that could only be read by waiting for it.
 
     Source: tf.random.log_uniform_candidate_sampler(unique=True); Salmon et al. 2011, Parallel random numbers: as easy
     as 1, 2, 3 (Philox).
@@ -53,12 +68,58 @@ def log_uniform_sample(
             f"log_uniform_sample: num_samples must be from 1 to num_words = {num_words}, as samples are distinct; "
             f"got {num_samples}; take fewer samples or a larger vocabulary"
         )
-    for name, value in (("seed", seed), ("offset", offset)):
-        if not 0 <= value < 2**63:
-            raise ElmoFastError(f"log_uniform_sample: {name} must be from 0 to 2^63 - 1; got {value}")
-    return select("log_uniform_sample", backend, torch.device("cpu"), torch.float32).run(
-        num_samples, num_words, seed, offset
-    )
+    device = CPU if device is None else torch.device(device)
+    chosen = _chosen(backend, device)
+    seed, offset = (_number(name, value, chosen, device) for name, value in (("seed", seed), ("offset", offset)))
+    if chosen is cuda:
+        return cuda.run(num_samples, num_words, seed, offset, device)
+    return _moved(chosen.run(num_samples, num_words, seed, offset), device)
+
+
+def _chosen(backend: str, device: torch.device) -> Any:
+    """The backend; those of the CPU serve every device, by copying, which "auto" does not do without saying so."""
+    op = "log_uniform_sample"
+    if backend == "auto" and device.type == "cuda":
+        choice = explain(op, device, torch.float32)
+        if choice.backend == "cuda":
+            return cuda
+        slower = explain(op, CPU, torch.float32).backend
+        if not torch.compiler.is_compiling():
+            warn_once(op, slower, f"{choice.refusals['cuda']} (drawn on the CPU and copied to {device})")
+        return select(op, slower, CPU, torch.float32)
+    return select(op, backend, device if backend == "cuda" else CPU, torch.float32)
+
+
+def _number(name: str, value: int | Tensor, chosen: Any, device: torch.device) -> int | Tensor:
+    """`value` checked, and as the backend takes it: a tensor on the GPU for "cuda", else an int."""
+    if isinstance(value, Tensor):
+        check_dtype("log_uniform_sample", name, value, torch.int64)
+        if value.numel() != 1:
+            raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {given(value)}")
+        if chosen is cuda and value.device.type == "cuda":
+            return value
+        if value.device.type != "cpu":
+            raise ElmoFastError(
+                f"log_uniform_sample: {name} on {value.device} could only be read by waiting for it, since the sample "
+                f"is drawn on {device if chosen is cuda else 'the CPU'}; give an int"
+            )
+        value = int(value)
+    if not 0 <= value < 2**63:
+        raise ElmoFastError(f"log_uniform_sample: {name} must be from 0 to 2^63 - 1; got {value}")
+    return value
+
+
+def _moved(drawn: tuple[Tensor, Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Copies to `device` without waiting: to a GPU through pinned memory, which its stream keeps until it was read."""
+    if device.type != "cuda":
+        return drawn[0].to(device), drawn[1].to(device)
+    if not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing():
+        raise ElmoFastError(
+            "log_uniform_sample: a CUDA graph cannot hold a sample drawn on the CPU, which every replay would repeat; "
+            'take backend="cuda" or draw before the graph'
+        )
+    ids, tries = (tensor.pin_memory().to(device, non_blocking=True) for tensor in drawn)
+    return ids, tries
 
 
 def expected_counts(

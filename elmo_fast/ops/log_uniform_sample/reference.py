@@ -1,4 +1,5 @@
-"""log_uniform_sample in numpy: the definition. Its exponential is libm's (math.exp), as in C++, so that ids agree."""
+"""log_uniform_sample in numpy: the definition. Its exponential is libm's (math.exp); that of C++ and CUDA is their own,
+the same on CPU and GPU. csrc/log_uniform_sample/draw.h says how seldom the two could give another id: 5e-12 a draw."""
 
 import math
 

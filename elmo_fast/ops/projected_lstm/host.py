@@ -11,9 +11,10 @@ from elmo_fast.ops._packed import packed
 from elmo_fast.ops._triton import launch
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 
-
 # Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
 MULTIPROCESSORS = 128
+LENGTHS = torch.int64
+Scan = Callable[..., None]  # `scan`, or another of its signature
 
 
 class Layer(NamedTuple):
@@ -25,7 +26,7 @@ class Layer(NamedTuple):
     width: int
     size: int
     cells: int
-    reverse: list[bool]
+    reverse: tuple[bool, ...]
     cell_clip: float
     projection_clip: float
     residual: bool
@@ -91,8 +92,17 @@ def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> T
     return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
 
 
+def packed_layer(weights: list[list[Tensor]], dtype: torch.dtype) -> list[Tensor]:
+    """W_ih, W_hh, bias (float32) and, where there is one, W_hr, each as `packed_weights`."""
+    names = ("weight_ih", "weight_hh", "bias", "weight_hr")
+    return [
+        packed_weights(name, each, torch.float32 if name == "bias" else dtype)
+        for name, each in zip(names, weights, strict=False)
+    ]
+
+
 def ordered(lengths: Tensor | None, layer: Layer, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(order: row of the batch at each place, lengths there), by falling length, on the device; nothing is waited for."""
+    """(order: row of the batch at each place, lengths there), by falling length; the host waits for nothing."""
     if lengths is None:
         return torch.arange(layer.batch, device=device), torch.full((layer.batch,), layer.time, device=device)
     falling, order = torch.sort(lengths.clamp(0, layer.time), descending=True, stable=True)
@@ -104,23 +114,33 @@ def arrange(
 ) -> None:
     """x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
     launch(
-        kernels_order.arrange, (layer.time * layer.batch,), x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(),
-        REVERSE=layer.reverse[direction], SCALED=scale is not None, BLOCK=_triton.ceil_power_of_two(x.shape[2], 16, 1024),
+        kernels_order.arrange, (layer.time * layer.batch,),
+        x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(), REVERSE=layer.reverse[direction],
+        SCALED=scale is not None, BLOCK=_triton.ceil_power_of_two(x.shape[2], 16, 1024),
     )  # fmt: skip
 
 
-def allocate(layer: Layer, x: Tensor, save: bool) -> Steps:
-    """Memory for a pass; without `save` cells keep two slots. Raises ElmoFastError when the device has not enough."""
+def pre_activation_dtype(layer: Layer) -> torch.dtype:
+    """float16 keeps more digits of a pre-activation than bfloat16 and has range to spare; torch's product of bfloat16
+    operands gives float32 or bfloat16."""
+    return torch.float16 if layer.dtype == torch.float16 else torch.float32
+
+
+def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
+    """Memory for a pass; without `save` cells keep two slots. Raises ElmoFastError when the device has not enough.
+
+    ragged: rows may end before T; what is saved of the steps that they have not is then 0.
+    """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    wide = torch.float16 if layer.dtype == torch.float16 else torch.float32
+    wide = pre_activation_dtype(layer)
     slots = t + 1 if save else 2
     per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * wide.itemsize + 6 * d) + slots * h * 4)
     with _memory.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
         return Steps(
             x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
             x.new_empty(0, dtype=wide),
-            x.new_empty(r, slots, b, h),
-            x.new_empty(r, t, b, d),
+            (x.new_zeros if ragged and save else x.new_empty)(r, slots, b, h),
+            (x.new_zeros if ragged and save else x.new_empty)(r, t, b, d),
             x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
         )
 
@@ -146,8 +166,8 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     for step in range(t):
         launch(
             kernels_forward.cells, (blocks(h, tile.columns), blocks(b, tile.rows), r),
-            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden, lengths,
-            step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
+            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
+            lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
             SAVE=save, PROJECT=bool(projection), MASKED=masks is not None,
             BM=tile.rows, BC=tile.columns, BK=tile.depth, num_warps=tile.num_warps, num_stages=tile.num_stages,
         )  # fmt: skip
@@ -174,13 +194,14 @@ def finish(
     ):
         launch(
             kernels_order.put_back, (t * b,), left, x, order, lengths, mask, None, out,
-            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i], MASKED=mask is not None, RESIDUAL=layer.residual,
-            SCALED=False, BLOCK=_triton.ceil_power_of_two(d, 16, 1024),
+            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i], MASKED=mask is not None,
+            RESIDUAL=layer.residual, SCALED=False, BLOCK=_triton.ceil_power_of_two(d, 16, 1024),
         )  # fmt: skip
     for held, left, out, slots, first, bound, mask in (
         (state[0], steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
         (state[1], steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
     ):
+        held = None if held is None else held.contiguous()
         launch(
             kernels_order.last, (b, r), left, held, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
             STARTED=held is not None, MASKED=mask is not None, BLOCK=_triton.ceil_power_of_two(out.shape[2], 16, 1024),
@@ -190,19 +211,16 @@ def finish(
 
 def forward(
     layer: Layer, inputs: list[Tensor], weights: list[list[Tensor]], lengths: Tensor | None,
-    state: tuple[Tensor | None, Tensor | None], masks: list[Tensor], save: bool, run: Callable[..., None] = scan,
+    state: tuple[Tensor | None, Tensor | None], masks: list[Tensor], save: bool, run: Scan = scan,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor, Tensor]:  # fmt: skip
-    """One layer. weights: the directions' W_ih, W_hh, bias and, where there is one, W_hr, each a list of R; run: as scan."""
+    """One layer. weights: the directions' W_ih, W_hh, bias and, where there is one, W_hr, each a list of R."""
     order, falling = ordered(lengths, layer, inputs[0].device)
-    steps = allocate(layer, inputs[0], save)
+    steps = allocate(layer, inputs[0], save, lengths is not None)
     for i, (x, into) in enumerate(zip(inputs, steps.inputs.unbind(0), strict=True)):
         arrange(x, layer, i, order, falling, into, None)
-    weight_ih, weight_hh, bias, *rest = (
-        packed_weights(name, each, torch.float32 if name == "bias" else layer.dtype)
-        for name, each in zip(("weight_ih", "weight_hh", "bias", "weight_hr"), weights, strict=False)
-    )
+    weight_ih, weight_hh, bias, *rest = packed_layer(weights, layer.dtype)
     gates = _triton.matmul(steps.inputs.flatten(1, 2), weight_ih.transpose(1, 2), steps.gates.dtype)
-    steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], -1))
+    steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], 4 * layer.cells))
     sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
     begin(state[0], order, steps.hidden.select(1, 0))
     begin(state[1], order, steps.cells.select(1, 0))

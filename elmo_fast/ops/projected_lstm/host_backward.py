@@ -41,12 +41,11 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
     item = layer.dtype.itemsize
     per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
     with _memory.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
-        operands = {"dtype": layer.dtype, "device": like.device}
         return Gradients(
             like.new_empty(r, t, b, d),
             like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
-            torch.empty(r, t, b, 4 * h, **operands),
-            torch.empty(r, t, b, h, **operands) if project else torch.empty(0, **operands),
+            like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
+            like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
             like.new_zeros(r, b, d),
             like.new_zeros(r, b, h),
         )
@@ -65,16 +64,18 @@ def scan(
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t, -1, -1):
         launch(
-            kernels_backward.recur_backward, grid, grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections,
-            grads.projections, lengths, parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
+            kernels_backward.recur_backward, grid,
+            grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
+            parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
             PRODUCT=step < t, MASKED=masks is not None, SPLIT=part.parts,
             BM=part.rows, BN=part.columns, BK=part.depth, num_warps=part.num_warps, num_stages=part.num_stages,
         )  # fmt: skip
         if step > 0:
             launch(
-                kernels_backward.cells_backward, (blocks(h, tile.columns), blocks(b, tile.rows), r), grads.projections,
-                projection[0] if projection else None, steps.gates, steps.cells, grads.c, grads.gates, grads.hidden, lengths,
-                step - 1, b, t, d, h, layer.cell_clip, PROJECT=bool(projection),
+                kernels_backward.cells_backward, (blocks(h, tile.columns), blocks(b, tile.rows), r),
+                grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
+                grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, layer.cell_clip,
+                PROJECT=bool(projection),
                 BM=tile.rows, BC=tile.columns, BK=tile.depth, num_warps=tile.num_warps, num_stages=tile.num_stages,
             )  # fmt: skip
 
@@ -84,8 +85,8 @@ def unscaled(gradient: Tensor, scale: Tensor | None) -> Tensor:
     return gradient if scale is None else gradient.div_(scale)
 
 
-def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | None) -> list[list[Tensor]]:
-    """Gradients of W_ih, W_hh, bias and W_hr, each a list of R: one product over all steps."""
+def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | None) -> list[Tensor]:
+    """Gradients of W_ih, W_hh, bias and W_hr, the directions' one after the other: one product over all steps."""
     gates = grads.gates.flatten(1, 2).transpose(1, 2)
     found = [
         _triton.matmul(gates, steps.inputs.flatten(1, 2), torch.float32),
@@ -95,7 +96,7 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
     if grads.hidden.numel():
         projections = grads.projections.flatten(1, 2).transpose(1, 2)
         found.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
-    return [list(unscaled(each, scale).unbind(0)) for each in found]
+    return [unscaled(each, scale) for each in found]
 
 
 def of_inputs(
@@ -126,7 +127,7 @@ def of_inputs(
 def backward(
     layer: Layer, d_outputs: Tensor, d_state: tuple[Tensor | None, Tensor | None], weights: list[list[Tensor]],
     masks: list[Tensor], steps: Steps, order: Tensor, lengths: Tensor, need_inputs: bool, need_weights: bool,
-) -> tuple[list[Tensor], list[list[Tensor]], Tensor, Tensor]:  # fmt: skip
+) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:  # fmt: skip
     """(of inputs, of weights, of h0, of c0). weights: W_ih, W_hh and, where there is one, W_hr, each a list of R."""
     scale = scale_of([d_outputs, *(d for d in d_state if d is not None)], layer.dtype)
     grads = allocate(layer, d_outputs, len(weights) == 3)

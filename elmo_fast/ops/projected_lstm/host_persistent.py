@@ -1,6 +1,5 @@
 """Chooses between the two algorithms of the scan forwards, and starts the persistent one (docs/gpu.md)."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -76,6 +75,7 @@ def refusal(layer: Layer, projected: bool = True) -> str | None:
 def too_small(device: torch.device) -> str | None:
     """One sentence why this GPU cannot hold a layer's weights on chip, or None."""
     found = torch.cuda.get_device_properties(device)
+    shared: int = getattr(found, "shared_memory_per_block_optin", 0)  # absent from torch's type stubs
     if (found.major, found.minor) < (9, 0):
         return (
             f"the persistent scan needs compute capability 9.0 or newer; {found.name} has {found.major}.{found.minor}"
@@ -83,9 +83,8 @@ def too_small(device: torch.device) -> str | None:
     if found.multi_processor_count < MULTIPROCESSORS:
         counted = found.multi_processor_count
         return f"the persistent scan needs {MULTIPROCESSORS} multiprocessors; {found.name} offers {counted}"
-    if found.shared_memory_per_block_optin < SHARED_BYTES:
-        counted = found.shared_memory_per_block_optin // 1024
-        return f"the persistent scan needs 227 KiB of shared memory per block; {found.name} offers {counted} KiB"
+    if shared < SHARED_BYTES:
+        return f"the persistent scan needs 227 KiB of shared memory per block; {found.name} offers {shared // 1024} KiB"
     return None
 
 
@@ -109,7 +108,7 @@ def algorithm(layer: Layer, device: torch.device, projected: bool = True) -> tup
     return "persistent", f"measured on {name}: the faster one up to B={most} in {precision}"
 
 
-def chosen(layer: Layer, device: torch.device, projected: bool) -> Callable[..., None]:
+def chosen(layer: Layer, device: torch.device, projected: bool) -> host.Scan:
     """The scan that `algorithm` names."""
     return scan if algorithm(layer, device, projected)[0] == "persistent" else host.scan
 

@@ -1,4 +1,4 @@
-"""The two kernels of a step backwards: the hidden state's gradient, then the cells'. Rows in step order (docs/gpu.md)."""
+"""The two kernels of a step backwards: the hidden state, then the cells. Rows are in step order (docs/gpu.md)."""
 
 import triton
 import triton.language as tl
@@ -37,7 +37,7 @@ def recur_backward(
     d_h += direction * batch * size + at
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     is_last = part == 0
-    if PRODUCT:
+    if PRODUCT:  # noqa: SIM102 (one is known when compiling, the other is not)
         if tl.max(active.to(tl.int32)) > 0:
             operands = d_gates + ((direction * time + step) * batch + row)[:, None] * 4 * count
             columns = weight + direction * 4 * count * size + column[None, :]
@@ -55,7 +55,7 @@ def recur_backward(
                 acc, is_last = sum_of_parts(acc, mine, arrived + tile, at, within, batch * size, SPLIT)
             if is_last:
                 tl.store(d_h, acc, mask=active[:, None] & (column < size)[None, :])
-    if is_last:
+    if is_last:  # noqa: SIM102
         if step > 0:
             before = (row < batch) & (length > step - 1)
             inside = before[:, None] & (column < size)[None, :]

@@ -8,14 +8,16 @@ from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 @triton.jit
 def tanh(x):
-    """tanh to a few units in the last place: its series near 0, where 1 - exp(-2|x|) would cancel."""
-    e = tl.exp(-2.0 * tl.abs(x))
-    far = (1.0 - e) / (1.0 + e)
+    """tanh to a unit in the last place: a polynomial near 0, where 1 - 2 / (exp(2|x|) + 1) would cancel.
+
+    Source of the coefficients: Moshier, Cephes, tanhf. The device's own tanh is out of the interpreter's reach.
+    """
+    far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
     far = tl.where(x < 0, -far, far)
     s = x * x
-    near = -0.05396825396825397 + s * (0.021869488536155203 - s * 0.008863235529902197)
-    near = x + x * s * (-0.3333333333333333 + s * (0.13333333333333333 + s * near))
-    return tl.where(tl.abs(x) < 0.4, near, far)
+    near = -5.37397155531e-2 + s * (2.06390887954e-2 - s * 5.70498872745e-3)
+    near = x + x * s * (-3.33332819422e-1 + s * (1.33314422036e-1 + s * near))
+    return tl.where(tl.abs(x) < 0.625, near, far)
 
 
 @triton.jit
@@ -31,7 +33,8 @@ def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
 @triton.jit(do_not_specialize=["step"])
 def cells(
     h, weight, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots, bound,
-    SAVE: tl.constexpr, PROJECT: tl.constexpr, MASKED: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
+    SAVE: tl.constexpr, PROJECT: tl.constexpr, MASKED: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Step `step` of all rows and directions: gates, cell, and o·tanh(c) as the operand of the projection.
 

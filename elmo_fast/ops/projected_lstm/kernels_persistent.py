@@ -102,7 +102,9 @@ def persistent(
         x = tl.load(gates + gate_at, mask=owned[:, None] & (length[None, :] > start), other=0.0)
         c += direction * c_slots * batch * count + row[None, :] * count + cell[:, None]
         before = tl.load(
-            c + (start % c_slots) * batch * count, mask=(cell < count)[:, None] & (length > start)[None, :], other=0.0
+            c + (start % c_slots).to(tl.int64) * batch * count,
+            mask=(cell < count)[:, None] & (length > start)[None, :],
+            other=0.0,
         )
     if MASKED:
         mask = tl.load(masks + direction * batch * size + share_at, mask=within, other=0.0)
@@ -133,7 +135,7 @@ def persistent(
             kept = tl.where(step == 0, before, clipped(before, cell_bound))
             before = tl.sigmoid(i) * tanh(g) + tl.sigmoid(f) * kept
             present = (cell < count)[:, None] & active
-            tl.store(c + ((step + 1) % c_slots) * batch * count, before, mask=present)
+            tl.store(c + ((step + 1) % c_slots).to(tl.int64) * batch * count, before, mask=present)
             value = tl.sigmoid(o) * tanh(clipped(before, cell_bound))
             tl.store(hidden + row[None, :] * count + cell[:, None], value.to(hidden.dtype.element_ty), mask=present)
         if BARRIER:

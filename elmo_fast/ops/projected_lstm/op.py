@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _checks
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops._precision import under_autocast
 
 
 class LSTMWeights(NamedTuple):
@@ -58,8 +58,9 @@ def projected_lstm(
         residual: adds the input to the output; needs I = D.
         recurrent_masks: R tensors [B, D] that multiply h at every step (dropout fixed per sequence).
         precision: "float32" | "bfloat16" | "float16", to which the operands of the matrix products are rounded;
-            products accumulate, and the cell lives, in the dtype of the inputs.
-        backend: "auto" | "native" | "reference".
+            products accumulate, and the cell lives, in the dtype of the inputs. Under torch.autocast "float32" stands
+            for autocast's dtype, and inputs of any floating dtype are cast to float32.
+        backend: "auto" | "native" | "triton" | "reference".
 
     Returns:
         (outputs [R, B, T, D], (h [R, B, D], c [R, B, H])), the state after each row's last valid step.
@@ -69,8 +70,10 @@ def projected_lstm(
 
     Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
     """
-    check_precision(precision)
     _check_lists(inputs, weights, reverse, recurrent_masks)
+    precision, cast = under_autocast(precision, inputs[0].device)
+    inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(mask) for mask in recurrent_masks]
+    state = None if state is None else (cast(state[0]), cast(state[1]))
     batch, time, _ = inputs[0].shape
     for direction in range(len(inputs)):
         _check_direction(inputs[direction], weights[direction], batch, time, residual)
@@ -78,7 +81,7 @@ def projected_lstm(
     _check_clip("projection_clip", projection_clip)
     size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
     if lengths is not None:
-        _check_lengths(lengths, batch, time)
+        _check_lengths(lengths, batch, time, inputs[0].device)
     if state is not None:
         _checks.check_shape("projected_lstm", "state[0]", state[0], "R B D", R=len(inputs), B=batch, D=size)
         _checks.check_shape("projected_lstm", "state[1]", state[1], "R B H", R=len(inputs), B=batch, H=cells)
@@ -145,9 +148,11 @@ def _check_clip(name: str, clip: float | None) -> None:
         raise ElmoFastError(f"projected_lstm: {name} must be a number > 0, or None for no clip; got {clip!r}")
 
 
-def _check_lengths(lengths: Tensor, batch: int, time: int) -> None:
+def _check_lengths(lengths: Tensor, batch: int, time: int, device: torch.device) -> None:
     _checks.check_shape("projected_lstm", "lengths", lengths, "B", B=batch)
     _checks.check_dtype("projected_lstm", "lengths", lengths, torch.int64)
+    if lengths.device != device:
+        raise ElmoFastError(f"projected_lstm: lengths are on {lengths.device}, inputs on {device}; move one of them")
     if torch.compiler.is_compiling() or batch == 0 or lengths.device.type != "cpu":
         return
     low, high = int(lengths.min()), int(lengths.max())

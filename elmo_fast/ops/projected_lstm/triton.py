@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _graphs, _triton
 
 if TYPE_CHECKING:
     from elmo_fast.ops.projected_lstm.op import LSTMWeights
 
 if _triton.WHY_NOT is None:
-    from elmo_fast.ops.projected_lstm import host, host_backward, host_persistent
+    from elmo_fast.ops.projected_lstm import graphed, host, host_backward, host_persistent
 
 unsupported = _triton.unsupported
 
@@ -33,7 +33,7 @@ def run(
     precision: str,
     op: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As elmo_fast.ops.projected_lstm; op: the registered op that runs it, of `_SCHEMA`."""
+    """As elmo_fast.ops.projected_lstm; op: what `define` made, when not this backend's own."""
     needed = [*inputs, *(p for w in weights for p in w if p is not None), *(state or ())]
     outputs, h, c, *_ = (op or _forward_op)(
         inputs,
@@ -61,7 +61,7 @@ def _layer(inputs: list[Tensor], weight_hh: list[Tensor], options: Sequence[Any]
     cells, size = weight_hh[0].shape[0] // 4, weight_hh[0].shape[1]
     dtype = _triton.operand_dtype(precision)
     return host.Layer(
-        len(inputs), batch, time, width, size, cells, list(reverse), cell_clip, projection_clip, residual, dtype
+        len(inputs), batch, time, width, size, cells, tuple(reverse), cell_clip, projection_clip, residual, dtype
     )
 
 
@@ -71,19 +71,26 @@ def _lists(*weights: list[Tensor]) -> list[list[Tensor]]:
 
 
 def _forward(
-    choose: "Callable[[host.Layer, torch.device, bool], Callable[..., None]]",
+    choose: "Callable[[host.Layer, torch.device, bool], host.Scan]",
     inputs: list[Tensor], weight_ih: list[Tensor], weight_hh: list[Tensor], bias: list[Tensor], weight_hr: list[Tensor],
     lengths: Tensor | None, h0: Tensor | None, c0: Tensor | None, masks: list[Tensor], *options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     layer, save = _layer(inputs, weight_hh, options[:-1]), options[-1]
-    results, steps, order, falling = host.forward(
-        layer, inputs, _lists(weight_ih, weight_hh, bias, weight_hr), lengths, (h0, c0), masks, save,
-        choose(layer, inputs[0].device, bool(weight_hr)),
-    )  # fmt: skip
-    if not save:
-        nothing = steps.cells.new_empty(0)
-        steps = host.Steps(*(nothing.to(s.dtype) for s in steps))
-    return (*results, *steps, order, falling)
+    lists = _lists(weight_ih, weight_hh, bias, weight_hr)
+    scan = choose(layer, inputs[0].device, bool(weight_hr))
+    if not save and not masks and layer.batch and layer.time and _graphs.enabled(inputs[0].device):
+        replayed = graphed.forward(layer, inputs, lists, lengths, (h0, c0), scan)
+        if replayed is not None:
+            return (*replayed, *_nothing(layer, inputs[0]))
+    results, steps, order, falling = host.forward(layer, inputs, lists, lengths, (h0, c0), masks, save, scan)
+    return (*results, *steps, order, falling) if save else (*results, *_nothing(layer, inputs[0]))
+
+
+def _nothing(layer: "host.Layer", like: Tensor) -> list[Tensor]:
+    """What a pass returns in place of what it would have saved."""
+    wide = host.pre_activation_dtype(layer)
+    dtypes = (layer.dtype, wide, torch.float32, torch.float32, layer.dtype, host.LENGTHS, host.LENGTHS)
+    return [like.new_empty(0, dtype=dtype) for dtype in dtypes]
 
 
 def _fake(
@@ -92,11 +99,13 @@ def _fake(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     layer, new = _layer(inputs, weight_hh, options[:-1]), inputs[0].new_empty
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    wide = torch.float16 if layer.dtype == torch.float16 else torch.float32
+    if not options[-1]:
+        return (new(r, b, t, d), new(r, b, d), new(r, b, h), *_nothing(layer, inputs[0]))
+    wide = host.pre_activation_dtype(layer)
     shapes = ((r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d))
     dtypes = (layer.dtype, wide, torch.float32, torch.float32, layer.dtype)
-    steps = [new(s if options[-1] else (0,), dtype=dtype) for s, dtype in zip(shapes, dtypes, strict=True)]
-    order = [new(b, dtype=torch.int64) for _ in range(2)]
+    steps = [new(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    order = [new(b, dtype=host.LENGTHS) for _ in range(2)]
     return (new(r, b, t, d), new(r, b, d), new(r, b, h), *steps, *order)
 
 
@@ -104,13 +113,13 @@ def _backward(
     d_outputs: Tensor, d_h: Tensor | None, d_c: Tensor | None, inputs: list[Tensor], weight_ih: list[Tensor],
     weight_hh: list[Tensor], weight_hr: list[Tensor], masks: list[Tensor], steps: list[Tensor], order: Tensor,
     lengths: Tensor, *options: Any,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor]:  # fmt: skip
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     *rest, need_inputs, need_weights = options
     d_inputs, d_weights, d_h0, d_c0 = host_backward.backward(
         _layer(inputs, weight_hh, rest), d_outputs, (d_h, d_c), _lists(weight_ih, weight_hh, weight_hr), masks,
         host.Steps(*steps), order, lengths, need_inputs, need_weights,
     )  # fmt: skip
-    d_weights += [[]] * (4 - len(d_weights))
+    d_weights += [d_outputs.new_empty(0) for _ in range(4 - len(d_weights))]
     return d_inputs, d_weights[0], d_weights[1], d_weights[2], d_weights[3], d_h0, d_c0
 
 
@@ -118,15 +127,14 @@ def _fake_backward(
     d_outputs: Tensor, d_h: Tensor | None, d_c: Tensor | None, inputs: list[Tensor], weight_ih: list[Tensor],
     weight_hh: list[Tensor], weight_hr: list[Tensor], masks: list[Tensor], steps: list[Tensor], order: Tensor,
     lengths: Tensor, *options: Any,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor]:  # fmt: skip
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     layer, new = _layer(inputs, weight_hh, options[:-2]), inputs[0].new_empty
-    of_weights: list[list[Tensor]] = [[], [], [], []]
-    if options[-1]:
-        biases = [(4 * layer.cells,)] * len(weight_hh)
-        shapes = ([w.shape for w in weight_ih], [w.shape for w in weight_hh], biases, [w.shape for w in weight_hr])
-        of_weights = [[new(shape) for shape in each] for each in shapes]
-    of_inputs = [new(x.shape) for x in inputs] if options[-2] else []
     r, b = layer.directions, layer.batch
+    gates = 4 * layer.cells
+    shapes = [(r, gates, layer.width), (r, gates, layer.size), (r, gates)]
+    shapes.append((r, layer.size, layer.cells) if weight_hr else (0,))
+    of_weights = [new(shape if options[-1] else (0,)) for shape in shapes]
+    of_inputs = [new(x.shape) for x in inputs] if options[-2] else []
     return of_inputs, *of_weights, new(r, b, layer.size), new(r, b, layer.cells)  # type: ignore[return-value]
 
 
@@ -153,7 +161,8 @@ def _differentiate(
         need_inputs, need_weights,
     )  # fmt: skip
     counts = [len(xs)] * 4 + [len(weight_hr)]
-    lists = [given or [None] * count for given, count in zip([d_inputs, *d_weights], counts, strict=True)]
+    found = [d_inputs, *(each.unbind(0) for each in d_weights)]  # one tensor of each: an op's results may not overlap
+    lists = [list(given) or [None] * count for given, count in zip(found, counts, strict=True)]
     state = (d_h0, d_c0) if ctx.state_given else (None, None)
     return (*lists, None, *state, [None] * len(masks), *[None] * (len(ctx.options) + 1))
 
@@ -163,18 +172,20 @@ if _triton.WHY_NOT is None:
     _backward_op = _triton.define(
         "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] inputs, Tensor[] weight_ih, "
         "Tensor[] weight_hh, Tensor[] weight_hr, Tensor[] masks, Tensor[] steps, Tensor order, Tensor lengths, "
-        f"{_OPTIONS}, bool need_inputs, bool need_weights) -> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[], Tensor, Tensor)",
+        f"{_OPTIONS}, bool need_inputs, bool need_weights) -> "
+        "(Tensor[] inputs, Tensor weight_ih, Tensor weight_hh, Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)",
         _backward,
         _fake_backward,
     )
     _SCHEMA = (
         "(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
-        f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> (Tensor outputs, Tensor h, "
-        "Tensor c, Tensor inputs, Tensor gates, Tensor cells, Tensor projections, Tensor hidden, Tensor order, Tensor steps)"
+        f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> "
+        "(Tensor outputs, Tensor h, Tensor c, Tensor inputs, Tensor gates, Tensor cells, Tensor projections, "
+        "Tensor hidden, Tensor order, Tensor steps)"
     )
 
-    def define(name: str, choose: "Callable[[host.Layer, torch.device, bool], Callable[..., None]]") -> Any:
-        """The op `name` of `_SCHEMA`, whose scan forwards `choose` chooses."""
+    def define(name: str, choose: "Callable[[host.Layer, torch.device, bool], host.Scan]") -> Any:
+        """The op `name` that runs a layer with the scan forwards that `choose` returns."""
         return _triton.define(name + _SCHEMA, functools.partial(_forward, choose), _fake, _setup, _differentiate)
 
     _forward_op = define("projected_lstm", host_persistent.chosen)

@@ -7,9 +7,14 @@ from torch import Tensor
 
 from elmo_fast.ops import _native
 from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops.sampled_softmax.rows import gathered
 
 
-def run(hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:
+def run(
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, tries: Tensor | int, *,
+    correction: str, sparse: bool, chunk_bytes: int, precision: str,
+) -> Tensor:  # fmt: skip
+    rows, offsets, ids = gathered(targets, weight, bias, samples, tries, correction, sparse)
     keep = torch.is_grad_enabled() and (hidden.requires_grad or rows.requires_grad or offsets.requires_grad)
     losses: Tensor = torch.ops.elmo_fast.sampled_softmax(hidden, rows, offsets, ids, precision, chunk_bytes, keep)[0]
     return losses

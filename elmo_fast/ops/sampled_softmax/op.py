@@ -7,11 +7,10 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import check_precision
-from elmo_fast.ops.log_uniform_sample import log_expected_counts
-from elmo_fast.ops.sampled_softmax import native, reference
-from elmo_fast.ops.sampled_softmax.rows import table_rows
+from elmo_fast.ops.log_uniform_sample import CORRECTIONS
+from elmo_fast.ops.sampled_softmax import native, reference, triton
 
-register("sampled_softmax", native=native, reference=reference)
+register("sampled_softmax", native=native, triton=triton, reference=reference)
 
 CHUNK_BYTES = 32 * 2**20
 
@@ -37,8 +36,8 @@ def sampled_softmax(
         loss_n = ln(exp(l_n) + sum_s exp(l_ns)) - l_n
 
     Q: `expected_counts`. AllenNLP sets accidental hits to -10000 instead of leaving them out, which is the same number
-    while l_n > -9800. Never more than `chunk_bytes` of logits exist at a time: if all fit they are kept for the
-    backward pass, otherwise it computes them again. Gradients go to hidden, weight and bias.
+    while l_n > -9800. Never more than `chunk_bytes` of logits exist at a time: the CPU keeps them for the backward
+    pass if all fit, and otherwise, as a GPU always, computes them again. Gradients go to hidden, weight and bias.
 
     Args:
         hidden: h, [N, D]
@@ -48,33 +47,42 @@ def sampled_softmax(
         samples: distinct words, [S] int64, as from `log_uniform_sample`
         tries: number of tries the sample took, [] int64 or int
         correction: whose expected counts: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9"
-        sparse: gradients of weight and bias as coalesced sparse tensors (indices sorted and distinct) of the words
-            used; see `coalesced` for what autograd makes of the flag
-        chunk_bytes: bound for the logits, bytes
+        sparse: gradients of weight and bias as sparse COO tensors of the words used. On the CPU they are coalesced
+            (indices sorted and distinct; see `coalesced` for what autograd makes of the flag). On a GPU they are not:
+            words come in the order targets, samples, and again, as merging them would wait for the device
+        chunk_bytes: bound for the logits, bytes (Triton: for their gradients; at least one tile of rows)
         precision: to what hidden and the table's rows are rounded for the products
-        backend: "auto", "native" or "reference"
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
         losses: [N], dtype of hidden, nats
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table.
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table (on a GPU, where no value is
+            looked at, such a target's loss is NaN instead, and every loss with such a sample).
 
     Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
     """
-    _check(hidden, targets, weight, bias, samples, precision, chunk_bytes)
+    _check(hidden, targets, weight, bias, samples, precision, correction, chunk_bytes)
     kernel = select("sampled_softmax", backend, hidden.device, hidden.dtype, precision)
-    ids = torch.cat([targets, samples])
-    with torch.no_grad():
-        log_expected = log_expected_counts(ids, tries, len(samples), weight.shape[0], correction=correction)
-    offsets = table_rows(bias, ids, sparse) - log_expected.to(hidden.dtype)
-    rows = table_rows(weight, ids, sparse)
-    return kernel.run(hidden, rows, offsets, ids, precision=precision, chunk_bytes=chunk_bytes)
+    return kernel.run(
+        hidden,
+        targets,
+        weight,
+        bias,
+        samples,
+        tries,
+        correction=correction,
+        sparse=sparse,
+        chunk_bytes=chunk_bytes,
+        precision=precision,
+    )
 
 
 def _check(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, precision: str, chunk_bytes: int
-) -> None:
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, precision: str, correction: str,
+    chunk_bytes: int,
+) -> None:  # fmt: skip
     op = "sampled_softmax"
     check_precision(precision)
     check_shape(op, "hidden", hidden, "N D")
@@ -90,6 +98,10 @@ def _check(
         raise ElmoFastError(f"{op}: targets are on {targets.device}, hidden on {hidden.device}; move one of them")
     if len(samples) == 0:
         raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
+    if correction not in CORRECTIONS:
+        raise ElmoFastError(f"{op}: correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
+    if weight.shape[0] == 0:
+        raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
     if chunk_bytes < 1:
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
     check_words(op, weight.shape[0], targets=targets, samples=samples)

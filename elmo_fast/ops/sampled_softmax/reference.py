@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.ops._precision import rounded
+from elmo_fast.ops.sampled_softmax.rows import gathered
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
@@ -25,9 +26,12 @@ def _losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Ten
     return -torch.log_softmax(torch.cat([true[:, None], sampled], 1), 1)[:, 0]
 
 
-def run(hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:
-    """Losses [N] of hidden [N, D] against rows [N + S, D]: the row of each target, then those of the samples."""
+def run(
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, tries: Tensor | int, *,
+    correction: str, sparse: bool, chunk_bytes: int, precision: str,
+) -> Tensor:  # fmt: skip
     count = hidden.shape[0]
+    rows, offsets, ids = gathered(targets, weight, bias, samples, tries, correction, sparse)
     hidden, rows = rounded(hidden, precision), rounded(rows, precision)
     step = rows_per_chunk(count, len(ids) - count, hidden.element_size(), chunk_bytes)
     if count <= step:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmo_fast.ops.log_uniform_sample import log_expected_counts
+
 
 class _SparseRows(torch.autograd.Function):
     @staticmethod
@@ -18,13 +20,35 @@ class _SparseRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (ids,) = ctx.saved_tensors
-        merged = torch.sparse_coo_tensor(ids.unsqueeze(0), grad, ctx.shape, check_invariants=False)
-        return merged.coalesce(), None
+        return table_gradient(ctx.shape, ids, grad, True), None
+
+
+def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
+    """The gradient [V, ...] of a table of which `rows` belong to the words `ids`; rows of one word are summed.
+
+    sparse: COO; coalesced on the CPU. On other devices its entries stay as they are, repeated words among them, since
+    how many distinct ones there are is known to the device only and `coalesce` would wait for it. Autograd's sum of two
+    such gradients is their concatenation (torch's add_out_sparse_cuda), which waits for nothing either.
+    """
+    if not sparse:
+        return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
+    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
+    return gradient.coalesce() if rows.device.type == "cpu" else gradient
 
 
 def table_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
-    """table[ids], [N, ...] of table [V, ...]; its gradient is dense or, with `sparse`, coalesced COO."""
+    """table[ids], [N, ...] of table [V, ...]; its gradient is dense or, with `sparse`, as `table_gradient` has it."""
     return _SparseRows.apply(table, ids) if sparse else table.index_select(0, ids)
+
+
+def gathered(
+    targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, tries: Tensor | int, correction: str, sparse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """rows [N + S, D], offsets b - ln Q [N + S] and words [N + S]: those of the targets, then those of the samples."""
+    ids = torch.cat([targets, samples])
+    with torch.no_grad():
+        log_expected = log_expected_counts(ids, tries, len(samples), weight.shape[0], correction=correction)
+    return table_rows(weight, ids, sparse), table_rows(bias, ids, sparse) - log_expected.to(bias.dtype), ids
 
 
 def coalesced(gradient: Tensor) -> Tensor:
@@ -32,6 +56,7 @@ def coalesced(gradient: Tensor) -> Tensor:
 
     Where autograd stores a sparse gradient in `.grad` it keeps the entries but drops the flag, and `Tensor.coalesce`
     would sort and copy all of them again; here the order is looked at first, and only the flag is set if it holds.
+    (Looking waits for the device where that is not the CPU.)
     """
     if gradient.is_coalesced():
         return gradient

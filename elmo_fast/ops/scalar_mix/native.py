@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _native
 from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops.scalar_mix.dropout import dropped
 
 
 def run(
@@ -18,11 +19,13 @@ def run(
     layer_norm: bool,
     statistics_mask: Tensor | None,
     eps: float,
+    dropout: float,
+    seed: Tensor | None,
 ) -> Tensor:
     coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
     counted = None if statistics_mask is None else statistics_mask.contiguous()
     mixes: Tensor = torch.ops.elmo_fast.scalar_mix(list(layers), coefficients, counted, layer_norm, eps)[0]
-    return mixes
+    return dropped(mixes, dropout, seed)
 
 
 def _fake(

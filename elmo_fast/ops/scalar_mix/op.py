@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops.scalar_mix import native, reference
+from elmo_fast.ops.scalar_mix import native, reference, triton
 
-register("scalar_mix", native=native, reference=reference)
+register("scalar_mix", native=native, triton=triton, reference=reference)
 
 
 def scalar_mix(
@@ -21,6 +21,8 @@ def scalar_mix(
     layer_norm: bool = False,
     statistics_mask: Tensor | None = None,
     eps: float = 1e-12,
+    dropout: float = 0.0,
+    seed: Tensor | int | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """M learned weighted sums of L layers.
@@ -29,30 +31,39 @@ def scalar_mix(
         x_l = h_l                                   or, with layer_norm,
         x_l = (h_l - mean_l) / sqrt(variance_l + eps)
 
+    and, with dropout, each element of each y_m becomes 0 with that probability, else 1 / (1 - dropout) times itself.
+
     mean_l and variance_l (biased) are ONE number each per layer: over all elements of the batch at the positions that
     `statistics_mask` marks. They are applied at every position, also where the mask is zero, so that results depend on
     what else is in the batch. bilm-tf counts the words without BOS and EOS, AllenNLP with them.
 
     Args:
         layers: L layers h_l, each [B, T, D] (or [..., D]), or one tensor [L, B, T, D]
-        scalars: before the softmax, [M, L]
-        gammas: [M]
+        scalars: before the softmax, [M, L], dtype of the layers, or float32 where those are 16-bit: the arithmetic is
+            in the dtype of scalars (and float32 on the GPU)
+        gammas: [M], dtype of scalars
         layer_norm: normalise each layer first
         statistics_mask: positions that count in the statistics, [B, T], bool or 0/1; None counts all of them. Not used
             without layer_norm
         eps: term under the root (bilm-tf and AllenNLP 0.9: 1e-12; AllenNLP 2: 1e-13)
-        backend: "auto", "native" or "reference"
+        dropout: probability of an element of a mix to be dropped, 0 <= dropout < 1
+        seed: of the dropout: the same seed drops the same elements, on every backend. [] int64 on the layers' device
+            (a captured CUDA graph reads it anew), a number, or None: drawn from torch's generator
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
-        the mixes, [M, B, T, D], dtype of the layers
+        the mixes, [M, B, T, D], dtype of the layers. NaN where a statistics_mask that is not on the CPU (where it is
+        looked at) marks no position
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a statistics_mask that marks no position.
+        ElmoFastError: shapes, dtypes or devices that do not fit; a statistics_mask on the CPU that marks no position; a
+            dropout that is no probability below 1.
 
     Source: Peters et al. 2018, Deep contextualized word representations, equation 1.
     """
     layers = list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
     _check(layers, scalars, gammas, statistics_mask if layer_norm else None)
+    seed = _seed(dropout, seed, layers[0].device)
     kernel = select("scalar_mix", backend, layers[0].device, layers[0].dtype)
     return kernel.run(
         layers,
@@ -61,6 +72,8 @@ def scalar_mix(
         layer_norm=layer_norm,
         statistics_mask=None if statistics_mask is None or not layer_norm else statistics_mask != 0,
         eps=eps,
+        dropout=dropout,
+        seed=seed,
     )
 
 
@@ -68,7 +81,11 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
     if not layers:
         raise ElmoFastError("scalar_mix: layers must hold at least one tensor; got none")
     check_floating("scalar_mix", "layers", layers[0])
-    check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas])
+    if layers[0].dtype in (torch.float16, torch.bfloat16) and scalars.dtype == torch.float32:
+        check_same("scalar_mix", "layers", layers)
+        check_same("scalar_mix", "scalars and gammas", [scalars, gammas])
+    else:
+        check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas])
     for layer in layers:
         if layer.shape != layers[0].shape or layer.dim() < 1:
             raise ElmoFastError(
@@ -83,7 +100,24 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
             f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, as the layers less their "
             f"last dimension, on {layers[0].device}; got {given(mask)}"
         )
-    if mask.numel() and not torch.compiler.is_compiling() and not mask.any():
+    # Looked at on the CPU only: a GPU would have to be waited for.
+    if mask.device.type == "cpu" and mask.numel() and not torch.compiler.is_compiling() and not mask.any():
         raise ElmoFastError(
             "scalar_mix: statistics_mask marks no position, so the layers have no mean; pass one that does"
         )
+
+
+def _seed(dropout: float, seed: Tensor | int | None, device: torch.device) -> Tensor | None:
+    """The seed as a tensor on the device, made without waiting for it; None where nothing is dropped."""
+    if not 0 <= dropout < 1:
+        raise ElmoFastError(f"scalar_mix: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
+    if isinstance(seed, Tensor):
+        check_shape("scalar_mix", "seed", seed, "")
+        check_dtype("scalar_mix", "seed", seed, torch.int64)
+        if seed.device != device:
+            raise ElmoFastError(f"scalar_mix: seed must be on {device}, as the layers; got {given(seed)}")
+    if dropout == 0:
+        return None
+    if seed is None:
+        return torch.randint(2**63 - 1, (), device=device)
+    return seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=device)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from elmo_fast.ops.scalar_mix.dropout import dropped
+
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """Plain torch serves every device and dtype."""
@@ -30,10 +32,14 @@ def run(
     layer_norm: bool,
     statistics_mask: Tensor | None,
     eps: float,
+    dropout: float,
+    seed: Tensor | None,
 ) -> Tensor:
+    dtype, layers = layers[0].dtype, [layer.to(scalars.dtype) for layer in layers]
     if layer_norm:
         layers = [normalised(layer, statistics_mask, eps) for layer in layers]
     coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
-    return torch.stack(
+    mixes = torch.stack(
         [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
     )
+    return dropped(mixes, dropout, seed).to(dtype)

@@ -1,9 +1,9 @@
-"""Distinct rows of a matrix of ids and where each came from."""
+"""Distinct rows of a matrix of ids, where each came from, and the way back."""
 
 from elmo_fast.ops._dispatch import register
-from elmo_fast.ops.unique_rows import native, reference
-from elmo_fast.ops.unique_rows.op import unique_rows
+from elmo_fast.ops.unique_rows import native, reference, triton
+from elmo_fast.ops.unique_rows.op import gather_rows, padded_unique_rows, unique_rows
 
-register("unique_rows", native=native, reference=reference)
+register("unique_rows", native=native, triton=triton, reference=reference)
 
-__all__ = ["unique_rows"]
+__all__ = ["gather_rows", "padded_unique_rows", "unique_rows"]

@@ -5,11 +5,17 @@ from torch import Tensor
 
 from elmo_fast.ops import _native
 from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops.unique_rows.reference import gather as gather
+from elmo_fast.ops.unique_rows.reference import pad
 
 
 def run(ids: Tensor) -> tuple[Tensor, Tensor]:
     unique, inverse = torch.ops.elmo_fast.unique_rows(ids)
     return unique, inverse
+
+
+def padded(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return pad(*run(ids))
 
 
 if _native.C is not None:

@@ -1,10 +1,10 @@
-"""unique_rows: each distinct word of a batch once."""
+"""unique_rows, padded_unique_rows, gather_rows: each distinct word of a batch once, and back to the batch."""
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_shape, given
+from elmo_fast.ops._checks import check_dtype, check_floating, check_shape, given
 from elmo_fast.ops._dispatch import select
 
 
@@ -13,11 +13,13 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
 
         unique[inverse] == ids, and no two rows of `unique` are equal
 
-    The order of `unique` is the backend's: "native" keeps the order of first occurrence, "reference" sorts.
+    The order of `unique` is the backend's: "native" keeps the order of first occurrence, "reference" sorts, "triton"
+    puts rows with the shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U:
+    `padded_unique_rows` does not.
 
     Args:
         ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
-        backend: "auto", "native" or "reference".
+        backend: "auto", "native", "triton" or "reference".
 
     Returns:
         unique: the distinct rows, [U, C], dtype of `ids`; U depends on the values, so that under
@@ -27,9 +29,68 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
     Raises:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
     """
-    check_shape("unique_rows", "ids", ids, "N C")
-    check_dtype("unique_rows", "ids", ids, torch.int64, torch.int32)
-    if ids.shape[1] == 0:
-        raise ElmoFastError(f"unique_rows: ids must have at least one column; got {given(ids)}")
+    _check("unique_rows", ids)
     unique, inverse = select("unique_rows", backend, ids.device, torch.float32).run(ids)
     return unique, inverse
+
+
+def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
+    """As `unique_rows`, with shapes that depend on no value, so that nothing waits for the device.
+
+        unique[inverse] == ids, and unique[count:] == 0
+
+    "triton" sorts rows by a hash and compares neighbours in full: two rows are never taken for one. Where different
+    rows share all 63 bits of their key, one of them may stand in `unique` more than once, which costs time alone.
+
+    Args:
+        ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
+        backend: "auto", "native", "triton" or "reference".
+
+    Returns:
+        unique: the distinct rows in the backend's order, then rows of zeros, [N, C], dtype of `ids`.
+        inverse: row of `unique` equal to each row of `ids`, [N] int64.
+        count: how many rows are distinct, [] int64, on the device of `ids`.
+
+    Raises:
+        ElmoFastError: wrong shape or dtype, or an unknown backend.
+    """
+    _check("padded_unique_rows", ids)
+    unique, inverse, count = select("unique_rows", backend, ids.device, torch.float32).padded(ids)
+    return unique, inverse, count
+
+
+def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Tensor:
+    """The row of `table` that each index names; the gradient of a row is the sum over all indices that name it.
+
+        rows[n] = table[inverse[n]],    d table[u] = sum over n with inverse[n] = u of d rows[n]
+
+    The sum runs in one order on every run. Rows that no index names have gradient 0.
+
+    Args:
+        table: [U, D] float32|float64, any strides.
+        inverse: rows of `table`, [N] int64. On the CPU one outside it is an IndexError; on a GPU, where nobody looks,
+            its row is NaN.
+        backend: "auto", "native", "triton" or "reference".
+
+    Returns:
+        rows, [N, D], dtype of `table`.
+
+    Raises:
+        ElmoFastError: wrong shape, dtype or device, or an unknown backend.
+    """
+    op = "gather_rows"
+    check_shape(op, "table", table, "U D")
+    check_floating(op, "table", table)
+    check_shape(op, "inverse", inverse, "N")
+    check_dtype(op, "inverse", inverse, torch.int64)
+    if inverse.device != table.device:
+        raise ElmoFastError(f"{op}: table and inverse must be on one device; got {given(table)} and {given(inverse)}")
+    rows: Tensor = select("unique_rows", backend, table.device, table.dtype).gather(table, inverse)
+    return rows
+
+
+def _check(op: str, ids: Tensor) -> None:
+    check_shape(op, "ids", ids, "N C")
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    if ids.shape[1] == 0:
+        raise ElmoFastError(f"{op}: ids must have at least one column; got {given(ids)}")

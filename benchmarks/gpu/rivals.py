@@ -1,0 +1,155 @@
+"""What others would run on the same card, in the same 16 bit: plain torch, eager or compiled, and cuDNN's LSTM.
+
+Each takes tensors of one dtype and computes in it throughout.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
+from elmo_fast.ops import LSTMWeights
+
+CLIP = 3.0
+Cell = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def in_dtype(weights: LSTMWeights, dtype: torch.dtype) -> LSTMWeights:
+    """Leaves of their own in `dtype`."""
+    return LSTMWeights(*(None if w is None else w.detach().to(dtype).requires_grad_(w.requires_grad) for w in weights))
+
+
+def lstm_cell(gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, w_hr: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the projected cell with both clips, from the inputs' half of the gates: (h, c)."""
+    i, f, g, o = (gates + h @ w_hh.t()).chunk(4, dim=-1)
+    c = (torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)).clamp(-CLIP, CLIP)
+    return ((torch.sigmoid(o) * torch.tanh(c)) @ w_hr.t()).clamp(-CLIP, CLIP), c
+
+
+def lstm_loop(
+    inputs: Sequence[Tensor],
+    weights: Sequence[LSTMWeights],
+    *,
+    reverse: Sequence[bool] = (False, True),
+    cell: Cell = lstm_cell,
+    hoist: bool = False,
+) -> Tensor:
+    """Directions one after the other, a cell per step, as AllenNLP runs it: [R, B, T, D].
+
+    hoist: the inputs' product of all steps at once before the loop; AllenNLP makes it step by step.
+    """
+    outputs = []
+    for x, w, backwards in zip(inputs, weights, reverse, strict=True):
+        assert w.weight_hr is not None
+        steps: list[Tensor | None] = [None] * x.shape[1]
+        whole = F.linear(x, w.weight_ih, w.bias) if hoist else None
+        h, c = x.new_zeros(x.shape[0], w.weight_hr.shape[0]), x.new_zeros(x.shape[0], w.weight_hr.shape[1])
+        for t in reversed(range(x.shape[1])) if backwards else range(x.shape[1]):
+            gates = F.linear(x[:, t], w.weight_ih, w.bias) if whole is None else whole[:, t]
+            h, c = cell(gates, h, c, w.weight_hh, w.weight_hr)
+            steps[t] = h
+        outputs.append(torch.stack(steps, dim=1))  # type: ignore[arg-type]
+    return torch.stack(outputs)
+
+
+class CudnnLstm(nn.Module):
+    """torch.nn.LSTM(proj_size), both directions over one input: [R, B, T, D]. It has no clips."""
+
+    def __init__(self, weights: Sequence[LSTMWeights], dtype: torch.dtype) -> None:
+        super().__init__()
+        w = weights[0]
+        assert w.weight_hr is not None
+        size, cells = w.weight_hr.shape
+        sizes = {"input_size": w.weight_ih.shape[1], "hidden_size": cells, "proj_size": size}
+        place = {"device": w.bias.device, "dtype": dtype}
+        self.lstm = nn.LSTM(**sizes, batch_first=True, bidirectional=len(weights) == 2, **place)
+        with torch.no_grad():
+            for each, suffix in zip(weights, ("", "_reverse"), strict=False):
+                for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "weight_hr"), each, strict=True):
+                    getattr(self.lstm, f"{name}_l0{suffix}").copy_(value)
+                getattr(self.lstm, f"bias_hh_l0{suffix}").zero_()
+        self.lstm.requires_grad_(w.weight_ih.requires_grad)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[R, B, T, D] of x [B, T, I]."""
+        return torch.stack(self.lstm(x)[0].chunk(2 if self.lstm.bidirectional else 1, dim=-1))
+
+
+def encode(
+    ids: Tensor,
+    embedding: Tensor,
+    convolutions: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    highways: Sequence[Tensor],
+    highway_biases: Sequence[Tensor],
+    projection: Tensor,
+    projection_bias: Tensor,
+) -> Tensor:
+    """Characters [N, C] to vectors [N, D] as AllenNLP's _ElmoCharacterEncoder does it."""
+    x = F.embedding(ids, embedding).transpose(1, 2)
+    found = [F.relu(F.conv1d(x, w, b).max(dim=-1).values) for w, b in zip(convolutions, biases, strict=True)]
+    x = torch.cat(found, dim=-1)
+    for weight, bias in zip(highways, highway_biases, strict=True):
+        transform, gate = F.linear(x, weight, bias).chunk(2, dim=-1)
+        gate = torch.sigmoid(gate)
+        x = gate * x + (1 - gate) * F.relu(transform)
+    return F.linear(x, projection, projection_bias)
+
+
+def sampled_losses(hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:
+    """Sampled softmax with its logits written out: losses [N]; `ids` and `offsets` of the targets, then the samples."""
+    count = hidden.shape[0]
+    true = (hidden * true_rows).sum(dim=1) + offsets[:count]
+    others = hidden @ rows.t() + offsets[count:]
+    others = others.masked_fill(ids[:count, None] == ids[None, count:], -10000.0)
+    return -torch.log_softmax(torch.cat([true[:, None], others], dim=1).float(), dim=1)[:, 0]
+
+
+def scalar_mix(layers: Sequence[Tensor], scalars: Tensor, gamma: Tensor) -> Tensor:
+    """One mix of layers [..., D], as AllenNLP's ScalarMix."""
+    weights = torch.softmax(scalars, dim=0).split(1)
+    return gamma * sum(weight * layer for weight, layer in zip(weights, layers, strict=True))
+
+
+class EagerBiLM:
+    """AllenNLP's biLM in plain torch, the weights of ours in `dtype`: sentences of one length, no carried state."""
+
+    def __init__(self, model: BiLM, dtype: torch.dtype) -> None:
+        parts = encoder_parameters(model._token_embedder)
+        self.encoder = [[t.detach().to(dtype) for t in part] if isinstance(part, list) else part.detach().to(dtype)
+                        for part in parts]  # fmt: skip
+        lstm = model._elmo_lstm
+        pairs = zip(lstm.forward_layers, lstm.backward_layers, strict=True)
+        self.layers = [[in_dtype(each.weights, dtype) for each in pair] for pair in pairs]
+        tokens = model._token_embedder
+        self.markers = tokens._beginning_of_sentence_characters, tokens._end_of_sentence_characters
+        self.encode, self.cell, self.hoist = encode, lstm_cell, False
+
+    def __call__(self, inputs: Tensor) -> list[Tensor]:
+        """Activations of all layers, [B, T+2, 2D] each, of character ids [B, T, C]."""
+        ids, _ = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), *self.markers)
+        words = self.encode(ids.flatten(0, 1), *self.encoder).unflatten(0, ids.shape[:2])
+        both, activations = [words, words], [torch.cat([words, words], dim=-1)]
+        for i, weights in enumerate(self.layers):
+            outputs = lstm_loop(both, weights, cell=self.cell, hoist=self.hoist)
+            both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
+            activations.append(torch.cat(both, dim=-1))
+        return activations
+
+
+def encoder_parameters(tokens: CharacterEncoder) -> list:
+    """The arguments of `encode` after the ids."""
+    convolutions, layers, last = tokens._convolutions, tokens._highways.layers, tokens._projection
+    assert last is not None
+    return [
+        tokens._char_embedding_weights,
+        [each.weight for each in convolutions],
+        [each.bias for each in convolutions],
+        [each.weight for each in layers],
+        [each.bias for each in layers],
+        last.weight,
+        last.bias,
+    ]

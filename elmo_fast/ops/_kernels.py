@@ -1,0 +1,70 @@
+"""Triton kernels that more than one op uses: sums of segments of rows, tanh. Imported only where Triton is there."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tanh(x):
+    """tanh to a few units in the last place: its series near 0, where 1 - exp(-2|x|) would cancel."""
+    e = tl.exp(-2.0 * tl.abs(x))
+    far = (1.0 - e) / (1.0 + e)
+    far = tl.where(x < 0, -far, far)
+    s = x * x
+    near = -0.05396825396825397 + s * (0.021869488536155203 - s * 0.008863235529902197)
+    near = x + x * s * (-0.3333333333333333 + s * (0.13333333333333333 + s * near))
+    return tl.where(tl.abs(x) < 0.4, near, far)
+
+
+@triton.jit
+def _sum_of(values, order, start, stop, column, inside, width, INDIRECT: tl.constexpr, ROWS: tl.constexpr):
+    """Sum of the rows order[start:stop] (or start:stop themselves) of values, ROWS side by side, always alike."""
+    total = tl.zeros((ROWS, column.shape[0]), dtype=tl.float32)
+    for at in range(start, stop, ROWS):
+        place = at + tl.arange(0, ROWS)
+        row = place.to(tl.int64)
+        if INDIRECT:
+            row = tl.load(order + place, mask=place < stop, other=0)
+        mask = (place < stop)[:, None] & inside[None, :]
+        total += tl.load(values + row[:, None] * width + column[None, :], mask=mask, other=0.0)
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
+def whole_chunks(
+    values, order, keys, partial, rows, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """partial[i] = the sum of chunk i (CHUNK places of `order`) where it lies in one segment; others are not written.
+
+    values [N, D]; order, keys [N]: the rows sorted by key, and their keys. Floor: every row of values once.
+    """
+    chunk = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    start = chunk * CHUNK
+    if start + CHUNK > rows:
+        return
+    if tl.load(keys + start) != tl.load(keys + start + CHUNK - 1):
+        return
+    inside = column < width
+    total = _sum_of(values, order, start, start + CHUNK, column, inside, width, True, ROWS)
+    tl.store(partial + chunk.to(tl.int64) * width + column, total, mask=inside)
+
+
+@triton.jit
+def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """out[i] = the sum of the rows order[offsets[i]:offsets[i + 1]] of values: what whole_chunks left, and both ends.
+
+    A segment without rows gives 0. At most 2·CHUNK rows and N / CHUNK partial sums are added one after the other,
+    however often one key comes.
+    """
+    segment = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    start, stop = tl.load(offsets + segment).to(tl.int32), tl.load(offsets + segment + 1).to(tl.int32)
+    first, last = tl.cdiv(start, CHUNK), stop // CHUNK
+    whole = last > first
+    head = tl.where(whole, first * CHUNK, stop)
+    total = _sum_of(values, order, start, head, column, inside, width, True, ROWS)
+    total += _sum_of(partial, order, first, tl.where(whole, last, first), column, inside, width, False, ROWS)
+    total += _sum_of(values, order, tl.where(whole, last * CHUNK, stop), stop, column, inside, width, True, ROWS)
+    tl.store(out + segment * width + column, total, mask=inside)

@@ -1,0 +1,149 @@
+"""What the Triton backends of the sampled and the full softmax share on the host: tiles, launches, float16's scale."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _softmax_kernels as kernels
+from elmo_fast.ops._triton import ceil_power_of_two, launch
+
+# Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
+LIFT = 14
+
+
+class Tiles(NamedTuple):
+    """A tile of logits [rows, words] and its depth along D, with the warps and stages that it is compiled for."""
+
+    rows: int
+    words: int
+    depth: int
+    num_warps: int
+    num_stages: int
+
+
+def check_sizes(op: str, words: int, samples: int) -> None:
+    """Raises where the kernels' 32-bit numbers of words, or offsets within a tile of logits, would not do."""
+    if words >= 2**31 or samples > 2**24:
+        raise ElmoFastError(
+            f"{op}: the Triton kernels take a table of less than 2^31 words and at most 2^24 samples; "
+            f'got {words} and {samples}; use backend="reference"'
+        )
+
+
+def tiles(rows: int, words: int, width: int, dtype: torch.dtype) -> Tiles:
+    """float32 products have no tensor cores: small tiles; 16-bit ones take the largest that spills nothing."""
+    if dtype == torch.float32:
+        high, wide = ceil_power_of_two(rows, 16, 64), ceil_power_of_two(words, 16, 64)
+        return Tiles(high, wide, ceil_power_of_two(width, 16, 32), 4, 2)
+    high, wide = ceil_power_of_two(rows, 16, 128), ceil_power_of_two(words, 16, 128)
+    return Tiles(high, wide, ceil_power_of_two(width, 16, 64), 8 if high * wide > 64 * 128 else 4, 3)
+
+
+def constants(tile: Tiles, width: int) -> dict[str, int | bool]:
+    """`tile` as the kernels' constants and launch options."""
+    return {
+        "ROWS": tile.rows, "WORDS": tile.words, "DEPTH": tile.depth, "EVEN": width % tile.depth == 0,
+        "num_warps": tile.num_warps, "num_stages": tile.num_stages,
+    }  # fmt: skip
+
+
+def cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def row_blocks(width: int) -> tuple[int, int]:
+    """(rows, columns) of one step of the kernels that walk rows: 1024 elements, 16 bytes and more per thread."""
+    columns = ceil_power_of_two(width, 16, 512)
+    return 1024 // columns, columns
+
+
+def true_logits(
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tries: Tensor | None, operands: Tensor, ids: Tensor,
+    samples: int, correction: str, term: float,
+) -> Tensor:  # fmt: skip
+    """Rounds hidden into `operands`, writes the targets into `ids`, returns their logits [N]."""
+    true = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+    rows, columns = row_blocks(hidden.shape[1])
+    launch(
+        kernels.true_logits, (cdiv(len(hidden), rows),), hidden, *hidden.stride(), targets, targets.stride(0), weight,
+        *weight.stride(), bias, bias.stride(0), tries, operands, true, ids, len(hidden), samples, *weight.shape,
+        CORRECTION=correction, TERM=term, ROWS=rows, WIDTH=columns,
+    )  # fmt: skip
+    return true
+
+
+def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None) -> Tensor:
+    """Rows first..first+words-1 of the table [V, D] as operands: written into `scratch`, or the table's own memory."""
+    if scratch is None:
+        return weight.narrow(0, first, words)
+    out = scratch.narrow(0, 0, words)
+    rows, columns = row_blocks(weight.shape[1])
+    launch(
+        kernels.round_rows, (cdiv(words, rows),), weight, *weight.stride(), out, first, words, weight.shape[1],
+        ROWS=rows, WIDTH=columns,
+    )  # fmt: skip
+    return out
+
+
+class Sums(NamedTuple):
+    """Largest logits and sums of exponentials, float32 [tiles of words, N] each."""
+
+    maxima: Tensor
+    sums: Tensor
+
+
+def empty_sums(words: int, count: int, tile: Tiles, device: torch.device) -> Sums:
+    """Room for the sums of `words` words."""
+    parts = cdiv(words, tile.words)
+    return Sums(*(torch.empty(parts, count, dtype=torch.float32, device=device) for _ in range(2)))
+
+
+def log_sums(
+    into: Sums, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor, ids: Tensor | None, base: int,
+    tile: Tiles,
+) -> int:  # fmt: skip
+    """The sums of operands [N, D] against rows [S, D], targets left out; returns how many tiles of words they are."""
+    (count, width), words = operands.shape, len(rows)
+    parts = cdiv(words, tile.words)
+    launch(
+        kernels.log_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, targets, ids, base, *into, count,
+        words, width, **constants(tile, width),
+    )  # fmt: skip
+    return parts
+
+
+def merge(
+    sums: Sums, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
+    first: bool,
+) -> None:  # fmt: skip
+    """Merges sums onto `state` [2, N] float64 (or begins it) or, given losses and totals [N], finishes them."""
+    count = len(true)
+    launch(
+        kernels.merge, (cdiv(count, 32),), *sums, state, true, losses, totals, count, parts,
+        FIRST=first, LAST=losses is not None, ROWS=32, PARTS=32,
+    )  # fmt: skip
+
+
+def scale_of(grad: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """[scale, 1 / scale] for float16, whose range products of g and p leave; None where nothing need be scaled."""
+    if dtype != torch.float16:
+        return None
+    scale = torch.empty(2, dtype=torch.float32, device=grad.device)
+    launch(kernels.power_of_two, (1,), grad, grad.stride(0), scale, len(grad), LIFT=LIFT, BLOCK=4096, num_warps=8)
+    return scale
+
+
+def logit_gradients(
+    out: Tensor, column_sums: Tensor, first_tile: int, operands: Tensor, rows: Tensor, offsets: Tensor,
+    targets: Tensor, ids: Tensor | None, base: int, totals: Tensor, losses: Tensor, grad: Tensor,
+    scale: Tensor | None, tile: Tiles,
+) -> None:  # fmt: skip
+    """out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D]."""
+    (count, width), words = operands.shape, len(rows)
+    launch(
+        kernels.logit_gradients, (cdiv(count, tile.rows), cdiv(words, tile.words)), operands, rows, offsets, targets,
+        ids, base, totals, losses, grad, grad.stride(0), scale, out, column_sums, first_tile, count, words, width,
+        TARGETS=ids is None, **constants(tile, width),
+    )  # fmt: skip

@@ -1,0 +1,233 @@
+"""AdaGrad's kernels: updates in place, and sums of squares, all in a fixed order.
+
+Memory bounds them. A dense update moves 20 bytes an element (weight and accumulator read and written, gradient read)
+and 2 more where a 16-bit copy is kept; a norm reads 4. A row update moves 16 bytes per element of a distinct row and
+4 per element of a given one. There is no arithmetic to speak of, so roots and quotients are the exactly rounded ones.
+"""
+
+# mypy: allow-untyped-defs
+
+import triton
+import triton.language as tl
+
+# Several tensors share a launch: slot k holds the blocks from f<k> on. These numbers are another model's or batch's
+# business, not the code's, so that no kernel is compiled again for them.
+_FIRSTS = [f"f{k}" for k in range(1, 8)]
+_SIZES = [f"n{k}" for k in range(8)]
+
+
+@triton.jit
+def _slot(block, f1, f2, f3, f4, f5, f6, f7, x0, x1, x2, x3, x4, x5, x6, x7):
+    """Of the eight values that of the slot which `block` falls into: a choice of scalars, made once per program."""
+    x = tl.where(block >= f1, x1, x0)
+    x = tl.where(block >= f2, x2, x)
+    x = tl.where(block >= f3, x3, x)
+    x = tl.where(block >= f4, x4, x)
+    x = tl.where(block >= f5, x5, x)
+    x = tl.where(block >= f6, x6, x)
+    return tl.where(block >= f7, x7, x)
+
+
+@triton.jit
+def _stepped(weight, sum, gradient, learning_rate):
+    sum += gradient * gradient
+    return weight - learning_rate * tl.div_rn(gradient, tl.sqrt_rn(sum)), sum
+
+
+@triton.jit
+def _finite(x):
+    return tl.abs(x) < float("inf")
+
+
+@triton.jit
+def _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED: tl.constexpr, MASKED: tl.constexpr):
+    inside = offsets < n if MASKED else None
+    gradient = tl.load(g + offsets, mask=inside, other=0.0 if MASKED else None) * factor
+    sum = tl.load(a + offsets, mask=inside, other=1.0 if MASKED else None)
+    weight = tl.load(w + offsets, mask=inside, other=0.0 if MASKED else None)
+    weight, sum = _stepped(weight, sum, gradient, learning_rate)
+    tl.store(a + offsets, sum, mask=inside)
+    tl.store(w + offsets, weight, mask=inside)
+    if COPIED:
+        tl.store(c + offsets, weight.to(c.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=[*_FIRSTS, *_SIZES])
+def update(
+    scale, learning_rate, f1, f2, f3, f4, f5, f6, f7,
+    n0, n1, n2, n3, n4, n5, n6, n7,
+    w0, w1, w2, w3, w4, w5, w6, w7,
+    a0, a1, a2, a3, a4, a5, a6, a7,
+    g0, g1, g2, g3, g4, g5, g6, g7,
+    c0, c1, c2, c3, c4, c5, c6, c7,
+    COPIED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """a += (s g)²; w -= lr s g / √a; c = w rounded. One program per BLOCK elements of one of eight tensors.
+
+    Whole blocks go without a mask: one of a size that is no multiple of four would cost the 16-byte accesses.
+    """
+    factor = 1.0
+    if scale is not None:
+        factor = tl.load(scale)
+        if not _finite(factor):
+            return
+    block = tl.program_id(0)
+    first = _slot(block, f1, f2, f3, f4, f5, f6, f7, 0, f1, f2, f3, f4, f5, f6, f7)
+    n = _slot(block, f1, f2, f3, f4, f5, f6, f7, n0, n1, n2, n3, n4, n5, n6, n7)
+    w = _slot(block, f1, f2, f3, f4, f5, f6, f7, w0, w1, w2, w3, w4, w5, w6, w7)
+    a = _slot(block, f1, f2, f3, f4, f5, f6, f7, a0, a1, a2, a3, a4, a5, a6, a7)
+    g = _slot(block, f1, f2, f3, f4, f5, f6, f7, g0, g1, g2, g3, g4, g5, g6, g7)
+    c = w
+    if COPIED:
+        c = _slot(block, f1, f2, f3, f4, f5, f6, f7, c0, c1, c2, c3, c4, c5, c6, c7)
+    start = (block - first).to(tl.int64) * BLOCK
+    offsets = start + tl.arange(0, BLOCK)
+    if start + BLOCK <= n:
+        _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED, False)
+    else:
+        _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED, True)
+
+
+@triton.jit(do_not_specialize=["at", *_FIRSTS, *_SIZES])
+def square_sums(
+    sums, at, f1, f2, f3, f4, f5, f6, f7,
+    n0, n1, n2, n3, n4, n5, n6, n7,
+    x0, x1, x2, x3, x4, x5, x6, x7,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """sums[at + block]: the sum of squares of BLOCK elements of one of eight tensors."""
+    block = tl.program_id(0)
+    first = _slot(block, f1, f2, f3, f4, f5, f6, f7, 0, f1, f2, f3, f4, f5, f6, f7)
+    n = _slot(block, f1, f2, f3, f4, f5, f6, f7, n0, n1, n2, n3, n4, n5, n6, n7)
+    x = _slot(block, f1, f2, f3, f4, f5, f6, f7, x0, x1, x2, x3, x4, x5, x6, x7)
+    start = (block - first).to(tl.int64) * BLOCK
+    offsets = start + tl.arange(0, BLOCK)
+    if start + BLOCK <= n:
+        values = tl.load(x + offsets)
+    else:
+        values = tl.load(x + offsets, mask=offsets < n, other=0.0)
+    tl.store(sums + at + block, tl.sum(values * values))
+
+
+@triton.jit(do_not_specialize=["count"])
+def total(sums, count, out, BLOCK: tl.constexpr):
+    """out[] = the sum of sums[count], in float64 and one order; one program, as the partial sums are few."""
+    lanes = tl.arange(0, BLOCK)
+    kept = tl.zeros([BLOCK], tl.float64)
+    for start in range(0, count, BLOCK):
+        kept += tl.load(sums + start + lanes, mask=lanes < count - start, other=0.0).to(tl.float64)
+    tl.store(out, tl.sum(kept).to(out.dtype.element_ty))
+
+
+@triton.jit
+def _run(
+    sum, first, end, live, id, ids, order, rows, columns, count,
+    D: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """sum [HEADS, COLUMNS] and, for each live head, rows first, first + 1, .. while ids[STRIDE nth] is its id.
+
+    ROWS at a time, so that as many loads are under way. Row nth is order[nth] or, without an order, nth itself.
+    """
+    more = tl.max(live.to(tl.int32), 0) > 0
+    while more:
+        nth = first[:, None] + tl.arange(0, ROWS)[None, :]
+        inside = live[:, None] & (nth < end[:, None])
+        same = inside & (tl.load(ids + nth * STRIDE, mask=inside, other=-1) == id[:, None])
+        if order is None:
+            row = tl.where(same, nth, -1).to(tl.int64)
+        else:
+            row = tl.load(order + nth, mask=same, other=-1).to(tl.int64)
+        taken = ((row >= 0) & (row < count))[:, :, None] & (columns < D)[None, None, :]
+        sum += tl.sum(tl.load(rows + row[:, :, None] * D + columns[None, None, :], mask=taken, other=0.0), 1)
+        first += ROWS
+        live = tl.sum(same.to(tl.int32), 1) == ROWS
+        more = tl.max(live.to(tl.int32), 0) > 0
+    return sum
+
+
+@triton.jit
+def _merged(
+    i, heads, id, ids, order, rows, pieces, columns, n,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """[HEADS, COLUMNS]: all rows of each segment that begins at a position i, its pieces but the first added before."""
+    sum = tl.zeros([HEADS, COLUMNS], tl.float32)
+    end = tl.minimum(n, (i // PIECE + 1) * PIECE)
+    sum = _run(sum, i, end, heads, id, ids, order, rows, columns, n, D, 1, ROWS)
+    count = tl.cdiv(n, PIECE)
+    ends = tl.zeros([HEADS], tl.int32) + count
+    return _run(sum, i // PIECE + 1, ends, heads, id, ids, None, pieces, columns, count, D, PIECE, ROWS)
+
+
+@triton.jit
+def _heads(i, ids, n, num_words):
+    """(ids at positions i, whether each is the first of its id, and the id a word of the table)."""
+    id = tl.load(ids + i, mask=i < n, other=-1)
+    before = tl.load(ids + i - 1, mask=(i > 0) & (i < n), other=-1)
+    return id, (id >= 0) & (id < num_words) & (before != id)
+
+
+@triton.jit(do_not_specialize=["n"])
+def sum_pieces(
+    ids, order, rows, pieces, n,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """pieces[p] = the sum of the rows from position p PIECE on, where the segment there has begun before.
+
+    So a frequent word (of 40,960 targets one in twenty is the same) is summed by many programs, not by its head's.
+    """
+    piece = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
+    i = piece * PIECE
+    id = tl.load(ids + i, mask=i < n, other=-1)
+    before = tl.load(ids + i - 1, mask=(i > 0) & (i < n), other=-1)
+    live = (id >= 0) & (before == id)
+    if tl.max(live.to(tl.int32), 0) == 0:
+        return
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    sum = tl.zeros([HEADS, COLUMNS], tl.float32)
+    sum = _run(sum, i, tl.minimum(n, i + PIECE), live, id, ids, order, rows, columns, n, D, 1, ROWS)
+    place = piece.to(tl.int64)[:, None] * D + columns[None, :]
+    tl.store(pieces + place, sum, mask=live[:, None] & (columns < D)[None, :])
+
+
+@triton.jit(do_not_specialize=["n", "num_words"])
+def update_rows(
+    ids, order, rows, pieces, table, accumulator, scale, learning_rate, n, num_words,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """The rows of table and accumulator whose ids begin at HEADS sorted positions; where none does, nothing is read."""
+    factor = 1.0
+    if scale is not None:
+        factor = tl.load(scale)
+        if not _finite(factor):
+            return
+    i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
+    id, heads = _heads(i, ids, n, num_words)
+    if tl.max(heads.to(tl.int32), 0) == 0:
+        return
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    gradient = factor * _merged(i, heads, id, ids, order, rows, pieces, columns, n, D, PIECE, ROWS, COLUMNS, HEADS)
+    place = id.to(tl.int64)[:, None] * D + columns[None, :]
+    inside = heads[:, None] & (columns < D)[None, :]
+    sum = tl.load(accumulator + place, mask=inside, other=1.0)
+    weight = tl.load(table + place, mask=inside, other=0.0)
+    weight, sum = _stepped(weight, sum, gradient, learning_rate)
+    tl.store(accumulator + place, sum, mask=inside)
+    tl.store(table + place, weight, mask=inside)
+
+
+@triton.jit(do_not_specialize=["n", "num_words"])
+def merged_square_sums(
+    ids, order, rows, pieces, sums, n, num_words,
+    D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """sums[program, chunk]: the sum of squares of what `update_rows` would square there."""
+    at = sums + tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
+    id, heads = _heads(i, ids, n, num_words)
+    if tl.max(heads.to(tl.int32), 0) == 0:
+        tl.store(at, 0.0)
+        return
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    sum = _merged(i, heads, id, ids, order, rows, pieces, columns, n, D, PIECE, ROWS, COLUMNS, HEADS)
+    tl.store(at, tl.sum(sum * sum))

@@ -1,0 +1,89 @@
+"""AdaGrad on the CPU: torch's own fused update, and rows gathered, stepped and put back."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops.adagrad import reference
+from elmo_fast.ops.adagrad.order import RowOrder
+from elmo_fast.ops.sampled_softmax import coalesced
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """torch's fused update is asked for on the CPU only: on a GPU it would need the clip as a pass of its own."""
+    if device.type != "cpu":
+        return f"torch's fused AdaGrad serves tensors on the CPU, and these are on {device.type}"
+    return None
+
+
+def run(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float,
+    scale: Tensor | None,
+) -> None:
+    if scale is not None:
+        if not scale.isfinite():
+            return
+        gradients = torch._foreach_mul(list(gradients), scale.to(gradients[0].dtype))
+    fused = []
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        if weight.is_contiguous() and accumulator.is_contiguous():
+            fused.append((weight, accumulator, gradient.contiguous()))
+        else:
+            reference.run([weight], [accumulator], [gradient], learning_rate, None)
+    if fused:
+        _fused_update(fused, learning_rate)
+
+
+def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: float) -> None:
+    """torch's kernel goes through memory, whatever the strides, and leaves the version counters as they are.
+
+    The number of the step is not looked at, as lr_decay is 0.
+    """
+    parameters, accumulators, gradients = (list(column) for column in zip(*tensors, strict=True))
+    steps = [torch.ones((), dtype=torch.float32) for _ in parameters]
+    torch._fused_adagrad_(
+        parameters, gradients, accumulators, steps,
+        lr=learning_rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
+    )  # fmt: skip
+    torch.autograd.graph.increment_version([*parameters, *accumulators])
+
+
+def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
+    """Distinct ids and the sum of each one's rows; nothing is copied where they are distinct and sorted already."""
+    inside = (ids >= 0) & (ids < num_words)
+    if not inside.all():
+        ids, rows = ids[inside], rows[inside]
+    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, (num_words, *rows.shape[1:]), check_invariants=False)
+    gradient = coalesced(gradient)
+    return gradient.indices()[0], gradient.values()
+
+
+def run_rows(
+    table: Tensor,
+    accumulator: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    learning_rate: float,
+    scale: Tensor | None,
+    order: RowOrder | None,
+) -> None:
+    if scale is not None and not scale.isfinite():
+        return
+    ids, rows = _merged(ids, rows, table.shape[0])
+    if scale is not None:
+        rows = rows * scale.to(rows.dtype)
+    sums = accumulator.index_select(0, ids).addcmul_(rows, rows)
+    accumulator.index_copy_(0, ids, sums)
+    table.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-learning_rate)
+
+
+def square_norm(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.nn.utils.get_total_norm(tensors).square()
+
+
+def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
+    return torch.linalg.vector_norm(_merged(ids, rows, num_words)[1]).square()

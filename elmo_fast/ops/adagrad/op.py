@@ -1,0 +1,190 @@
+"""adagrad: the update of dense tensors and of a table's rows, and the global norm and clip that go before it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._dispatch import select
+from elmo_fast.ops.adagrad.order import RowOrder
+
+
+@torch.no_grad()
+def adagrad_(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float,
+    scale: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> None:
+    """TensorFlow's AdaGrad on many tensors, in place.
+
+        g = scale · gradient
+        a += g²
+        w -= learning_rate · g / √a            (no ε: a starts above zero)
+
+    A scale that is not a finite number (`clip_scale` of a norm that is not) leaves everything as it is, whatever the
+    gradients hold. On a GPU nothing waits for the device, and a rounded copy of a parameter that the ops keep is
+    written in the same pass.
+
+    Args:
+        parameters: w, any shapes, one floating dtype and device; contiguous for "triton"
+        accumulators: a, like parameters; contiguous for "triton"
+        gradients: like parameters, any strides; not changed
+        learning_rate: step size
+        scale: factor of all gradients, [] float32 or the parameters' dtype, on their device; None for 1
+        backend: "auto", "native", "triton" or "reference"
+
+    Raises:
+        ElmoFastError: lists of different lengths, tensors of different shapes, dtypes or devices.
+
+    Source: Duchi et al. 2011; tf.train.AdagradOptimizer.
+    """
+    op = "adagrad_"
+    if not len(parameters) == len(accumulators) == len(gradients):
+        raise ElmoFastError(
+            f"{op}: parameters, accumulators and gradients must be as many; "
+            f"got {len(parameters)}, {len(accumulators)} and {len(gradients)}"
+        )
+    if not parameters:
+        return
+    check_floating(op, "parameters", parameters[0])
+    check_same(op, "parameters, accumulators and gradients", [*parameters, *accumulators, *gradients])
+    for name, tensors in (("accumulators", accumulators), ("gradients", gradients)):
+        for weight, tensor in zip(parameters, tensors, strict=True):
+            if tensor.shape != weight.shape:
+                raise ElmoFastError(
+                    f"{op}: {name} must be shaped like parameters, {given(weight)}; got {given(tensor)}"
+                )
+    _check_scale(op, scale, parameters[0])
+    kernel = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
+    kernel.run(parameters, accumulators, gradients, learning_rate, scale)
+
+
+@torch.no_grad()
+def adagrad_rows_(
+    table: Tensor,
+    accumulator: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    learning_rate: float,
+    scale: Tensor | None = None,
+    *,
+    order: RowOrder | None = None,
+    backend: str = "auto",
+) -> None:
+    """`adagrad_` on the rows of a table that have a gradient; rows of one id are summed before they are squared.
+
+        g = scale · sum of the rows_j with ids_j = id, for each distinct id
+        accumulator_id += g²
+        table_id -= learning_rate · g / √accumulator_id
+
+    The same numbers as the dense update restricted to these rows, at a cost that does not depend on V. Sums have one
+    order, so that the same arguments give the same bits. Ids outside 0..V-1 (padding) are left out.
+
+    Args:
+        table: [V, D], or [V] for a bias; contiguous for "triton"
+        accumulator: a, like table
+        ids: [n] int64|int32, in any order, repeated or not
+        rows: their gradients, [n, D] or [n], dtype of the table; not changed
+        learning_rate, scale: as `adagrad_`'s
+        order: `row_order(ids, V)`, where it is there already
+        backend: "auto", "native", "triton" or "reference"
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit.
+
+    Source: Duchi et al. 2011; bilm-tf, bilm/training.py (_deduplicate_indexed_slices).
+    """
+    op = "adagrad_rows_"
+    if table.dim() == 0 or accumulator.shape != table.shape:
+        raise ElmoFastError(
+            f"{op}: table must be [V, D] or [V], and accumulator shaped like it; "
+            f"got {given(table)} and {given(accumulator)}"
+        )
+    _check_rows(op, ids, rows, order, table.shape[1:])
+    check_same(op, "table, accumulator and rows", [table, accumulator, rows])
+    _check_scale(op, scale, table)
+    kernel = select("adagrad", backend, table.device, table.dtype)
+    kernel.run_rows(table, accumulator, ids, rows, learning_rate, scale, order)
+
+
+@torch.no_grad()
+def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
+    """The sum of squares of all elements of all tensors, [], dtype of the tensors, on their device.
+
+    Sums have one order, so that the same tensors give the same bits; nothing waits for the device.
+
+    Args:
+        tensors: at least one, of one floating dtype and device, any shapes and strides
+        backend: "auto", "native", "triton" or "reference"
+
+    Raises:
+        ElmoFastError: no tensor, or tensors of different dtypes or devices.
+    """
+    if not tensors:
+        raise ElmoFastError("square_norm: tensors must hold at least one tensor; got none")
+    check_floating("square_norm", "tensors", tensors[0])
+    check_same("square_norm", "tensors", tensors)
+    result: Tensor = select("adagrad", backend, tensors[0].device, tensors[0].dtype).square_norm(tensors)
+    return result
+
+
+@torch.no_grad()
+def merged_square_norm(
+    ids: Tensor, rows: Tensor, num_words: int, *, order: RowOrder | None = None, backend: str = "auto"
+) -> Tensor:
+    """`square_norm` of a table's sparse gradient: rows of one id are summed before they are squared.
+
+    Args:
+        ids: [n] int64|int32; those outside 0..V-1 are left out, as `adagrad_rows_` leaves them out
+        rows: [n, D] or [n]
+        num_words: V
+        order: `row_order(ids, V)`, where it is there already
+        backend: "auto", "native", "triton" or "reference"
+
+    Returns:
+        [], dtype of rows
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit.
+    """
+    _check_rows("merged_square_norm", ids, rows, order, rows.shape[1:])
+    kernel = select("adagrad", backend, rows.device, rows.dtype)
+    result: Tensor = kernel.merged_square_norm(ids, rows, num_words, order)
+    return result
+
+
+def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
+    """max_norm / max(norm, max_norm), and NaN where the norm is not finite: then `adagrad_` changes nothing.
+
+    norm: [], any device; max_norm: above 0. Returns [], dtype of the norm. Raises ElmoFastError unless max_norm > 0.
+    """
+    if not max_norm > 0:
+        raise ElmoFastError(f"clip_scale: max_norm must be above 0; got {max_norm}")
+    return torch.where(norm.isfinite(), max_norm / norm.clamp(min=max_norm), torch.nan)
+
+
+def _check_scale(op: str, scale: Tensor | None, like: Tensor) -> None:
+    if scale is not None:
+        check_dtype(op, "scale", scale, torch.float32, like.dtype)
+        if scale.dim() or scale.device != like.device:
+            raise ElmoFastError(f"{op}: scale must be one number, [], on {like.device}; got {given(scale)}")
+
+
+def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
+    check_floating(op, "rows", rows)
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    check_shape(op, "ids", ids, "n")
+    if tuple(rows.shape) != (wanted := (len(ids), *width)):
+        raise ElmoFastError(f"{op}: rows must have shape {wanted}, one row per id; got {given(rows)}")
+    if ids.device != rows.device:
+        raise ElmoFastError(f"{op}: ids are on {ids.device}, rows on {rows.device}; move one of them")
+    for name, tensor in () if order is None else order._asdict().items():
+        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
+        if tensor.shape != ids.shape or tensor.device != ids.device:
+            raise ElmoFastError(f"{op}: order.{name} must be shaped like ids, {given(ids)}; got {given(tensor)}")

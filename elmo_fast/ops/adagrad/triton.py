@@ -1,0 +1,103 @@
+"""AdaGrad in Triton: many tensors in few launches, rows merged by a sort, the clip read from the device."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _packed, _triton
+from elmo_fast.ops._checks import given
+from elmo_fast.ops._triton import unsupported as unsupported
+from elmo_fast.ops.adagrad.order import RowOrder, row_order
+
+
+def _check_contiguous(op: str, **tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ElmoFastError(
+                f"{op}: the Triton kernels write {name} in place and take contiguous ones only; got "
+                f'{given(tensor)} with strides {tensor.stride()}; make it contiguous or name backend="reference"'
+            )
+
+
+def run(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float,
+    scale: Tensor | None,
+) -> None:
+    """Copies of parameters that `ops/_packed.py` keeps, rounded and up to date, are written in the same pass."""
+    groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        _check_contiguous("adagrad_", parameters=weight, accumulators=accumulator)
+        copy = None if torch.compiler.is_compiling() else _packed.kept_rounded(weight)
+        key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
+        groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
+    for key, group in groups.items():
+        weights, sums, slopes, *copies = map(list, zip(*group, strict=True))
+        _update(weights, sums, slopes, copies[0] if copies else [], learning_rate, scale)
+        if key is not None:
+            for weight in weights:
+                _packed.mark_rounded(weight, key)
+
+
+def run_rows(
+    table: Tensor,
+    accumulator: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    learning_rate: float,
+    scale: Tensor | None,
+    order: RowOrder | None,
+) -> None:
+    _check_contiguous("adagrad_rows_", table=table, accumulator=accumulator)
+    _update_rows(table, accumulator, *_in_order(ids, table.shape[0], order), rows, learning_rate, scale)
+
+
+def square_norm(tensors: Sequence[Tensor]) -> Tensor:
+    result: Tensor = _square_norm(list(tensors))
+    return result
+
+
+def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
+    result: Tensor = _merged_square_norm(*_in_order(ids, num_words, order), rows, num_words)
+    return result
+
+
+def _in_order(ids: Tensor, num_words: int, order: RowOrder | None) -> tuple[Tensor, Tensor]:
+    ids, positions = order or row_order(ids, num_words)
+    return ids.contiguous(), positions.contiguous()
+
+
+def _nothing(*_: Any) -> None:
+    """What an update in place returns."""
+
+
+def _scalar(tensors: list[Tensor]) -> Tensor:
+    return tensors[0].new_empty(())
+
+
+if _triton.WHY_NOT is None:
+    from elmo_fast.ops.adagrad import host
+
+    _update = _triton.define(
+        "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
+        " float learning_rate, Tensor? scale) -> ()",
+        host.update,
+        _nothing,
+    )
+    _update_rows = _triton.define(
+        "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor positions, Tensor rows,"
+        " float learning_rate, Tensor? scale) -> ()",
+        host.update_rows,
+        _nothing,
+    )
+    _square_norm = _triton.define("adagrad_square_norm(Tensor[] tensors) -> Tensor", host.square_norm, _scalar)
+    _merged_square_norm = _triton.define(
+        "adagrad_merged_square_norm(Tensor ids, Tensor positions, Tensor rows, int num_words) -> Tensor",
+        host.merged_square_norm,
+        lambda ids, positions, rows, num_words: rows.new_empty(()),
+    )

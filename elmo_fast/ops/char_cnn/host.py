@@ -1,0 +1,185 @@
+"""Packs the filters, chooses tiles and starts the kernels of char_cnn."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _memory
+from elmo_fast.ops._packed import packed
+from elmo_fast.ops._segments import segment_sum
+from elmo_fast.ops._triton import ceil_power_of_two, launch
+from elmo_fast.ops.char_cnn import kernels
+
+PARTS = 16  # over how many parts of the words weight gradients are summed side by side
+
+
+class Filters(NamedTuple):
+    """The sizes of all convolutions: width and number of each; of the packed rows: E, depth, multiple of rows."""
+
+    widths: tuple[int, ...]
+    numbers: tuple[int, ...]
+    size: int
+    depth: int
+    block: int
+
+    def tiles(self, block: int) -> list[int]:
+        """The first tile of each width, and the number of all, in tiles of `block` filters."""
+        first = [0]
+        for number in self.numbers:
+            first.append(first[-1] + -(-number // block))
+        return first
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What every kernel takes of it."""
+        return {"WIDTHS": self.widths, "NUMBERS": self.numbers, "E": self.size, "DEPTH": self.depth}
+
+
+def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
+    """The one place where the layout is chosen: K up to 256 stays whole in shared memory, float32 goes 16 at a time."""
+    widths, numbers = tuple(w.shape[2] for w in weights), tuple(w.shape[0] for w in weights)
+    size = ceil_power_of_two(weights[0].shape[1], 16, 2**20)
+    depth = ceil_power_of_two(max(widths) * size, 16, 2**30)
+    if depth > 256:
+        depth = -(-max(widths) * size // 64) * 64
+    return Filters(
+        widths, numbers, size, depth, ceil_power_of_two(max(numbers), 16, 128 if precision != "float32" else 64)
+    )
+
+
+def operands(
+    embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(characters, then a row of NaN and one of zeros; packed filters; all biases), kept until a parameter changes."""
+    f = filters_of(weights, precision)
+    dtype, device = getattr(torch, precision), embedding.device
+    characters, size = embedding.shape
+    first = [tile * f.block for tile in f.tiles(f.block)]
+
+    def empty() -> list[Tensor]:
+        shapes = (((characters + 2, f.size), dtype), ((first[-1], f.depth), dtype), ((sum(f.numbers),), torch.float32))
+        return [torch.empty(shape, dtype=kind, device=device) for shape, kind in shapes]
+
+    def fill(copies: list[Tensor]) -> None:
+        table, rows, bias = copies
+        table.zero_()[:characters, :size].copy_(embedding.detach())
+        table[characters].fill_(torch.nan)
+        rows.zero_()
+        for start, weight in zip(first, weights, strict=False):
+            number, _, width = weight.shape
+            place = rows[start : start + number, : width * f.size].view(number, width, f.size)
+            place[:, :, :size].copy_(weight.detach().transpose(1, 2))
+        torch.cat([b.detach() for b in biases], out=bias)
+
+    table, rows, bias = packed(f"char_cnn {precision}", [embedding, *weights, *biases], empty, fill)
+    return table, rows, bias
+
+
+def forward(
+    ids: Tensor, embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], count: Tensor | None,
+    tanh: bool, precision: str, save: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Features [N, F] float32 and, where `save`, the windows that won, [N, F] int16 (else [0, F])."""
+    f = filters_of(weights, precision)
+    rows, total = ids.shape[0], sum(f.numbers)
+    with _memory.explained("char_cnn", "words", rows * total * 6, total * 6, rows, ids.device):
+        features = embedding.new_empty(rows, total)
+        winners = embedding.new_empty(rows if save else 0, total, dtype=torch.int16)
+    table, filters, bias = operands(embedding, weights, biases, precision)
+    # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
+    # copies that more stages become would ask the same few lines of L2 for it.
+    tiles, high = f.tiles(f.block)[-1], 64
+    launch(
+        kernels.forward, (-(-rows // high) * tiles,), ids, *ids.stride(), count, table, filters, bias, features,
+        winners, rows, ids.shape[1], embedding.shape[0], total, tiles, **f.constants,
+        STEP=16 if precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
+        TANH=tanh, SAVE=save, COUNTED=count is not None, num_warps=8, num_stages=1,
+    )  # fmt: skip
+    return features, winners
+
+
+class Pass(NamedTuple):
+    """What both halves of a backward pass read; grad, features and winners [N, F], contiguous."""
+
+    grad: Tensor
+    features: Tensor
+    winners: Tensor
+    ids: Tensor
+    number: Tensor | None
+    tanh: bool
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return (self.grad, self.features, self.winners, self.ids, *self.ids.stride(), self.number)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {"TANH": self.tanh, "COUNTED": self.number is not None}
+
+
+def weight_gradients(
+    p: Pass, table: Tensor, weights: Sequence[Tensor], f: Filters
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of weights and biases: summed over parts of the words, then over the parts in order."""
+    (rows, total), slots = p.features.shape, p.ids.shape[1]
+    block, held = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
+    first = f.tiles(block)
+    parts = max(1, min(PARTS, -(-rows // 64)))
+    d_weights = [w.new_empty(w.shape) for w in weights]
+    d_biases = [w.new_empty(w.shape[0]) for w in weights]
+    grid = (first[-1] * parts, -(-f.depth // (held * f.size)))
+    sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
+    bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
+    launch(
+        kernels.weight_sums, grid, *p.arguments, table, sums, bias_sums, rows, slots,
+        table.shape[0] - 2, total, first[-1], parts, **f.constants, **p.constants, SLOTS=held, BN=block, num_warps=4,
+    )  # fmt: skip
+    for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
+        number, size, width = d_weight.shape
+        launch(
+            kernels.finish_weights, (-(-number // 16), grid[1]), sums, bias_sums, d_weight, d_bias,
+            start * block, first[-1] * block, parts, number, size, width,
+            E=f.size, DEPTH=f.depth, SLOTS=held, BN=16, num_warps=4,
+        )  # fmt: skip
+    return d_weights, d_biases
+
+
+def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) -> Tensor:
+    """The gradient of the embedding: that of every slot first, then sums over the slots of each character."""
+    (rows, total), slots = p.features.shape, p.ids.shape[1]
+    characters, size = embedding.shape
+    high, wide, narrow_operands = 4, 16, filters.dtype != torch.float32
+    # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
+    narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
+    needed = rows * slots * f.size * 4
+    with _memory.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, p.ids.device):
+        d_inputs = embedding.new_empty(rows * slots, f.size)
+        keys = embedding.new_empty(rows * slots, dtype=narrow)
+    launch(
+        kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *p.arguments, filters, d_inputs, keys,
+        rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, **p.constants, WIDEST=max(f.widths),
+        BR=high, BS=wide, BN=f.block, SCALED=narrow_operands, num_warps=4, num_stages=1 if narrow_operands else 2,
+    )  # fmt: skip
+    gradient = segment_sum(d_inputs, keys, characters)
+    return gradient if size == f.size else embedding.new_empty(embedding.shape).copy_(gradient[:, :size])
+
+
+def backward(
+    grad: Tensor, features: Tensor, winners: Tensor, ids: Tensor, embedding: Tensor, weights: Sequence[Tensor],
+    biases: Sequence[Tensor], count: Tensor | None, tanh: bool, precision: str, need_embedding: bool,
+    need_weights: bool,
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # fmt: skip
+    """(d_embedding, d_weights, d_biases); what is not needed is empty."""
+    f = filters_of(weights, precision)
+    table, filters, _ = operands(embedding, weights, biases, precision)
+    p = Pass(grad.contiguous(), features, winners, ids, count, tanh)
+    d_embedding = embedding.new_empty(0)
+    d_weights: list[Tensor] = []
+    d_biases: list[Tensor] = []
+    if need_weights:
+        d_weights, d_biases = weight_gradients(p, table, weights, f)
+    if need_embedding:
+        d_embedding = embedding_gradient(p, filters, embedding, f)
+    return d_embedding, d_weights, d_biases

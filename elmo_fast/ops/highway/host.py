@@ -1,0 +1,169 @@
+"""highway on the GPU: what is allocated, which tiles, what is launched in which order."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _triton
+from elmo_fast.ops._memory import explained
+
+if _triton.WHY_NOT is None:
+    from elmo_fast.ops.highway import kernels
+
+MULTIPROCESSORS = 132
+
+
+class Tiles(NamedTuple):
+    """Rows, columns and depth of a layer's tile (twice the columns are computed), warps and stages."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+# Largest first: a larger tile reads its operands less often.
+HALF = (
+    Tiles(128, 128, 64, 8, 3),
+    Tiles(128, 64, 64, 8, 3),
+    Tiles(64, 64, 64, 4, 3),
+    Tiles(64, 32, 64, 4, 4),
+    Tiles(64, 16, 128, 4, 4),
+)
+FULL = (Tiles(64, 64, 32, 8, 3), Tiles(32, 32, 32, 4, 3), Tiles(16, 16, 32, 4, 3))
+
+
+def tiles(rows: int, width: int, dtype: torch.dtype) -> Tiles:
+    """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest."""
+    choices = FULL if dtype == torch.float32 else HALF
+    for tile in choices:
+        blocks = math.ceil(rows / tile.rows) * math.ceil(width / tile.columns)
+        if blocks >= 0.8 * MULTIPROCESSORS * math.ceil(blocks / MULTIPROCESSORS):
+            return tile
+    return choices[-1]
+
+
+class Strips(NamedTuple):
+    """Grid and constants of the kernels that go over rows in strips."""
+
+    grid: tuple[int, int]
+    constants: dict[str, int]
+
+
+def strips(rows: int, width: int) -> Strips:
+    """2048 elements at a time, at least 64 rows in a strip."""
+    columns = _triton.ceil_power_of_two(width, 16, 256)
+    at_once = 2048 // columns
+    strip = max(64, at_once)
+    return Strips((-(-rows // strip), -(-width // columns)), {"STRIP": strip, "BR": at_once, "BC": columns})
+
+
+class Saved(NamedTuple):
+    """What a forward pass leaves: operands of the first product ([0] where x itself is) and of the others, the float32
+    inputs of layers 1 and up ([0] where the operands are), and the pre-activations ([0] unless to be saved)."""
+
+    first: Tensor
+    rest: Tensor
+    carried: Tensor
+    pre: Tensor
+
+
+def allocate(x: Tensor, layers: int, projects: bool, count: Tensor | None, dtype: torch.dtype, save: bool) -> Saved:
+    """Uninitialised memory for a forward pass; ElmoFastError where there is not enough."""
+    rows, width = x.shape
+    same = dtype == torch.float32
+    in_place = same and x.is_contiguous() and count is None
+    inner = max(0, layers - 1)
+    sizes = (0 if in_place else 1, inner + (projects and layers > 0), 0 if same else inner, layers if save else 0)
+    kept = torch.float32 if same else torch.float16
+    per_row = width * ((sizes[0] + sizes[1]) * dtype.itemsize + 4 * sizes[2] + 2 * kept.itemsize * sizes[3])
+    with explained("highway", "rows", rows * per_row, per_row, rows, x.device):
+        return Saved(
+            x.new_empty((rows, width) if sizes[0] else (0,), dtype=dtype),
+            x.new_empty((sizes[1], rows, width), dtype=dtype),
+            x.new_empty((sizes[2], rows, width)),
+            x.new_empty((sizes[3], rows, 2 * width), dtype=kept),
+        )
+
+
+def inputs(layer: int, x: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+    """The input of a layer (or of the projection, after the last): as the product's operand, and in float32."""
+    if layer == 0:
+        return (saved.first if saved.first.dim() == 2 else x), x
+    operand = saved.rest.select(0, layer - 1)
+    return operand, saved.carried.select(0, layer - 1) if layer <= saved.carried.shape[0] else operand
+
+
+def forward(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection: Tensor | None,
+    projection_bias: Tensor | None,
+    count: Tensor | None,
+    dtype: torch.dtype,
+    save: bool,
+) -> tuple[Tensor, Saved]:
+    """The result and what backward needs; `weights` and `projection` are operands, contiguous, in `dtype`."""
+    layers, (rows, width) = len(weights), x.shape
+    saved = allocate(x, layers, projection is not None, count, dtype, save)
+    if saved.first.dim() == 2:
+        operand(x, count, saved.first)
+    y = x.new_empty(rows, width) if projection is None else None
+    if not layers and y is not None:
+        operand(x, count, y)
+    for i in range(layers):
+        ends = i == layers - 1 and projection is None
+        passes = None if ends else saved.rest.select(0, i)
+        out = (
+            y if ends else passes if dtype == torch.float32 else saved.carried.select(0, i) if i < layers - 1 else None
+        )
+        product, carry = inputs(i, x, saved)
+        t = tiles(rows, width, dtype)
+        _triton.launch(
+            kernels.layer, (-(-rows // t.rows) * -(-width // t.columns),),
+            product, carry.contiguous(), weights[i], biases[i].contiguous(), count,
+            out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if save else None,
+            rows, width,
+            BM=t.rows, BN=t.columns, BK=t.depth, num_warps=t.warps, num_stages=t.stages,
+        )  # fmt: skip
+    if projection is not None:
+        y = project(inputs(layers, x, saved)[0], projection, projection_bias, count)
+    assert y is not None
+    return y, saved
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor | None) -> Tensor:
+    """x [N, W] · weight [D, W]^T + bias in float32, zeros from `count` on."""
+    y = _triton.matmul(x, weight.t(), torch.float32)
+    if bias is not None or count is not None:
+        s = strips(*y.shape)
+        rows = s.constants["BR"]
+        _triton.launch(
+            kernels.finish, (-(-y.shape[0] // rows), s.grid[1]),
+            y, None if bias is None else bias.contiguous(), count, *y.shape, BR=rows, BC=s.constants["BC"],
+        )  # fmt: skip
+    return y
+
+
+def operand(
+    x: Tensor, count: Tensor | None, to: Tensor, scale: Tensor | None = None, sums: Tensor | None = None
+) -> None:
+    """Writes x into `to`: rounded, scaled, zeros from `count` on; and sums over strips of rows into `sums`."""
+    s = strips(*x.shape)
+    _triton.launch(kernels.operand, s.grid, x, scale, count, to, sums, *x.shape, *x.stride(), **s.constants)
+
+
+def scale_of(product: Tensor, carried: Tensor | None, scale: Tensor | None, count: Tensor | None) -> Tensor:
+    """[2]: the power of two that takes the largest |gradient| into (1/2, 1], and its inverse."""
+    s = strips(*product.shape)
+    most, to = product.new_empty(s.grid[0] * s.grid[1]), product.new_empty(2)
+    _triton.launch(
+        kernels.largest, s.grid, product, carried, scale, count, most, *product.shape, *product.stride(), **s.constants
+    )
+    _triton.launch(kernels.power_of_two, (1,), most, to, most.numel(), BLOCK=1024)
+    return to

@@ -1,0 +1,126 @@
+"""highway's gradients on the GPU: one kernel per layer for everything element-wise, plain products for the rest."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _triton
+from elmo_fast.ops.highway.host import Saved, inputs, operand, scale_of, strips
+
+if _triton.WHY_NOT is None:
+    from elmo_fast.ops.highway import kernels
+
+
+class Arriving(NamedTuple):
+    """A gradient [N, W] in parts: a product times scale[1] (None: times 1), and what the gates carried (None: 0)."""
+
+    product: Tensor
+    carried: Tensor | None
+    scale: Tensor | None
+
+    def joined(self) -> Tensor:
+        """The gradient itself, in one of the parts' memory; nothing of the user's is written to."""
+        if self.scale is not None:
+            if self.carried is not None:
+                return self.carried.addcmul_(self.product, self.scale.select(0, 1))
+            return self.product.mul_(self.scale.select(0, 1))
+        if self.carried is not None:
+            return self.carried.add_(self.product)
+        return self.product
+
+
+class Gradients(NamedTuple):
+    """Of x, the weights, the biases and the projection; of size 0 where not asked for."""
+
+    x: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
+    projection: Tensor
+    projection_bias: Tensor
+
+
+def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
+    return product if scale is None else product.mul_(scale.select(0, 1))
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    saved: Saved,
+    weights: Sequence[Tensor],
+    projection: Tensor | None,
+    count: Tensor | None,
+    dtype: torch.dtype,
+    need_x: bool,
+    need_weights: bool,
+) -> Gradients:
+    """Gradients from that of the result; `weights` and `projection` are operands, as in forward."""
+    layers = len(weights)
+    g = Gradients(x.new_empty(0), [], [], x.new_empty(0), x.new_empty(0))
+    dy = Arriving(grad, None, None)
+    if projection is not None:
+        dy, d_projection, d_bias = unproject(grad, inputs(layers, x, saved)[0], projection, count, dtype, need_weights)
+        g = g._replace(projection=d_projection, projection_bias=d_bias)
+    for i in reversed(range(layers)):
+        product, carry = inputs(i, x, saved)
+        scale = scale_of(*dy, count) if dtype == torch.float16 else None
+        wanted = i > 0 or need_x
+        d, carried, sums = unmix(dy, scale, carry, saved.pre.select(0, i), count, dtype, wanted, need_weights)
+        if need_weights:
+            g.weights.insert(0, unscaled(_triton.matmul(d.t(), product, torch.float32), scale))
+            g.biases.insert(0, sums.sum(0))
+        if wanted:
+            dy = Arriving(_triton.matmul(d, weights[i], torch.float32), carried, scale)
+    if not need_x:
+        return g
+    if layers or projection is not None:
+        return g._replace(x=dy.joined())
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    operand(grad, count, dx)
+    return g._replace(x=dx)
+
+
+def unproject(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    count: Tensor | None,
+    dtype: torch.dtype,
+    need_weights: bool,
+) -> tuple[Arriving, Tensor, Tensor]:
+    """The gradient that arrives at the projection's input x, and those of its weight and bias."""
+    rows, width = grad.shape
+    scale = scale_of(grad, None, None, count) if dtype == torch.float16 else None
+    sums = grad.new_empty(strips(rows, width).grid[0], width) if need_weights else None
+    d = torch.empty(rows, width, dtype=dtype, device=grad.device)
+    operand(grad, count, d, scale, sums)
+    dx = Arriving(_triton.matmul(d, weight, torch.float32), None, scale)
+    if sums is None:
+        return dx, grad.new_empty(0), grad.new_empty(0)
+    return dx, unscaled(_triton.matmul(d.t(), x, torch.float32), scale), sums.sum(0)
+
+
+def unmix(
+    dy: Arriving,
+    scale: Tensor | None,
+    x: Tensor,
+    pre: Tensor,
+    count: Tensor | None,
+    dtype: torch.dtype,
+    need_x: bool,
+    need_bias: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Gradients of a layer's products, as operands; the part of dx that the gate carries; sums for the bias."""
+    rows, width = x.shape
+    s = strips(rows, width)
+    d = torch.empty(rows, 2 * width, dtype=dtype, device=x.device)
+    carried = x.new_empty(rows, width) if need_x else None
+    sums = x.new_empty(s.grid[0] if need_bias else 0, 2 * width)
+    _triton.launch(
+        kernels.unmix, s.grid,
+        dy.product, dy.carried, dy.scale, scale, x, pre, count, d, carried, sums if need_bias else None,
+        rows, width, *dy.product.stride(), *x.stride(), **s.constants,
+    )  # fmt: skip
+    return d, carried, sums

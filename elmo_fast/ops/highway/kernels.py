@@ -1,0 +1,217 @@
+"""The highway kernels: one for a layer, one for its gradient, and three small ones around the plain products."""
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def counted_rows(count_ptr, rows):
+    """How many of `rows` count: all, or the device's number, kept within 0..rows."""
+    if count_ptr is None:
+        n = rows
+    else:
+        n = tl.minimum(tl.maximum(tl.load(count_ptr), 0), rows).to(tl.int32)
+    return n
+
+
+@triton.jit
+def layer(
+    operand_ptr, x_ptr, weight_ptr, bias_ptr, count_ptr, y_ptr, next_ptr, pre_ptr, rows, width,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    # A tile of y: the products for its transforms and for its gates share every tile of x, and nothing but y (and what
+    # backward needs) leaves the chip. Bound by arithmetic: 4 W^2 FLOP a row against some 16 W bytes.
+    tiles = tl.cdiv(width, BN)
+    # Neighbouring programs share rows, so that a wave reads few rows of x and the whole weight, which L2 holds.
+    first, column = tl.program_id(0) // tiles * BM, tl.program_id(0) % tiles * BN
+    # Offsets within the tile fit 32 bits; where it begins may not.
+    start = first.to(tl.int64) * width
+    r, c = tl.arange(0, BM), tl.arange(0, BN)
+    n = counted_rows(count_ptr, rows)
+    r_counts, c_inside = first + r < n, column + c < width
+    x_at = operand_ptr + start + r[:, None] * width
+    w_at = weight_ptr + column.to(tl.int64) * width + c[None, :] * width
+    v_at = weight_ptr + (width + column).to(tl.int64) * width + c[None, :] * width
+    transform = tl.zeros((BM, BN), tl.float32)
+    gate = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.where(first < n, width, 0), BK):
+        kk = k + tl.arange(0, BK)
+        x = tl.load(x_at + kk[None, :], mask=r_counts[:, None] & (kk < width)[None, :], other=0.0)
+        w_mask = (kk < width)[:, None] & c_inside[None, :]
+        w = tl.load(w_at + kk[:, None], mask=w_mask, other=0.0)
+        v = tl.load(v_at + kk[:, None], mask=w_mask, other=0.0)
+        transform = tl.dot(x, w, transform, input_precision="ieee")
+        gate = tl.dot(x, v, gate, input_precision="ieee")
+    # Half the columns after the other: a whole tile of the carried x beside both sums would not fit the registers.
+    halves: tl.constexpr = (BM, 2, BN // 2)
+    t0, t1 = tl.split(tl.permute(tl.reshape(transform, halves), (0, 2, 1)))
+    g0, g1 = tl.split(tl.permute(tl.reshape(gate, halves), (0, 2, 1)))
+    mix(t0, g0, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN // 2)
+    mix(t1, g1, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column + BN // 2, n, rows, width, BM, BN // 2)
+
+
+@triton.jit
+def mix(
+    transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """What a layer does with its products, for columns from `column` on."""
+    r, c = tl.arange(0, BM), tl.arange(0, BN)
+    start = first.to(tl.int64) * width
+    c_inside = column + c < width
+    counts = (first + r < n)[:, None] & c_inside[None, :]
+    transform += tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)[None, :]
+    gate += tl.load(bias_ptr + width + column + c, mask=c_inside, other=0.0)[None, :]
+    if pre_ptr is not None:
+        to = pre_ptr + 2 * start + column
+        at = r[:, None] * (2 * width) + c[None, :]
+        tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=counts)
+        tl.store(to + width + at, saved(gate, pre_ptr.dtype.element_ty), mask=counts)
+    at = r[:, None] * width + c[None, :]
+    gate, closed = gates(gate)
+    y = closed * tl.where(transform < 0, 0.0, transform)
+    y += gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
+    y = tl.where(counts, y, 0.0)
+    inside = (first + r < rows)[:, None] & c_inside[None, :]
+    if y_ptr is not None:
+        tl.store(y_ptr + start + column + at, y, mask=inside)
+    if next_ptr is not None:
+        tl.store(next_ptr + start + column + at, y.to(next_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gates(q):
+    """sigmoid(q) and 1 - sigmoid(q), each with all its digits: no exponential overflows."""
+    small = tl.exp(-tl.abs(q))
+    large = 1 / (1 + small)
+    small *= large
+    return tl.where(q < 0, small, large), tl.where(q < 0, large, small)
+
+
+@triton.jit
+def saved(p, dtype: tl.constexpr):
+    """p as backward wants it; float16 ends at 65504, where gates are long saturated. NaN stays NaN."""
+    if dtype == tl.float16:
+        p = tl.where(p > 65504.0, 65504.0, tl.where(p < -65504.0, -65504.0, p))
+    return p.to(dtype)
+
+
+@triton.jit
+def upstream(product_ptr, carried_ptr, scale_ptr, r, c, row, column, width, counts):
+    """A tile of the gradient that arrives: a product (scaled, where float16 needed that) and what a gate carried."""
+    r = r.to(tl.int64)[:, None]
+    dy = tl.load(product_ptr + r * row + c.to(tl.int64)[None, :] * column, mask=counts, other=0.0)
+    if scale_ptr is not None:
+        dy *= tl.load(scale_ptr + 1)
+    if carried_ptr is not None:
+        dy += tl.load(carried_ptr + r * width + c[None, :], mask=counts, other=0.0)
+    return dy
+
+
+@triton.jit
+def unmix(
+    product_ptr, carried_ptr, from_scale_ptr, to_scale_ptr, x_ptr, pre_ptr, count_ptr, d_ptr, dx_ptr, sums_ptr,
+    rows, width, row, column, x_row, x_column, STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    # dy -> gradients of the products [N, 2W] as operands, the part of dx that the gate carries, sums of a strip of rows
+    # for the bias. Bound by memory: about 24 W bytes a row in 16 bit (dy, x, pre, d, dx).
+    first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
+    n = counted_rows(count_ptr, rows)
+    sum_transform = tl.zeros((BR, BC), tl.float32)
+    sum_gate = tl.zeros((BR, BC), tl.float32)
+    scale = 1.0
+    if to_scale_ptr is not None:
+        scale = tl.load(to_scale_ptr)
+    for step in range(0, STRIP, BR):
+        r = first + step + tl.arange(0, BR)
+        inside = (r < rows)[:, None] & (c < width)[None, :]
+        counts = (r < n)[:, None] & inside
+        at = r.to(tl.int64)[:, None] * width + c[None, :]
+        pre_at = r.to(tl.int64)[:, None] * (2 * width) + c[None, :]
+        dy = upstream(product_ptr, carried_ptr, from_scale_ptr, r, c, row, column, width, counts)
+        x = tl.load(
+            x_ptr + r.to(tl.int64)[:, None] * x_row + c.to(tl.int64)[None, :] * x_column, mask=counts, other=0.0
+        )
+        p = tl.load(pre_ptr + pre_at, mask=counts, other=0.0).to(tl.float32)
+        q = tl.load(pre_ptr + pre_at + width, mask=counts, other=0.0).to(tl.float32)
+        gate, closed = gates(q)
+        d_transform = tl.where(p <= 0, 0.0, dy * closed)
+        d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
+        sum_transform += d_transform
+        sum_gate += d_gate
+        tl.store(d_ptr + pre_at, (d_transform * scale).to(d_ptr.dtype.element_ty), mask=inside)
+        tl.store(d_ptr + pre_at + width, (d_gate * scale).to(d_ptr.dtype.element_ty), mask=inside)
+        if dx_ptr is not None:
+            tl.store(dx_ptr + at, dy * gate, mask=inside)
+    if sums_ptr is not None:
+        to = sums_ptr + tl.program_id(0).to(tl.int64) * (2 * width) + c
+        tl.store(to, tl.sum(sum_transform, axis=0), mask=c < width)
+        tl.store(to + width, tl.sum(sum_gate, axis=0), mask=c < width)
+
+
+@triton.jit
+def operand(
+    x_ptr, scale_ptr, count_ptr, to_ptr, sums_ptr, rows, width, row, column,
+    STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    # Rows of any strides as the operand of a product: rounded, scaled, zero from the counted rows on. Bound by memory.
+    first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
+    n = counted_rows(count_ptr, rows)
+    total = tl.zeros((BR, BC), tl.float32)
+    scale = 1.0
+    if scale_ptr is not None:
+        scale = tl.load(scale_ptr)
+    for step in range(0, STRIP, BR):
+        r = first + step + tl.arange(0, BR)
+        inside = (r < rows)[:, None] & (c < width)[None, :]
+        x = upstream(x_ptr, None, None, r, c, row, column, width, (r < n)[:, None] & inside)
+        total += x
+        at = r.to(tl.int64)[:, None] * width + c[None, :]
+        tl.store(to_ptr + at, (x * scale).to(to_ptr.dtype.element_ty), mask=inside)
+    if sums_ptr is not None:
+        tl.store(sums_ptr + tl.program_id(0).to(tl.int64) * width + c, tl.sum(total, axis=0), mask=c < width)
+
+
+@triton.jit
+def largest(
+    product_ptr, carried_ptr, scale_ptr, count_ptr, to_ptr, rows, width, row, column,
+    STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    # The largest |dy| of a strip: a maximum needs no order. Bound by memory.
+    first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
+    n = counted_rows(count_ptr, rows)
+    most = tl.zeros((BR, BC), tl.float32)
+    for step in range(0, STRIP, BR):
+        r = first + step + tl.arange(0, BR)
+        counts = (r < n)[:, None] & (c < width)[None, :]
+        dy = upstream(product_ptr, carried_ptr, scale_ptr, r, c, row, column, width, counts)
+        most = tl.maximum(most, tl.abs(dy))
+    tl.store(to_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
+
+
+@triton.jit
+def power_of_two(most_ptr, scale_ptr, n, BLOCK: tl.constexpr):
+    # scale = 2^-ceil(log2 of the largest), and its inverse, both exact: made of their bits. Within 2^±126.
+    most = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        most = tl.maximum(most, tl.load(most_ptr + i, mask=i < n, other=0.0))
+    bits = tl.max(most).to(tl.int32, bitcast=True)
+    power = (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(tl.int32)
+    power = tl.minimum(tl.maximum(power, -126), 126)
+    tl.store(scale_ptr, ((127 - power) << 23).to(tl.float32, bitcast=True))
+    tl.store(scale_ptr + 1, ((127 + power) << 23).to(tl.float32, bitcast=True))
+
+
+@triton.jit
+def finish(y_ptr, bias_ptr, count_ptr, rows, width, BR: tl.constexpr, BC: tl.constexpr):
+    # The projection's bias, and zeros from the counted rows on, in place. Bound by memory.
+    r, c = tl.program_id(0) * BR + tl.arange(0, BR), tl.program_id(1) * BC + tl.arange(0, BC)
+    inside = (r < rows)[:, None] & (c < width)[None, :]
+    counts = (r < counted_rows(count_ptr, rows))[:, None] & inside
+    at = y_ptr + r.to(tl.int64)[:, None] * width + c[None, :]
+    y = tl.load(at, mask=counts, other=0.0)
+    if bias_ptr is not None:
+        y += tl.load(bias_ptr + c, mask=c < width, other=0.0)[None, :]
+    tl.store(at, tl.where(counts, y, 0.0), mask=inside)

@@ -1,0 +1,15 @@
+// What the host tests check with: a failure says where and what, and ends the program with 1.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#define CHECK(condition, ...)                                             \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      std::fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+      std::fprintf(stderr, __VA_ARGS__);                                  \
+      std::fputc('\n', stderr);                                           \
+      std::exit(1);                                                       \
+    }                                                                     \
+  } while (false)

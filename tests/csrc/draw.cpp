@@ -1,0 +1,70 @@
+// The generator, the exponential and the word of a draw (log_uniform_sample/draw.h).
+#include "log_uniform_sample/draw.h"
+
+#include <cfloat>
+#include <random>
+
+#include "check.h"
+
+using namespace elmo_fast;
+
+static void philox_gives_the_published_answers() {
+  const uint32_t ones = 0xffffffffu;
+  const struct {
+    Philox counter;
+    uint32_t key0, key1;
+    Philox wanted;
+  } known[] = {
+      {{{0, 0, 0, 0}}, 0, 0, {{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}}},
+      {{{ones, ones, ones, ones}}, ones, ones, {{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}}},
+      {{{0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}}, 0xa4093822u, 0x299f31d0u,
+       {{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}}}};
+  for (const auto& each : known) {
+    const Philox found = philox4x32(each.counter, each.key0, each.key1);
+    for (int i = 0; i < 4; ++i) CHECK(found.word[i] == each.wanted.word[i], "word %d is %08x", i, found.word[i]);
+  }
+}
+
+// Against the x87's 64-bit significand, whose own error is 2^-11 ulp of a double.
+static void exp_is_within_its_bound() {
+  if (LDBL_MANT_DIG < 64) return;
+  std::mt19937_64 random(1);
+  double worst = 0;
+  for (int i = 0; i < 1'000'000; ++i) {
+    const double x = static_cast<double>(random() >> 11) * 0x1p-53 * (i % 2 ? 21.5 : 0.4), y = exp_of_draw(x);
+    const long double error = (static_cast<long double>(y) - expl(x)) / (std::nextafter(y, 1e300) - y);
+    worst = std::max(worst, static_cast<double>(error < 0 ? -error : error));
+  }
+  CHECK(worst < 0.68 && worst > 0.5, "largest error %.4f ulp", worst);
+  CHECK(exp_of_draw(0) == 1, "%.17g", exp_of_draw(0));
+}
+
+static void words_lie_in_the_vocabulary() {
+  const double last = 1 - 0x1p-53;
+  for (const uint32_t v : {1u, 2u, 3u, 20u, 65535u, 793471u, 2147483647u}) {
+    const double log_range = std::log1p(static_cast<double>(v));
+    CHECK(word_of(0, log_range, v) == 0, "V=%u", v);
+    for (const double u : {0.0, 0x1p-53, 0.25, 0.5, 1 - 0x1p-30, last}) CHECK(word_of(u, log_range, v) < v, "V=%u u=%a", v, u);
+  }
+}
+
+// What the header's bound says of libm's exp: of a million draws over the published vocabulary, 5e-6 are expected to differ.
+static void libm_gives_the_same_words() {
+  const uint32_t v = 793471;
+  const double log_range = std::log1p(static_cast<double>(v));
+  for (uint64_t i = 0; i < 500'000; ++i) {
+    const Philox bits = philox_block(17, 4, i);
+    for (int half = 0; half < 2; ++half) {
+      const double u = uniform53(bits.word[2 * half], bits.word[2 * half + 1]);
+      const auto wanted = (static_cast<int64_t>(std::exp(u * log_range)) - 1) % v;
+      CHECK(word_of(u, log_range, v) == wanted, "u=%a gives %u", u, word_of(u, log_range, v));
+    }
+  }
+}
+
+int main() {
+  philox_gives_the_published_answers();
+  exp_is_within_its_bound();
+  words_lie_in_the_vocabulary();
+  libm_gives_the_same_words();
+}

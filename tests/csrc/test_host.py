@@ -1,0 +1,91 @@
+"""The arithmetic and index maps of the CUDA kernels, compiled by g++ with ASan and UBSan and run on the CPU."""
+
+import functools
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from elmo_fast.ops import _native, log_uniform_sample
+
+HERE = pathlib.Path(__file__).parent
+CSRC = HERE.parents[1] / "csrc"
+PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
+FLAGS = ("-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+_folder = tempfile.TemporaryDirectory(prefix="elmo_fast_csrc_")
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+@functools.cache
+def compiled(name, source=None, flags=(*FLAGS, *SANITIZERS)):
+    """The program of tests/csrc/<name>.cpp (or of `source`), built once a session."""
+    program = pathlib.Path(_folder.name) / f"{name}{abs(hash((source, flags)))}"
+    path = HERE / f"{name}.cpp"
+    if source is not None:
+        path = program.with_suffix(".cpp")
+        path.write_text(source, encoding="utf-8")
+    done = subprocess.run(
+        ["g++", *flags, f"-I{CSRC}", f"-I{HERE}", path, "-o", program], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return program
+
+
+def run(program, *arguments):
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_finds_nothing_wrong(name):
+    done = run(compiled(name))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "volatile int n = 3; const int size = n; std::vector<int> v(size); return v[size];",
+        "volatile int most = 2147483647; return most + 1;",
+        'CHECK(1 + 1 == 3, "%d", 2);',
+    ],
+    ids=["past an end", "overflow", "check"],
+)
+def test_a_fault_is_found(body):
+    """The test above can fail: on a bad address, on undefined arithmetic, on a failed check."""
+    source = f'#include <vector>\n#include "check.h"\nint main() {{ {body} }}\n'
+    done = run(compiled("fault", source))
+    assert done.returncode != 0
+    assert "error" in done.stderr or "1 + 1 == 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("samples", "words", "seed", "offset"),
+    [(1, 1, 0, 0), (500, 500, 3, 1), (8192, 793_471, 2**63 - 1, 2**40 + 3)],
+)
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_the_sampler_draws_what_the_op_draws(backend, samples, words, seed, offset):
+    """Ids, order and tries of the GPU's schedule are those of the op on the CPU."""
+    if backend == "native" and _native.WHY_NOT is not None:
+        pytest.skip(_native.WHY_NOT)
+    tries, *ids = map(int, run(compiled("sampler"), samples, words, seed, offset).stdout.split())
+    wanted, wanted_tries = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend)
+    assert tries == int(wanted_tries)
+    assert ids == wanted.tolist()
+
+
+def test_draws_are_the_same_with_and_without_fma_instructions():
+    """The words are those of the same source on a processor without FMA, where fma() is a function of libm."""
+    source = (HERE / "sampler.cpp").read_text(encoding="utf-8")
+    machine = subprocess.run(["g++", "-dumpmachine"], capture_output=True, text=True).stdout
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if not machine.startswith("x86_64") or not cpuinfo.is_file() or " fma " not in cpuinfo.read_text():
+        pytest.skip("only x86-64 processors with FMA instructions can do without them")
+    plain, fused = (
+        run(compiled("sampler", source, (*FLAGS[:-1], *more)), 4000, 100_000, 5, 6).stdout
+        for more in (("-O0",), ("-O3", "-mfma", "-mavx2", "-ffp-contract=fast"))
+    )
+    assert plain == fused != ""

@@ -1,0 +1,48 @@
+"""AdaGrad's launches: the dense tensors of the original ELMo, and the softmax table's rows of a batch of 128 x 20."""
+
+import torch
+
+from elmo_fast.ops.adagrad import host
+
+# 20 of the 37: more than one launch holds, large and small, and not a multiple of the slots.
+SHAPES = [(262, 16), (1024, 16, 7), (1024,), (4096, 2048), (4096,), (512, 2048), (512,)]
+SHAPES += 3 * [(16384, 512), (16384, 512), (16384,), (512, 4096)] + [(1,)]
+VOCABULARY, TOKENS, SAMPLES = 793_471, 2560, 8192
+
+
+def dense(copy=None, clipped=True):
+    def call():
+        tensors = [[torch.empty(shape) for shape in SHAPES] for _ in range(3)]
+        copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in SHAPES]
+        host.update(*tensors, copies, 0.2, torch.empty(()) if clipped else None)
+
+    return call
+
+
+def rows(*width, index=torch.int32, clipped=True):
+    def call():
+        n = 2 * (TOKENS + SAMPLES)
+        ids, positions, gradient = (
+            torch.empty(n, dtype=index),
+            torch.empty(n, dtype=torch.int64),
+            torch.empty(n, *width),
+        )
+        table, accumulator = torch.empty(VOCABULARY, *width), torch.empty(VOCABULARY, *width)
+        scale = torch.empty(()) if clipped else None
+        host.update_rows(table, accumulator, ids, positions, gradient, 0.2, scale)
+        host.merged_square_norm(ids, positions, gradient, VOCABULARY)
+
+    return call
+
+
+def launches():
+    yield "no copy", dense()
+    yield "float16 copy", dense(torch.float16)
+    yield "bfloat16 copy", dense(torch.bfloat16)
+    yield "no clip", dense(clipped=False)
+    yield "norm", lambda: host.square_norm([torch.empty(shape) for shape in SHAPES])
+    yield "D=512", rows(512)
+    yield "D=32", rows(32)
+    yield "bias", rows()
+    yield "int64 ids", rows(512, index=torch.int64)
+    yield "no clip, D=512", rows(512, clipped=False)

@@ -1,0 +1,27 @@
+"""The launches of full_softmax over 793,471 words at an evaluation batch of 256, a training one of 2560, and 20480."""
+
+import torch
+
+from elmo_fast.ops.full_softmax import host
+
+WIDTH, WORDS, CHUNK = 512, 793_471, 32 * 2**20
+SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float32")]
+
+
+def forward(count, precision, words=WORDS):
+    targets, weight, bias = torch.empty(count, dtype=torch.int64), torch.empty(words, WIDTH), torch.empty(words)
+    saved = host.forward(torch.empty(count, WIDTH), targets, weight, bias, precision, CHUNK)
+    return saved, weight, bias
+
+
+def both_passes(count, precision):
+    """A tenth of the vocabulary: the chunks, and so the kernels, are those of the whole."""
+    saved, weight, bias = forward(count, precision, WORDS // 10)
+    host.backward(torch.empty(count), *saved, weight, bias, CHUNK)
+
+
+def launches():
+    for count, precision in SIZES:
+        yield f"{precision}, {count} rows", lambda count=count, precision=precision: forward(count, precision)
+    yield "bfloat16, 2560 rows, both passes", lambda: both_passes(2560, "bfloat16")
+    yield "float16, 20480 rows, both passes", lambda: both_passes(20480, "float16")

@@ -1,0 +1,36 @@
+"""What highway launches for the original architecture: 2048 features, two layers, projection to 512."""
+
+import torch
+
+from elmo_fast.ops.highway import host, host_backward
+
+WIDTH, LAYERS, PROJECTION = 2048, 2, 512
+
+
+def passes(rows, dtype, counted, width=WIDTH, layers=LAYERS):
+    """Forward and backward over `rows` rows."""
+    x, count = torch.empty(rows, width), torch.empty((), dtype=torch.int64) if counted else None
+    weights = [torch.empty(2 * width, width, dtype=dtype) for _ in range(layers)]
+    biases = [torch.empty(2 * width) for _ in range(layers)]
+    projection, bias = torch.empty(PROJECTION, width, dtype=dtype), torch.empty(PROJECTION)
+    y, saved = host.forward(x, weights, biases, projection, bias, count, dtype, True)
+    host_backward.backward(torch.empty_like(y), x, saved, weights, projection, count, dtype, True, True)
+
+
+def encode(rows, dtype):
+    """Inference, and without a projection."""
+    x, weights = torch.empty(rows, WIDTH), [torch.empty(2 * WIDTH, WIDTH, dtype=dtype)]
+    host.forward(x, weights, [torch.empty(2 * WIDTH)], None, None, None, dtype, False)
+
+
+def launches():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        yield f"{name}, training", lambda dtype=dtype: passes(2560, dtype, False)
+        yield f"{name}, training on counted rows", lambda dtype=dtype: passes(20480, dtype, True)
+    for dtype in (torch.float16, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        for rows in (1, 32, 256, 700):
+            yield f"{name}, encoding {rows} rows", lambda rows=rows, dtype=dtype: encode(rows, dtype)
+    # Arguments that equal 1 become constants of the kernel.
+    yield "float16, one feature", lambda: passes(1, torch.float16, True, width=1)

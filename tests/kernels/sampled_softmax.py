@@ -1,0 +1,24 @@
+"""The launches of sampled_softmax at the original ELMo's shapes: 8192 of 793,471 words, 128 x 20 and 1024 x 20 rows."""
+
+import torch
+
+from elmo_fast.ops.sampled_softmax import host
+
+WIDTH, WORDS, SAMPLES = 512, 793_471, 8192
+SIZES = [(2560, "float16"), (2560, "bfloat16"), (20480, "bfloat16"), (2560, "float32")]
+
+
+def both_passes(count, precision, correction="tensorflow"):
+    """Forward, then backward on what it saved."""
+    targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
+    weight, tries = torch.empty(WORDS, WIDTH), torch.empty((), dtype=torch.int64)
+    saved = host.forward(
+        torch.empty(count, WIDTH), targets, weight, torch.empty(WORDS), samples, tries, correction, precision
+    )
+    return host.backward(torch.empty(count), *saved, weight, 32 * 2**20)
+
+
+def launches():
+    for count, precision in SIZES:
+        yield f"{precision}, {count} rows", lambda count=count, precision=precision: both_passes(count, precision)
+    yield "float16, 2560 rows, allennlp", lambda: both_passes(2560, "float16", "allennlp")

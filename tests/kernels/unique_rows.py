@@ -1,0 +1,20 @@
+"""padded_unique_rows and gather_rows at production shapes: words of 50 characters, vectors of 512."""
+
+import functools
+
+import torch
+
+from elmo_fast.ops.unique_rows import triton
+
+
+def there_and_back(rows):
+    """Distinct words of a batch, their vectors gathered, and the gradient on its way back."""
+    _, inverse, _ = triton._padded(torch.empty(rows, 50, dtype=torch.int64))
+    vectors = triton._gather(torch.empty(rows, 512), inverse)
+    triton._gather_backward(vectors, inverse, rows)
+
+
+def launches():
+    """(label, call) per size of batch."""
+    for rows in (2560, 20480):
+        yield f"{rows} words", functools.partial(there_and_back, rows)

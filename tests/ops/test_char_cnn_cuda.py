@@ -1,0 +1,94 @@
+"""char_cnn's "cuda" backend where there is no GPU: how its forward and its backward op hang together.
+
+The kernels themselves: tests/csrc/backward.cpp on the CPU, tests/ops/test_char_cnn.py on a GPU.
+"""
+
+import pytest
+import torch
+
+from elmo_fast.ops import _native, _triton, char_cnn
+from elmo_fast.ops.char_cnn import cuda, triton
+
+pytestmark = [
+    pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT)),
+    pytest.mark.skipif(not _triton.INTERPRETED, reason=_triton.WHY_NOT or "Triton's kernels are not interpreted here"),
+]
+
+
+@pytest.fixture
+def stand_in():
+    """The CPU's backward in place of the GPU's: the same contract, less the count, whose rows pass no gradient."""
+    seen = []
+
+    def run(grad, features, winners, ids, embedding, weights, count, *options):
+        seen.append(count)
+        if count is not None:
+            grad = grad * (torch.arange(len(grad)) < count)[:, None]
+        return torch.ops.elmo_fast.char_cnn_backward(grad, features, winners, ids, embedding, weights, *options)
+
+    library = torch.library.Library("elmo_fast", "IMPL")
+    library.impl("char_cnn_cuda_backward", run, "CPU")
+    yield seen
+    library._destroy()
+
+
+def words(characters=9):
+    embedding = torch.randn(characters, 4, requires_grad=True)
+    weights = [torch.randn(n, 4, k, requires_grad=True) for k, n in ((1, 3), (3, 5))]
+    biases = [torch.randn(n, requires_grad=True) for n in (3, 5)]
+    return torch.randint(0, 9, (6, 7)), embedding, weights, biases
+
+
+@pytest.mark.parametrize("count", [None, 4])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_gradients_reach_their_parameters(stand_in, activation, count):
+    """Each argument in its place, on the way in and on the way out."""
+    ids, embedding, weights, biases = words()
+    count = None if count is None else torch.tensor(count)
+    options = {"activation": activation, "precision": "float32", "count": count}
+    parameters = [embedding, *weights, *biases]
+    grad = torch.randn(6, 8)
+    features = cuda.run(ids, embedding, weights, biases, **options)
+    wanted = char_cnn(ids, embedding, weights, biases, backend="reference", **options)
+    torch.testing.assert_close(features, wanted)
+    ours = torch.autograd.grad(features, parameters, grad)
+    if count is not None:
+        grad[4:] = 0
+    for one, other in zip(ours, torch.autograd.grad(wanted, parameters, grad), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert stand_in == [count]
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_only_what_is_asked_for_has_a_gradient(stand_in, asked):
+    ids, embedding, weights, biases = words()
+    groups = [[embedding], weights, biases]
+    for i, group in enumerate(groups):
+        for parameter in group:
+            parameter.requires_grad_(i == asked)
+    cuda.run(ids, embedding, weights, biases, activation="relu", precision="float32", count=None).sum().backward()
+    for i, group in enumerate(groups):
+        assert all((parameter.grad is not None) == (i == asked) for parameter in group)
+
+
+def test_a_large_alphabet_and_inference_are_left_to_triton(stand_in, monkeypatch):
+    """Neither calls for sums over characters."""
+    taken = []
+    monkeypatch.setattr(triton, "run", lambda *_, **__: taken.append(1))
+    options = {"activation": "relu", "precision": "float32", "count": None}
+    cuda.run(*words(cuda.MOST_CHARACTERS + 1), **options)
+    with torch.no_grad():
+        cuda.run(*words(), **options)
+    assert len(taken) == 2
+    cuda.run(*words(cuda.MOST_CHARACTERS), **options)
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
+def test_opcheck(stand_in, needs):
+    """The backward op's fake, and that it cannot be differentiated again."""
+    ids, embedding, weights, biases = words()
+    embedding, weights, biases = embedding.detach(), [w.detach() for w in weights], [b.detach() for b in biases]
+    features, winners = torch.ops.elmo_fast.char_cnn(ids, embedding, weights, biases, False, "float32", True)
+    arguments = (torch.randn(6, 8), features, winners, ids, embedding, weights, None, False, "float32", *needs)
+    torch.library.opcheck(torch.ops.elmo_fast.char_cnn_cuda_backward.default, arguments)

@@ -1,0 +1,85 @@
+"""Every tensor that an op makes by itself is made on the device of its arguments.
+
+The tests of a GPU backend make the GPU the default device, which would hide a factory without `device=`. Here the
+default is the meta device, on which nothing can be computed: such a tensor shows at once, on the CPU too.
+"""
+
+import inspect
+
+import pytest
+import torch
+
+from elmo_fast import ops
+from tests.backends import backends, device_of
+
+
+def noise(device, *shape):
+    return torch.randn(*shape, device=device, requires_grad=True)
+
+
+def char_cnn(device, **options):
+    ids = torch.randint(0, 9, (5, 7), device=device)
+    arguments = (
+        noise(device, 9, 4),
+        [noise(device, 3, 4, 1), noise(device, 5, 4, 3)],
+        [noise(device, 3), noise(device, 5)],
+    )
+    return lambda: ops.char_cnn(ids, *arguments, **options)
+
+
+def highway(device, **options):
+    layers = [noise(device, 12, 6)], [noise(device, 12)]
+    arguments = noise(device, 5, 6), *layers, noise(device, 4, 6), noise(device, 4)
+    return lambda: ops.highway(*arguments, **options)
+
+
+def projected_lstm(device, **options):
+    sizes = (24, 4), (24, 4), (24,), (4, 6)
+    weights = [ops.LSTMWeights(*(noise(device, *size) for size in sizes)) for _ in range(2)]
+    x, lengths = noise(device, 3, 4, 4), torch.tensor([4, 0, 2], device=device)
+    return lambda: ops.projected_lstm([x, x], weights, lengths, residual=True, **options)[0]
+
+
+def scalar_mix(device, **options):
+    layers, scalars, gammas = [noise(device, 3, 4, 5) for _ in range(3)], noise(device, 2, 3), noise(device, 2)
+    return lambda: ops.scalar_mix(layers, scalars, gammas, layer_norm=True, **options)
+
+
+def sampled_softmax(device, **options):
+    targets, samples = torch.tensor([1, 7, 2], device=device), torch.tensor([0, 2, 5], device=device)
+    tries = torch.tensor(4, device=device)
+    hidden, weight, bias = noise(device, 3, 4), noise(device, 9, 4), noise(device, 9)
+    return lambda: ops.sampled_softmax(hidden, targets, weight, bias, samples, tries, **options)
+
+
+def full_softmax(device, **options):
+    targets = torch.tensor([1, 7, 2], device=device)
+    hidden, weight, bias = noise(device, 3, 4), noise(device, 9, 4), noise(device, 9)
+    return lambda: ops.full_softmax(hidden, targets, weight, bias, **options)
+
+
+CASES = [
+    pytest.param(case, *each.values, marks=each.marks, id=f"{case.__name__}-{each.values[0]}")
+    for case in (char_cnn, highway, projected_lstm, scalar_mix, sampled_softmax, full_softmax)
+    for each in backends(case.__name__, reference=True)
+]
+
+
+@pytest.mark.parametrize(("case", "backend"), CASES)
+def test_an_op_needs_no_default_device(case, backend):
+    """Forward and backward under a default device that is of no use."""
+    device = device_of(backend)
+    call = case(device, backend=backend)
+    with torch.device("meta"):
+        found = call()
+        loss = found.sum()
+        loss.backward()
+    assert found.device.type == device.type
+    assert torch.isfinite(loss)
+
+
+def test_no_op_is_left_out():
+    """An op that takes a backend and tensors has its case above; the sampler takes none, rows are found on the CPU."""
+    public = {name for name in ops.ops() if hasattr(ops, name)}
+    with_backend = {name for name in public if "backend" in inspect.signature(getattr(ops, name)).parameters}
+    assert with_backend - {each.values[0].__name__ for each in CASES} <= {"log_uniform_sample", "unique_rows"}

@@ -1,0 +1,193 @@
+"""sampled_softmax in Triton, beyond what every backend shares: addresses, scale, memory, no host sync."""
+
+import math
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from elmo_fast.ops import _triton, sampled_softmax
+from elmo_fast.ops.sampled_softmax.rows import table_gradient
+from tests.backends import backends, device_of
+from tests.ops.test_sampled_softmax import exact_gradients, problem, refused
+
+if _triton.WHY_NOT is not None:
+    pytest.skip(_triton.WHY_NOT, allow_module_level=True)
+
+from elmo_fast.ops.sampled_softmax import host, triton
+
+alone = pytest.mark.parametrize("backend", [b for b in backends("sampled_softmax") if b.values == ("triton",)])
+ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@settings(max_examples=30, deadline=None)
+@given(targets=st.lists(ids, min_size=1, max_size=5), samples=st.lists(ids, min_size=1, max_size=5), tries=ids)
+def test_no_word_leaves_the_table(targets, samples, tries):
+    """Any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read."""
+    with torch.device(device_of("triton")):
+        around = torch.full((30, 4), torch.nan)
+        around[10:20] = torch.linspace(-1, 1, 40).view(10, 4)
+        table, edge = around[10:20].requires_grad_(), torch.full((30,), torch.nan)
+        edge[10:20] = 0.5
+        hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
+        words = [torch.tensor(x) for x in (targets, samples)]
+        arguments = {"correction": "tensorflow", "sparse": True, "chunk_bytes": 2**20, "precision": "float32"}
+        losses = triton.run(hidden, words[0], table, edge[10:20], words[1], min(max(1, abs(tries)), 2**62), **arguments)
+        inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
+        assert losses.isfinite().tolist() == inside
+        (gradient,) = torch.autograd.grad(losses.sum(), table)
+        found = gradient._indices()[0]
+        assert found.min() >= 0
+        assert found.max() < 10
+        if all(inside):
+            assert gradient._values().isfinite().all()
+
+
+@alone
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_gradients_scale_exactly_by_powers_of_two(backend, precision):
+    """float16's scale follows the incoming gradient, so that tiny and huge ones lose nothing; zero stays zero."""
+    refused(backend, precision)
+    hidden, weight, bias, targets, samples, tries = problem(40, 16, 70, 200, dtype=torch.float32, grad=True)
+    options = {"precision": precision, "backend": backend}
+    losses = sampled_softmax(hidden, targets, weight, bias, samples, tries, **options)
+    seeds, leaves = torch.rand(40) + 0.5, (hidden, weight, bias)
+    base = torch.autograd.grad(losses, leaves, seeds, retain_graph=True)
+    for power in (-60.0, -14.0, 3.0, 40.0):
+        scaled = torch.autograd.grad(losses, leaves, seeds * 2**power, retain_graph=True)
+        for a, b in zip(scaled, base, strict=True):
+            assert torch.equal(a, b * 2**power)
+    for gradient in torch.autograd.grad(losses, leaves, torch.zeros(40)):
+        assert not gradient.any()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("largest", [1e-45, 1e-39, 2.0**-126, 0.75, 1.0, 1.5, 65504.0, 3e38, math.inf, math.nan, 0.0])
+def test_the_scale_is_the_power_of_two_that_fits(largest):
+    """2^14 / 2^ceil(log2 largest), and its inverse; finite and positive for every input."""
+    from elmo_fast.ops._softmax import scale_of
+
+    grad = torch.tensor([0.0, -largest, largest / 3], device=device_of("triton"))
+    scale, inverse = scale_of(grad, torch.float16).tolist()
+    assert 0 < scale * inverse == 1
+    if 2.0**-100 < largest < math.inf:
+        assert scale == 2.0 ** (14 - math.ceil(math.log2(largest)))
+
+
+@alone
+def test_the_same_inputs_give_the_same_bits(backend):
+    """Twice, with chunks; and the order of a chunk's rows does not leak into another's."""
+    arguments = problem(300, 40, 150, 700, dtype=torch.float32)
+    first, second = (exact_gradients(*arguments, torch.float32, "float16", backend, 4096) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@alone
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_opcheck(backend, precision):
+    """Both ops agree with their fakes, schemas and autograd."""
+    hidden, weight, bias, targets, samples, tries = problem(40, 6, 20, 40, dtype=torch.float32, grad=True)
+    ops = torch.ops.elmo_fast_triton
+    options = ("allennlp", False, 100, precision)
+    torch.library.opcheck(ops.sampled_softmax.default, (hidden, targets, weight, bias, samples, tries, *options))
+    plain = [x.detach() for x in (hidden, weight, bias)]
+    saved = ops.sampled_softmax(plain[0], targets, *plain[1:], samples, tries, *options)
+    torch.library.opcheck(ops.sampled_softmax_backward.default, (torch.ones(40), *saved, plain[1], 100))
+
+
+def test_a_sparse_gradient_waits_for_no_device():
+    """Off the CPU entries stay as they are; `coalesce`, which would read how many are distinct, is never called."""
+    words, rows = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")
+    with torch.device("meta"):
+        gradient = table_gradient(torch.Size((9, 3)), words, rows, True)
+    assert not gradient.is_coalesced()
+    assert gradient._nnz() == 5
+
+
+def test_no_value_is_read_on_the_host():
+    """FakeTensorMode has no values: reading one raises. The public function and both hosts' sides, on a fake GPU."""
+    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+        hidden, weight, bias = (torch.empty(n) for n in ((256, 64), (9000, 64), (9000,)))
+        targets, samples = torch.empty(256, dtype=torch.int64), torch.empty(512, dtype=torch.int64)
+        for tries in (torch.empty((), dtype=torch.int64), 600):
+            losses = sampled_softmax(hidden, targets, weight, bias, samples, tries, backend="triton")
+            assert losses.shape == (256,)
+        with _triton.recording() as launches:
+            tries = torch.empty((), dtype=torch.int64)
+            saved = host.forward(hidden, targets, weight, bias, samples, tries, "tensorflow", "float16")
+            host.backward(torch.empty(256), *saved, weight, 2**20)
+        assert len(launches) == 7
+
+
+class _Peak(TorchDispatchMode):
+    """The most bytes that tensors made within it took at one time."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.most = 0
+        self.seen = weakref.WeakValueDictionary()
+
+    def _freed(self, size):
+        self.now -= size
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if id(storage) not in self.seen:
+                    self.seen[id(storage)] = storage
+                    weakref.finalize(storage, self._freed, storage.nbytes())
+                    self.now += storage.nbytes()
+                    self.most = max(self.most, self.now)
+        return out
+
+
+@pytest.mark.parametrize("count", [2560, 20480])
+def test_memory_is_a_tenth_of_eagers(count):
+    """Bytes beside inputs and gradients, forward and backward, at the original ELMo's shapes, counted on fake GPUs."""
+    width, words, size = 512, 793_471, 8192
+
+    def inputs():
+        of = [torch.empty(n) for n in ((count, width), (words, width), (words,))]
+        return *of, torch.empty(count, dtype=torch.int64), torch.empty(size, dtype=torch.int64)
+
+    gradients = 4 * (count * width + (count + size) * (width + 1))
+    with FakeTensorMode(), torch.device("cuda"):
+        hidden, weight, bias, targets, samples = inputs()
+        tries = torch.empty((), dtype=torch.int64)
+        with _Peak() as eager, torch.no_grad():  # what autograd keeps is kept by name; its backward is written out
+            rows = weight.index_select(0, torch.cat([targets, samples]))
+            true_rows, sample_rows = rows.split([count, size])
+            true, sampled = (hidden * true_rows).sum(1), hidden @ sample_rows.t()
+            sampled = sampled.masked_fill(targets.unsqueeze(1) == samples.unsqueeze(0), -1e4)
+            logits = torch.cat([true.unsqueeze(1), sampled], 1)
+            probabilities = torch.log_softmax(logits, 1)
+            d_logits = probabilities.exp()
+            d_true, d_sampled = d_logits.split([1, size], 1)
+            d_hidden, d_rows = d_sampled @ sample_rows + d_true * true_rows, d_sampled.t() @ hidden
+            d_true_rows = d_true * hidden
+        with _triton.recording(), _Peak() as ours:
+            saved = host.forward(hidden, targets, weight, bias, samples, tries, "tensorflow", "bfloat16")
+            host.backward(torch.empty(count), *saved, weight, 32 * 2**20)
+    assert eager.most > 3 * count * size * 4
+    assert d_hidden.shape == d_true_rows.shape
+    assert d_rows.shape == sample_rows.shape
+    assert ours.most > gradients
+    assert ours.most - gradients <= (eager.most - gradients) / 10
+    if count == 20480:
+        assert ours.most <= eager.most / 10
+
+
+def test_a_chunk_is_whole_tiles_within_the_bound():
+    """All chunks of like size; at least one tile, at most what fits."""
+    assert host.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
+    assert host.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
+    assert host.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
+    assert host.chunk_rows(100, 8192, 2, 1, 128) == 128
+    assert host.chunk_rows(0, 8192, 2, 1, 16) == 16

@@ -1,0 +1,42 @@
+"""What the tests rest on: tensors where a backend runs, seeds that repeat, nothing rounded by default."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import backends
+
+
+@pytest.mark.skipif(not backends.HAS_CUDA, reason="there is no GPU here")
+def test_a_gpus_generator_serves_the_gpus_factories():
+    """As tests with a parameter `backend` make theirs: torch.Generator() alone stays on the CPU, and is refused."""
+    with torch.device(backends.device_of("triton")):
+        drawn = [torch.randn(5, generator=torch.Generator(torch.get_default_device()).manual_seed(1)) for _ in range(2)]
+    assert drawn[0].is_cuda
+    assert torch.equal(*drawn)
+
+
+def test_a_backend_of_the_gpu_has_its_tensors_there_where_there_is_one():
+    assert (
+        backends.device_of("triton").type == backends.device_of("cuda").type == ("cuda" if backends.HAS_CUDA else "cpu")
+    )
+    assert backends.device_of("native").type == backends.device_of("reference").type == "cpu"
+
+
+DRAWN: list[float] = []
+
+
+@given(st.integers(0, 3))
+def test_an_example_draws_the_same_tensors_whenever_it_is_tried(n):
+    """Else hypothesis could neither shrink nor repeat what it found."""
+    DRAWN.append(float(torch.randn(())))
+    assert DRAWN[-1] == DRAWN[0], n
+
+
+def test_products_are_not_rounded_by_default():
+    """Plain torch is the measure of the kernels: tf32 would widen every bound a thousandfold."""
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    assert torch.are_deterministic_algorithms_enabled()
