@@ -6,7 +6,7 @@ import torch
 from elmo_fast.ops import _dispatch
 
 HAS_CUDA = torch.cuda.is_available()
-GPU = ("cuda", "triton")
+GPU = ("cuda", "triton", "triton_persistent")
 
 
 def device_of(backend: str) -> torch.device:

@@ -20,7 +20,7 @@ from elmo_fast.ops.char_cnn import char_cnn
 from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.highway import highway
 from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample
-from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
+from elmo_fast.ops.projected_lstm import LSTMWeights, persistent_failure, projected_lstm
 from elmo_fast.ops.sampled_softmax import coalesced, sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
 from elmo_fast.ops.unique_rows import gather_rows, padded_unique_rows, unique_rows
@@ -47,6 +47,7 @@ __all__ = [
     "merged_square_norm",
     "ops",
     "padded_unique_rows",
+    "persistent_failure",
     "projected_lstm",
     "rounded",
     "row_order",

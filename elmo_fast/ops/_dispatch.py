@@ -10,9 +10,9 @@ import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 
-BACKENDS = ("native", "cuda", "triton", "reference")
+BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
-_MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda"}
+_MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
 _REGISTRY: dict[str, Mapping[str, ModuleType]] = {}
 
 

@@ -29,7 +29,7 @@ class Launch(NamedTuple):
     kernel: Any
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
-    options: dict[str, int]
+    options: dict[str, Any]
 
 
 _recorded: list[Launch] | None = None
@@ -47,14 +47,25 @@ def recording() -> Iterator[list[Launch]]:
 
 
 def launch(
-    kernel: Any, grid: Sequence[int], *arguments: Any, num_warps: int = 4, num_stages: int = 3, **constants: Any
+    kernel: Any,
+    grid: Sequence[int],
+    *arguments: Any,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    launch_cooperative_grid: int = False,
+    **constants: Any,
 ) -> None:
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
-    An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which multiplies bit patterns.
+    launch_cooperative_grid: the driver refuses the launch unless all blocks are resident at once, so that they may wait
+    for each other. An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which multiplies
+    bit patterns.
     """
+    options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
+    if launch_cooperative_grid:
+        options["launch_cooperative_grid"] = True
     if _recorded is not None:
-        _recorded.append(Launch(kernel, arguments, constants, {"num_warps": num_warps, "num_stages": num_stages}))
+        _recorded.append(Launch(kernel, arguments, constants, options))
         return
     if not all(grid):
         return
@@ -65,7 +76,7 @@ def launch(
         kernel[tuple(grid)](*arguments, **constants)
         return
     with torch.cuda.device_of(tensors[0]):
-        kernel[tuple(grid)](*arguments, **constants, num_warps=num_warps, num_stages=num_stages, enable_fp_fusion=True)
+        kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=True)
 
 
 @functools.cache

@@ -103,8 +103,8 @@ def assembled(ptx, capability):
     return done.stdout + done.stderr
 
 
-def compiled(launch, capability):
-    """Which tensor-core instruction is used, registers, bytes spilled and of shared memory, for one architecture."""
+def built(launch, capability):
+    """What Triton makes of a launch for one architecture: `asm` by stage, `metadata`."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -112,14 +112,19 @@ def compiled(launch, capability):
     signature, constants, attributes = specialised(launch)
     source = ASTSource(fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes)
     options = {**launch.options, "enable_fp_fusion": True}
-    built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-    report = assembled(built.asm["ptx"], capability)
-    used = [name for name in TENSOR_CORES if name in built.asm["ptx"]]
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def compiled(launch, capability):
+    """Which tensor-core instruction is used, registers, bytes spilled and of shared memory, for one architecture."""
+    made = built(launch, capability)
+    report = assembled(made.asm["ptx"], capability)
+    used = [name for name in TENSOR_CORES if name in made.asm["ptx"]]
     return {
         "tensor_cores": used[0] if used else None,
         "registers": int(re.search(r"Used (\d+) registers", report)[1]),
         "spilled": int(re.search(r"(\d+) bytes spill stores", report)[1]),
-        "shared": built.metadata.shared,
+        "shared": made.metadata.shared,
     }
 
 
@@ -129,13 +134,23 @@ def named(launch):
     return launch.kernel.fn.__name__ + (f"[{', '.join(switches)}]" if switches else "")
 
 
+def recorded(call):
+    """The launches that `call` asks for, on tensors without memory."""
+    with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
+        call()
+    return launches
+
+
 def measure(op):
-    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels in tests/kernels/<op>.py."""
+    """{"kernel[switches], label": {"sm_80": {...}, ...}} of the distinct kernels in tests/kernels/<op>.py.
+
+    A module whose kernels do not fit every GPU names its ARCHITECTURES.
+    """
     module = importlib.import_module(f"tests.kernels.{op}")
+    architectures = getattr(module, "ARCHITECTURES", ARCHITECTURES)
     found, seen = {}, set()
     for label, call in module.launches():
-        with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
-            call()
+        launches = recorded(call)
         assert launches, f"{op}, {label}: nothing was launched"
         for launch in launches:
             name, key = f"{named(launch)}, {label}", repr((named(launch), *specialised(launch), launch.options))
@@ -143,7 +158,7 @@ def measure(op):
                 continue
             seen.add(key)
             name += f" ({1 + sum(n.startswith(name) for n in found)})" if name in found else ""
-            found[name] = {f"sm_{arch}": compiled(launch, arch) for arch in ARCHITECTURES}
+            found[name] = {f"sm_{arch}": compiled(launch, arch) for arch in architectures}
     return found
 
 

@@ -20,6 +20,7 @@ def forward(
     weights: list[list[Tensor]],
     lengths: Tensor | None,
     state: tuple[Tensor | None, Tensor | None],
+    scan: host.Scan = host.scan,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """As `host.forward` without saving and masks; None when no graph could be captured (a warning said why)."""
     b, t = layer.batch, layer.time
@@ -28,7 +29,7 @@ def forward(
 
     def run(*tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         *xs, valid, h0, c0 = tensors
-        return host.forward(padded, xs, weights, valid, (h0, c0), [], False)[0]
+        return host.forward(padded, xs, weights, valid, (h0, c0), [], False, scan)[0]
 
     def empty() -> list[Tensor]:
         new = inputs[0].new_zeros
@@ -37,7 +38,7 @@ def forward(
         states = [new(layer.directions, padded.batch, size) for size in sizes]
         return [*xs, new(padded.batch, dtype=host.LENGTHS), *states]
 
-    key = (padded, _packed.generation(), *(copy.data_ptr() for copy in copies))
+    key = (padded, scan, _packed.generation(), *(copy.data_ptr() for copy in copies))
     entry = GRAPHS.get(key, inputs[0].device, run, empty)
     if entry is None:
         return None

@@ -1,5 +1,6 @@
 """Allocates, chooses tiles and starts the kernels of a layer forwards; shapes and step order as in docs/gpu.md."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 # Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
 MULTIPROCESSORS = 128
 LENGTHS = torch.int64
+Scan = Callable[..., None]  # `scan`, or another of its signature
 
 
 class Layer(NamedTuple):
@@ -210,7 +212,7 @@ def finish(
 
 def forward(
     layer: Layer, inputs: list[Tensor], weights: list[list[Tensor]], lengths: Tensor | None,
-    state: tuple[Tensor | None, Tensor | None], masks: list[Tensor], save: bool,
+    state: tuple[Tensor | None, Tensor | None], masks: list[Tensor], save: bool, run: Scan = scan,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor, Tensor]:  # fmt: skip
     """One layer. weights: the directions' W_ih, W_hh, bias and, where there is one, W_hr, each a list of R."""
     order, falling = ordered(lengths, layer, inputs[0].device)
@@ -223,5 +225,5 @@ def forward(
     sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
     begin(state[0], order, steps.hidden.select(1, 0))
     begin(state[1], order, steps.cells.select(1, 0))
-    scan(layer, steps, [weight_hh, bias, *rest], sorted_masks, falling, save)
+    run(layer, steps, [weight_hh, bias, *rest], sorted_masks, falling, save)
     return finish(layer, steps, inputs, order, falling, sorted_masks, state), steps, order, falling

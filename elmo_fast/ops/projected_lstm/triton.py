@@ -1,7 +1,8 @@
 """The projected LSTM in Triton: per step one kernel for cells and one for the projection, all directions at once."""
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from elmo_fast.ops.projected_lstm.op import LSTMWeights
 
 if _triton.WHY_NOT is None:
-    from elmo_fast.ops.projected_lstm import graphed, host, host_backward
+    from elmo_fast.ops.projected_lstm import graphed, host, host_backward, host_persistent
 
 unsupported = _triton.unsupported
 
@@ -30,10 +31,11 @@ def run(
     residual: bool,
     recurrent_masks: list[Tensor] | None,
     precision: str,
+    op: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As elmo_fast.ops.projected_lstm."""
+    """As elmo_fast.ops.projected_lstm; op: what `define` made, when not this backend's own."""
     needed = [*inputs, *(p for w in weights for p in w if p is not None), *(state or ())]
-    outputs, h, c, *_ = _forward_op(
+    outputs, h, c, *_ = (op or _forward_op)(
         inputs,
         [w.weight_ih for w in weights],
         [w.weight_hh for w in weights],
@@ -69,16 +71,18 @@ def _lists(*weights: list[Tensor]) -> list[list[Tensor]]:
 
 
 def _forward(
+    choose: "Callable[[host.Layer, torch.device, bool], host.Scan]",
     inputs: list[Tensor], weight_ih: list[Tensor], weight_hh: list[Tensor], bias: list[Tensor], weight_hr: list[Tensor],
     lengths: Tensor | None, h0: Tensor | None, c0: Tensor | None, masks: list[Tensor], *options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     layer, save = _layer(inputs, weight_hh, options[:-1]), options[-1]
     lists = _lists(weight_ih, weight_hh, bias, weight_hr)
+    scan = choose(layer, inputs[0].device, bool(weight_hr))
     if not save and not masks and layer.batch and layer.time and _graphs.enabled(inputs[0].device):
-        replayed = graphed.forward(layer, inputs, lists, lengths, (h0, c0))
+        replayed = graphed.forward(layer, inputs, lists, lengths, (h0, c0), scan)
         if replayed is not None:
             return (*replayed, *_nothing(layer, inputs[0]))
-    results, steps, order, falling = host.forward(layer, inputs, lists, lengths, (h0, c0), masks, save)
+    results, steps, order, falling = host.forward(layer, inputs, lists, lengths, (h0, c0), masks, save, scan)
     return (*results, *steps, order, falling) if save else (*results, *_nothing(layer, inputs[0]))
 
 
@@ -173,13 +177,15 @@ if _triton.WHY_NOT is None:
         _backward,
         _fake_backward,
     )
-    _forward_op = _triton.define(
-        "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
+    _SCHEMA = (
+        "(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
         f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> "
         "(Tensor outputs, Tensor h, Tensor c, Tensor inputs, Tensor gates, Tensor cells, Tensor projections, "
-        "Tensor hidden, Tensor order, Tensor steps)",
-        _forward,
-        _fake,
-        _setup,
-        _differentiate,
+        "Tensor hidden, Tensor order, Tensor steps)"
     )
+
+    def define(name: str, choose: "Callable[[host.Layer, torch.device, bool], host.Scan]") -> Any:
+        """The op `name` that runs a layer with the scan forwards that `choose` returns."""
+        return _triton.define(name + _SCHEMA, functools.partial(_forward, choose), _fake, _setup, _differentiate)
+
+    _forward_op = define("projected_lstm", host_persistent.chosen)

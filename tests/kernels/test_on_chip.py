@@ -1,0 +1,40 @@
+"""The persistent scan reads its weights once, before the time loop, and what others write only behind its wait."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from tests.kernels.test_compile import needs_triton
+
+STEP = ["h", "product", "arrive", "wait", "hidden", "product", "arrive", "wait", "parts", "arrive", "gates", "wait"]
+
+
+def complaints(told):
+    """One sentence per thing that is not as the kernel's source says."""
+    wrong = [
+        f"{name} is not read before the time loop" for name in ("weight_hh", "weight_hr") if name not in told["before"]
+    ]
+    if told["within"] != STEP:
+        wrong.append(f"a step is {told['within']}")
+    wrong += [f"may come from the L1: {line}" for line in told["through_l1"]]
+    return wrong if told["cooperative"] else [*wrong, "not a cooperative launch"]
+
+
+@needs_triton
+def test_weights_stay_on_chip_and_reads_behind_their_waits():
+    command = [sys.executable, "-m", "tests.kernels.on_chip"]
+    done = subprocess.run(command, cwd=pathlib.Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) >= 16
+    assert {name: wrong for name, told in found.items() if (wrong := complaints(told))} == {}
+
+
+def test_each_complaint_is_made():
+    """The test above can fail."""
+    fine = {"before": ["weight_hh", "weight_hr"], "within": STEP, "through_l1": [], "cooperative": True}
+    assert complaints(fine) == []
+    late = [*STEP[:4], "product", "hidden", *STEP[6:]]
+    for change in ({"before": []}, {"within": late}, {"through_l1": ["tt.load"]}, {"cooperative": False}):
+        assert complaints(fine | change)
