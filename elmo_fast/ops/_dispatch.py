@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops import _finite
 
 BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
@@ -73,10 +74,10 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
         if slower and not torch.compiler.is_compiling():
             warn_once(op, choice.backend, "; ".join(slower))
-        return known[choice.backend]
+        return _finite.Checked(op, known[choice.backend]) if _finite.wanted() else known[choice.backend]
     if backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
     reason = known[backend].unsupported(device, dtype, precision)
     if reason is not None:
         raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
-    return known[backend]
+    return _finite.Checked(op, known[backend]) if _finite.wanted() else known[backend]
