@@ -83,7 +83,9 @@ class Graphs:
         place = (key, device, stream)
         if place not in self.entries:
             try:
-                self.entries[place] = self.capturing(function, empty())
+                # Not of inference mode, whatever the caller is in: its tensors could not be written outside of it.
+                with torch.inference_mode(False), torch.no_grad():
+                    self.entries[place] = self.capturing(function, empty())
             except RuntimeError as error:
                 self.refused.add(key)
                 warnings.warn(

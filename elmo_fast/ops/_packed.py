@@ -48,7 +48,8 @@ def packed(
             fill(entry.copies)
             entry.seen = now
         return entry.copies
-    copies = empty()
+    with torch.inference_mode(False):  # so that they can be written again outside of it
+        copies = empty()
     fill(copies)
 
     def forget(_: Any) -> None:

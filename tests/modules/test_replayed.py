@@ -59,6 +59,8 @@ def test_results_are_not_overwritten_by_the_next_call(files):
     model = BiLM(*files(), stateful=False).eval()
     model._replayed = Always()
     ids = batch_to_ids(BATCHES[0])
+    with torch.inference_mode():
+        model(ids)
     with torch.no_grad():
         first = model(ids)["activations"]
         kept = [layer.clone() for layer in first]

@@ -547,3 +547,15 @@ def test_triton_float16_gradients_that_explode_stay_finite(backend):
     out, _ = projected_lstm([torch.zeros(1, 7, 1)], [weights], reverse=(False,), backend=backend, precision="float16")
     for gradient in torch.autograd.grad(out.sum(), weights):
         assert torch.isfinite(gradient).all()
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
+    x, weights, _, _ = make(2, 2, 6, 6, 9, state=False)
+    with torch.inference_mode():
+        projected_lstm(x, weights, backend=backend, precision="float16")
+    with torch.no_grad():
+        weights[0].weight_hh.mul_(2)
+        ours, wanted = (projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference"))
+    assert_no_worse("outputs", ours, wanted, wanted.double(), "float16")
