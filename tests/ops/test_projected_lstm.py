@@ -559,3 +559,27 @@ def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
         weights[0].weight_hh.mul_(2)
         ours, wanted = (projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference"))
     assert_no_worse("outputs", ours, wanted, wanted.double(), "float16")
+
+
+@needs_triton
+def test_triton_refuses_a_step_whose_offsets_would_not_fit():
+    x, w = torch.empty(2**27, 1, 1, device="meta"), torch.empty(16, 1, device="meta")
+    weights = LSTMWeights(w, torch.empty(16, 4, device="meta"), w[:, 0])
+    with pytest.raises(ElmoFastError, match=r"B=134217728 rows and H=4 cells is too large; give B <= 134217727"):
+        torch.ops.elmo_fast_triton.projected_lstm(
+            [x],
+            [weights[0]],
+            [weights[1]],
+            [weights[2]],
+            [],
+            None,
+            None,
+            None,
+            [],
+            [False],
+            3.0,
+            3.0,
+            False,
+            "float32",
+            False,
+        )
