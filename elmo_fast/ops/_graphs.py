@@ -44,14 +44,15 @@ def capture(function: Function, inputs: list[Tensor]) -> Entry:
     global _capturing
     _capturing = True
     try:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            function(*inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            outputs = function(*inputs)
+        with torch.cuda.device(inputs[0].device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                function(*inputs)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                outputs = function(*inputs)
     finally:
         _capturing = False
     return Entry(inputs, outputs, graph.replay, function)
