@@ -6,14 +6,16 @@ import triton.language as tl
 
 @triton.jit
 def tanh(x):
-    """tanh to a few units in the last place: its series near 0, where 1 - exp(-2|x|) would cancel."""
-    e = tl.exp(-2.0 * tl.abs(x))
-    far = (1.0 - e) / (1.0 + e)
+    """tanh to a unit in the last place: a polynomial near 0, where 1 - 2 / (exp(2|x|) + 1) would cancel.
+
+    Source of the coefficients: Moshier, Cephes, tanhf. The device's own tanh is out of the interpreter's reach.
+    """
+    far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
     far = tl.where(x < 0, -far, far)
     s = x * x
-    near = -0.05396825396825397 + s * (0.021869488536155203 - s * 0.008863235529902197)
-    near = x + x * s * (-0.3333333333333333 + s * (0.13333333333333333 + s * near))
-    return tl.where(tl.abs(x) < 0.4, near, far)
+    near = -5.37397155531e-2 + s * (2.06390887954e-2 - s * 5.70498872745e-3)
+    near = x + x * s * (-3.33332819422e-1 + s * (1.33314422036e-1 + s * near))
+    return tl.where(tl.abs(x) < 0.625, near, far)
 
 
 @triton.jit

@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops.projected_lstm.kernels_forward import sum_of_parts, tanh
+from elmo_fast.ops._kernels import tanh
+from elmo_fast.ops.projected_lstm.kernels_forward import sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 

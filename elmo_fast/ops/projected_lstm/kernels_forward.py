@@ -3,21 +3,8 @@
 import triton
 import triton.language as tl
 
+from elmo_fast.ops._kernels import tanh
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
-
-
-@triton.jit
-def tanh(x):
-    """tanh to a unit in the last place: a polynomial near 0, where 1 - 2 / (exp(2|x|) + 1) would cancel.
-
-    Source of the coefficients: Moshier, Cephes, tanhf. The device's own tanh is out of the interpreter's reach.
-    """
-    far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
-    far = tl.where(x < 0, -far, far)
-    s = x * x
-    near = -5.37397155531e-2 + s * (2.06390887954e-2 - s * 5.70498872745e-3)
-    near = x + x * s * (-3.33332819422e-1 + s * (1.33314422036e-1 + s * near))
-    return tl.where(tl.abs(x) < 0.625, near, far)
 
 
 @triton.jit

@@ -7,7 +7,7 @@ global memory, never for ever: see `wait`.
 import triton
 import triton.language as tl
 
-from elmo_fast.ops.projected_lstm.kernels_forward import tanh
+from elmo_fast.ops._kernels import tanh
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
