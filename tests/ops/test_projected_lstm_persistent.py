@@ -242,7 +242,7 @@ def test_a_wait_less_is_found(dropped, small, monkeypatch):
 @interpreted
 @pytest.mark.parametrize(
     ("size", "polls", "slow", "seed"),
-    [(20, 12, (), 9), (20, 12, (), 15), (16, 40, (0,), 14), (16, 40, (0,), 22)],
+    [(20, 12, (), 3), (20, 12, (), 28), (16, 40, (0,), 14), (16, 40, (0,), 22)],
     ids=str,
 )
 def test_who_gives_up_leaves_nan_and_never_wrong_numbers(size, polls, slow, seed, small, monkeypatch):
