@@ -14,21 +14,23 @@ import threading
 
 import triton.language as tl  # noqa: F401  (the interpreter looks for it among the globals of what it runs)
 
+SLOWER = 0.05
 OPERATIONS = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
 
 
 class Turns:
     """Whose turn it is, among the threads that have not ended."""
 
-    def __init__(self, builder, seed, often):
-        self.builder, self.random, self.often = builder, random.Random(seed), often
+    def __init__(self, builder, seed, often, slow):
+        self.builder, self.random, self.often, self.slow = builder, random.Random(seed), often, slow
         self.changed, self.me = threading.Condition(), threading.local()
-        self.alive, self.turn, self.errors = [], None, []
+        self.alive, self.turn, self.errors, self.chances = [], None, [], []
 
     def run(self, programs):
         threads = [threading.Thread(target=self.one, args=(i, *p), daemon=True) for i, p in enumerate(programs)]
         self.alive = list(range(len(threads)))
-        self.turn = self.random.choice(self.alive)
+        self.chances = [SLOWER if position[0] in self.slow else 1.0 for position, _ in programs]
+        self.turn = self.drawn()
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -45,8 +47,11 @@ class Turns:
             self.errors.append(error)
         with self.changed:
             self.alive.remove(index)
-            self.turn = self.random.choice(self.alive) if self.alive else None
+            self.turn = self.drawn() if self.alive else None
             self.changed.notify_all()
+
+    def drawn(self):
+        return self.random.choices(self.alive, [self.chances[i] for i in self.alive])[0]
 
     def wait(self):
         with self.changed:
@@ -56,16 +61,16 @@ class Turns:
     def switch(self):
         if self.random.random() < self.often:
             with self.changed:
-                self.turn = self.random.choice(self.alive)
+                self.turn = self.drawn()
                 self.changed.notify_all()
             self.wait()
 
 
 @contextlib.contextmanager
-def at_once(kernel, seed, *, often=0.5, absent=()):
+def at_once(kernel, seed, *, often=0.5, absent=(), slow=()):
     """Within it, launches of `kernel` (a triton.jit function) run all their blocks at once, but those of `absent`.
 
-    often: the chance that another block goes on, before each memory operation.
+    often: the chance that another block may go on, before each memory operation; slow: blocks that seldom do.
     """
     from triton.runtime.interpreter import interpreter_builder as builder
 
@@ -76,7 +81,7 @@ def at_once(kernel, seed, *, often=0.5, absent=()):
         if len(waiting) == math.prod(builder.grid_dim):
             programs = [p for p in waiting if p[0][0] not in absent]
             waiting.clear()
-            active.append(Turns(builder, seed, often))
+            active.append(Turns(builder, seed, often, slow))
             active[-1].run(programs)
             active.clear()
 

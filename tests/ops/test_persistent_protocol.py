@@ -169,6 +169,7 @@ def test_the_kernel_arrives_and_waits_as_the_model(name, small, monkeypatch):
         monkeypatch.setattr(kernels_persistent, kind, listening(kind, getattr(kernels_persistent, kind)))
     monkeypatch.setattr(host_persistent, "launch", launch)
     monkeypatch.setattr(host_persistent, "ONE_LAUNCH", True)
+    monkeypatch.setattr(host_persistent, "MOST_POLLS", 5000)
     case = make(1, STEPS, 4, size, cells, directions=1)
     with at_once(kernels_persistent.persistent, 0):
         projected_lstm(*case, reverse=(False,), precision="float16", backend="triton_persistent")
