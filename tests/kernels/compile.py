@@ -9,6 +9,7 @@ with the specialisation that a real launch would have had.
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -148,7 +149,7 @@ def measure(op):
     """
     module = importlib.import_module(f"tests.kernels.{op}")
     architectures = getattr(module, "ARCHITECTURES", ARCHITECTURES)
-    found, seen = {}, set()
+    distinct, seen = {}, set()
     for label, call in module.launches():
         launches = recorded(call)
         assert launches, f"{op}, {label}: nothing was launched"
@@ -157,9 +158,25 @@ def measure(op):
             if key in seen:
                 continue
             seen.add(key)
-            name += f" ({1 + sum(n.startswith(name) for n in found)})" if name in found else ""
-            found[name] = {f"sm_{arch}": compiled(launch, arch) for arch in architectures}
-    return found
+            name += f" ({1 + sum(n.startswith(name) for n in distinct)})" if name in distinct else ""
+            distinct[name] = launch
+    return in_processes(distinct, architectures)
+
+
+def in_processes(launches, architectures):
+    """{name: {"sm_80": facts, ...}}, by as many processes as there are cores: forked, as kernels cannot be pickled."""
+    global _launches
+    _launches = launches
+    jobs = [(name, arch) for name in launches for arch in architectures]
+    with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
+        facts = dict(zip(jobs, pool.map(job, jobs, chunksize=1), strict=True))
+    return {name: {f"sm_{arch}": facts[name, arch] for arch in architectures} for name in launches}
+
+
+def job(asked):
+    """What a process does: one kernel of `_launches` for one architecture."""
+    name, arch = asked
+    return compiled(_launches[name], arch)
 
 
 def table(found):
