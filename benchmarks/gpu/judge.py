@@ -64,7 +64,7 @@ def judged(what: What, rows: Sequence[GpuRow], ceilings: Mapping[str, float]) ->
     if OURS not in best:
         return best
     ours = best[OURS]
-    rivals = [each for each in best.values() if not each.ours]
+    rivals = [each for each in best.values() if not each.side.startswith(OURS)]
     aims = list(what.aims)
     if COMPILED in best and not any(aim.against == COMPILED for aim in aims):
         aims.append(Aim("faster", 1.0, COMPILED))  # slower than what a compiler makes of plain torch is a bug

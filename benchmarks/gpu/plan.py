@@ -15,11 +15,11 @@ class Plan(NamedTuple):
 
 
 SECTIONS = {
-    "build": Plan(90, "the C++ extension, built in place where it is missing", ceilings=False),
+    "build": Plan(110, "the C++ extension, built in place where it is missing", ceilings=False),
     "ceilings": Plan(15, "bandwidth of a copy, rate of a matrix product", ceilings=False),
-    "tests": Plan(100, "the tests of ops and modules, on the GPU", ceilings=False),
-    "lstm": Plan(80, "one layer of the projected LSTM against cuDNN, an eager loop and torch.compile"),
-    "embed": Plan(45, "sentences to activations against AllenNLP's biLM"),
+    "tests": Plan(90, "the tests of ops and modules, on the GPU", ceilings=False),
+    "lstm": Plan(75, "one layer of the projected LSTM against cuDNN, an eager loop and torch.compile"),
+    "embed": Plan(40, "sentences to activations against AllenNLP's biLM"),
     "encoder": Plan(45, "the character encoder, forward + backward"),
     "softmax": Plan(35, "the sampled softmax, forward + backward"),
     "mix": Plan(15, "the scalar mix against the bandwidth of a copy"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from benchmarks import results, texts
 from benchmarks.gpu.measure import Clock
@@ -42,6 +43,8 @@ class Session:
         self._end = time.monotonic() + seconds
         self._clock: Clock | None = None
         self._ceilings: dict[str, float] | None = None
+        # Of its own: a capture that fails can leave torch's default generator of the GPU unusable.
+        self._generator = torch.Generator(self.device).manual_seed(0)
         torch.manual_seed(0)
 
     @property
@@ -49,6 +52,14 @@ class Session:
         """The clock of the device."""
         self._clock = self._clock or Clock(self.device)
         return self._clock
+
+    def noise(self, *shape: int) -> Tensor:
+        """Standard normal numbers on the device."""
+        return torch.randn(*shape, device=self.device, generator=self._generator)
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Numbers between 0 and 1 on the device."""
+        return torch.rand(*shape, device=self.device, generator=self._generator, dtype=dtype)
 
     def left(self) -> float:
         """Seconds until this section should have ended."""

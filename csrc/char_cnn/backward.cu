@@ -2,7 +2,7 @@
 //
 // sum_rows reads grad, features and winners once per group of two or three positions (2.4 times over for ELMo's widths, from L2), 24 KB a
 // word; each SM holds two blocks of 99 KiB of bins, and every (position, filter) costs a read and a write of shared memory per word without
-// bank conflicts (a warp's bins lie side by side). Bound by issuing about 25 instructions per word and warp, six warps an SM. The other
+// bank conflicts (a warp's bins lie side by side). Bound by issuing about 30 instructions per word and warp, six warps an SM. The other
 // kernels read sums (12.9 MB for ELMo, times the splits) once or twice and multiply 2 * 52 MFLOP: bound by L2.
 #include "char_cnn/backward.cuh"
 #include "common/block.cuh"

@@ -102,12 +102,13 @@ def precisions() -> list[str]:
 
 
 def backends(device: Any) -> list[str]:
-    """One line per op: the backend it chooses, and the refusals of those asked before."""
+    """One line per op: the backend it chooses, and the refusals of those made for this device and asked before."""
     import torch
 
     import elmo_fast.modules  # noqa: F401  (imports every op, which registers itself)
     from elmo_fast.errors import ElmoFastError
     from elmo_fast.ops import PRECISIONS, explain, ops
+    from elmo_fast.ops._dispatch import made_for
 
     lines = [f"ops on {device}:"]
     width = max(map(len, ops()), default=0)
@@ -116,7 +117,8 @@ def backends(device: Any) -> list[str]:
         for precision in PRECISIONS:
             try:
                 choice = explain(op, device, torch.float32, precision)
-                why = "; ".join(f"not {name}: {reason}" for name, reason in choice.refusals.items())
+                refusals = [(name, reason) for name, reason in choice.refusals.items() if made_for(name, device)]
+                why = "; ".join(f"not {name}: {reason}" for name, reason in refusals)
                 chosen.setdefault(choice.backend + (f" ({why})" if why else ""), []).append(precision)
             except ElmoFastError as error:
                 chosen.setdefault(f"none: {error}", []).append(precision)

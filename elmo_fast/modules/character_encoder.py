@@ -216,7 +216,7 @@ class CharacterEncoder(nn.Module):
             activation=self._characters.activation,
             precision=self.precision,
             count=count,
-            backend=self.backend,
+            backend=ops.backend_for("char_cnn", self.backend),
         )
         return ops.highway(
             features,
@@ -226,7 +226,7 @@ class CharacterEncoder(nn.Module):
             None if projection is None else projection.bias,
             precision=self.precision,
             count=count,
-            backend=self.backend,
+            backend=ops.backend_for("highway", self.backend),
         )
 
     def _check(self, inputs: Tensor) -> None:

@@ -44,6 +44,11 @@ class StatefulModule(nn.Module):
         return self
 
 
+def both_ways(outputs: list[Tensor]) -> Tensor:
+    """L layers' outputs [2, B, T, D] as [L, B, T, 2D]: forward, then backward."""
+    return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
+
+
 class ElmoLstm(StatefulModule):
     """L layers of two independent projected LSTMs, one per direction, with a residual from the second layer on.
 
@@ -130,7 +135,7 @@ class ElmoLstm(StatefulModule):
         outputs, state = self.run_layers(inputs, inputs, lengths, state)
         if self.stateful:
             self._carry(state)
-        return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
+        return both_ways(outputs)
 
     def run_layers(
         self,

@@ -114,7 +114,7 @@ class SampledSoftmaxLoss(nn.Module):
             correction=self.semantics,
             sparse=self.sparse,
             precision=self.precision,
-            backend=self.backend,
+            backend=ops.backend_for("sampled_softmax", self.backend),
         )
         return losses.sum()
 
@@ -123,4 +123,5 @@ class SampledSoftmaxLoss(nn.Module):
         small = embeddings.shape[0] * w.shape[0] * embeddings.element_size() <= _WHOLE_BYTES
         if small and self.precision == "float32":  # the same sums in the same order as AllenNLP's, to the last bit
             return F.nll_loss(F.log_softmax(embeddings @ w.t() + b, dim=-1), targets, reduction="sum")
-        return ops.full_softmax(embeddings, targets, w, b, precision=self.precision, backend=self.backend).sum()
+        backend = ops.backend_for("full_softmax", self.backend)
+        return ops.full_softmax(embeddings, targets, w, b, precision=self.precision, backend=backend).sum()

@@ -5,7 +5,7 @@ E character embedding, F filters, N rows (words), V vocabulary, S samples, L lay
 R directions run side by side.
 """
 
-from elmo_fast.ops._dispatch import BACKENDS, Choice, explain, ops
+from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, ops
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops.adagrad import (
     RowOrder,
@@ -33,6 +33,7 @@ __all__ = [
     "RowOrder",
     "adagrad_",
     "adagrad_rows_",
+    "backend_for",
     "char_cnn",
     "clip_scale",
     "coalesced",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops import _finite
 
 BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
@@ -33,12 +34,22 @@ def ops() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def made_for(backend: str, device: torch.device) -> bool:
+    """Whether a backend is made for this kind of device (the reference is for all)."""
+    return _MADE_FOR.get(backend, device.type) == device.type
+
+
+def backend_for(op: str, backend: str) -> str:
+    """`backend` where `op` has one of that name, else "auto": for callers who pass one name to several ops."""
+    return backend if backend in _REGISTRY[op] else "auto"
+
+
 def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
     """What backend="auto" would choose for `op` here, and why not the ones before it."""
     refusals: dict[str, str] = {}
     for name, module in _REGISTRY[op].items():
         reason = module.unsupported(device, dtype, precision)
-        if reason is None and _MADE_FOR.get(name, device.type) != device.type:
+        if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
             return Choice(name, refusals)
@@ -60,13 +71,13 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     known = _REGISTRY[op]
     if backend == "auto":
         choice = explain(op, device, dtype, precision)
-        slower = [why for name, why in choice.refusals.items() if _MADE_FOR[name] == device.type]
+        slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
         if slower and not torch.compiler.is_compiling():
             warn_once(op, choice.backend, "; ".join(slower))
-        return known[choice.backend]
+        return _finite.Checked(op, known[choice.backend]) if _finite.wanted() else known[choice.backend]
     if backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
     reason = known[backend].unsupported(device, dtype, precision)
     if reason is not None:
         raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
-    return known[backend]
+    return _finite.Checked(op, known[backend]) if _finite.wanted() else known[backend]

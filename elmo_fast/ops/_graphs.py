@@ -11,6 +11,8 @@ from torch import Tensor
 
 from elmo_fast.errors import PerformanceWarning
 
+_capturing = False  # what runs within a capture captures nothing of its own, in its trial run either
+
 Function = Callable[..., tuple[Tensor, ...]]
 
 
@@ -29,7 +31,8 @@ def enabled(device: torch.device) -> bool:
     ELMO_FAST_CUDA_GRAPHS=0 in the environment switches captures off.
     """
     return (
-        device.type == "cuda"
+        not _capturing
+        and device.type == "cuda"
         and os.environ.get("ELMO_FAST_CUDA_GRAPHS") != "0"
         and not torch.compiler.is_compiling()
         and not torch.cuda.is_current_stream_capturing()
@@ -38,14 +41,20 @@ def enabled(device: torch.device) -> bool:
 
 def capture(function: Function, inputs: list[Tensor]) -> Entry:
     """Runs `function` once, so that kernels are compiled and handles exist, then captures it."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        function(*inputs)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = function(*inputs)
+    global _capturing
+    _capturing = True
+    try:
+        with torch.cuda.device(inputs[0].device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                function(*inputs)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                outputs = function(*inputs)
+    finally:
+        _capturing = False
     return Entry(inputs, outputs, graph.replay, function)
 
 
@@ -75,7 +84,9 @@ class Graphs:
         place = (key, device, stream)
         if place not in self.entries:
             try:
-                self.entries[place] = self.capturing(function, empty())
+                # Not of inference mode, whatever the caller is in: its tensors could not be written outside of it.
+                with torch.inference_mode(False), torch.no_grad():
+                    self.entries[place] = self.capturing(function, empty())
             except RuntimeError as error:
                 self.refused.add(key)
                 warnings.warn(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 _kept: dict[tuple[Any, ...], "_Entry"] = {}
+_generation = 0
 
 
 class _Entry:
@@ -47,7 +48,8 @@ def packed(
             fill(entry.copies)
             entry.seen = now
         return entry.copies
-    copies = empty()
+    with torch.inference_mode(False):  # so that they can be written again outside of it
+        copies = empty()
     fill(copies)
 
     def forget(_: Any) -> None:
@@ -97,6 +99,16 @@ def packed_bytes() -> int:
     return sum(copy.nbytes for entry in _kept.values() for copy in entry.copies)
 
 
+def generation() -> int:
+    """Counts `clear_packed`: a captured graph of before it must not be replayed."""
+    return _generation
+
+
 def clear_packed() -> None:
-    """Drops every kept copy; the next use makes it anew. Not while a captured CUDA graph that reads one is in use."""
+    """Drops every kept copy; the next use makes it anew, and the modules capture their graphs anew.
+
+    Graphs of your own that read a copy must not be replayed.
+    """
+    global _generation
+    _generation += 1
     _kept.clear()

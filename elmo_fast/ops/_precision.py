@@ -1,5 +1,6 @@
 """`precision`: to what the operands of matrix products are rounded (everything else keeps the tensors' dtype)."""
 
+import contextlib
 from collections.abc import Callable
 
 import torch
@@ -29,6 +30,13 @@ def under_autocast(precision: str, device: torch.device) -> tuple[str, Callable[
     if precision == "float32" and dtype in PRECISIONS:
         precision = dtype
     return precision, lambda tensor: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Within it torch's own products compute in what they are given: precision is applied already."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return contextlib.nullcontext()
 
 
 def rounded(tensor: Tensor, precision: str) -> Tensor:

@@ -140,14 +140,31 @@ def define(
     return getattr(getattr(torch.ops, NAMESPACE), name)
 
 
+@contextlib.contextmanager
+def _parts_in_float32() -> Iterator[None]:
+    """Within it cuBLAS adds the parts of a split product in float32."""
+    flags = torch.backends.cuda.matmul
+    names = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    before = [getattr(flags, name) for name in names]
+    try:
+        for name in names:
+            setattr(flags, name, False)
+        yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            setattr(flags, name, value)
+
+
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32, returned as `dtype`.
 
     torch's own product (cuBLAS): a large plain product leaves a kernel of ours nothing to win. float32 operands obey
-    torch.backends.cuda.matmul, which is exact unless the user allowed tf32.
+    torch.backends.cuda.matmul, which is exact unless the user allowed tf32; parts of a 16-bit product are never added
+    in 16 bit, though torch allows it unless told otherwise.
     """
     if a.dtype == dtype:
-        return a @ b
+        with _parts_in_float32():
+            return a @ b
     if a.device.type == "cuda":
         return torch.mm(a, b, out_dtype=dtype) if a.dim() == 2 else torch.bmm(a, b, out_dtype=dtype)
     return (a.float() @ b.float()).to(dtype)

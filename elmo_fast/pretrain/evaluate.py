@@ -51,18 +51,19 @@ def _windows(corpus: Corpus, batch_size: int, unroll_steps: int) -> Iterator[Bat
         yield Batch(forward, backward)
 
 
-def _total_loss(model: LanguageModel, hidden: Tensor, targets: Tensor, window: Window, chunk_bytes: int) -> float:
-    """The sum of the losses of the words that are text, in float64."""
-    filled = torch.from_numpy(np.arange(window.inputs.shape[1]) < window.filled[:, None]).reshape(-1).to(hidden.device)
+def _total_loss(model: LanguageModel, hidden: Tensor, targets: Tensor, window: Window, chunk_bytes: int) -> Tensor:
+    """The sum of the losses of the words that are text, [] float64, not waited for; which they are the host knows."""
+    filled = np.flatnonzero(np.arange(window.inputs.shape[1]) < window.filled[:, None])
+    places = torch.from_numpy(filled).to(hidden.device, non_blocking=True)
     losses = full_softmax(
-        hidden[filled],
-        targets[filled],
+        hidden.index_select(0, places),
+        targets.index_select(0, places),
         model.softmax_weight,
         model.softmax_bias,
         chunk_bytes=chunk_bytes,
         precision=model.precision,
     )
-    return losses.sum(dtype=torch.float64).item()
+    return losses.sum(dtype=torch.float64)
 
 
 def evaluate(
@@ -90,7 +91,7 @@ def evaluate(
         )
     batch_size = min(batch_size, corpus.sentences)
     encoder = Encoder(corpus, model.options.char_cnn.max_characters_per_token, device)  # type: ignore[union-attr]
-    totals, state, training = [0.0, 0.0], None, model.training
+    totals, state, training = torch.zeros(2, dtype=torch.float64, device=device), None, model.training
     model.eval()
     try:
         with torch.no_grad():
@@ -99,11 +100,12 @@ def evaluate(
     finally:
         model.train(training)
     words = corpus.tokens + corpus.sentences
-    return Perplexity(totals[0] / words, totals[1] / words, words)
+    forward, backward = (totals / words).tolist()
+    return Perplexity(forward, backward, words)
 
 
 def _add_window(
-    model: LanguageModel, encoder: Encoder, windows: Batch, state: State | None, totals: list[float], chunk_bytes: int
+    model: LanguageModel, encoder: Encoder, windows: Batch, state: State | None, totals: Tensor, chunk_bytes: int
 ) -> State:
     batch = encoder.batch(windows)
     forward, backward, state = model(batch.forward.ids, batch.backward.ids, state)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import log_uniform_sample, sampled_softmax
+from elmo_fast.ops import backend_for, log_uniform_sample, sampled_softmax
 from elmo_fast.pretrain.adagrad import clip_and_step
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.tensors import Side, TensorBatch
@@ -39,7 +39,12 @@ def sampled_loss(
     step; sparse: the softmax table's gradient as the rows used only.
     """
     samples, tries = log_uniform_sample(
-        num_samples, len(model.softmax_bias), seed=seed, offset=draw, device=hidden.device, backend=model.backend
+        num_samples,
+        len(model.softmax_bias),
+        seed=seed,
+        offset=draw,
+        device=hidden.device,
+        backend=backend_for("log_uniform_sample", model.backend),
     )
     losses = sampled_softmax(
         hidden,
@@ -50,7 +55,7 @@ def sampled_loss(
         tries,
         sparse=sparse,
         precision=model.precision,
-        backend=model.backend,
+        backend=backend_for("sampled_softmax", model.backend),
     )
     return losses.mean()
 

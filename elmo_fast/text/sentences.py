@@ -16,9 +16,10 @@ from typing import IO
 
 from elmo_fast.errors import ElmoFastError
 
-# A byte order mark at the start is no part of the first word. Bytes that are not UTF-8 become lone surrogates, and are
-# then reported with their line.
-_ENCODING, _ON_ERROR = "utf-8-sig", "surrogateescape"
+# Bytes that are not UTF-8 become lone surrogates, and are then reported with their line. Not "utf-8-sig": it drops one
+# or two first bytes of a byte order mark where nothing follows them.
+_ENCODING, _ON_ERROR = "utf-8", "surrogateescape"
+_MARK = "\ufeff"  # a byte order mark at the start is no part of the first word
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
@@ -64,6 +65,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     try:
         with _opened(path) as stream:
             for index, line in enumerate(stream):
+                line = line.removeprefix(_MARK) if index == 0 else line
                 if "\0" in line:
                     raise ElmoFastError(
                         f"{_name(path)}, line {index + 1}: holds a NUL byte, so this is a binary file; give UTF-8 text"

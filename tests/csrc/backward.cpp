@@ -191,6 +191,23 @@ struct Pass {
   }
 };
 
+// One thread writes a bias, from the filter's first position: all positions have the same sum, but not to the last bit.
+template <typename Id>
+static void biases_come_from_the_first_position(const Pass<Id>& pass) {
+  const Params& p = pass.p;
+  for (int i = 0; p.need_weights && i < p.widths; ++i)
+    for (int f = 0; f < p.width[i].filters; ++f) {
+      float sum = 0;
+      for (int slice = 0; slice < kSlices; ++slice) {
+        float part = 0;
+        for (int64_t c = first_character(p.characters, slice); c < first_character(p.characters, slice + 1); ++c)
+          part += p.sums[c * p.columns + column_of(p.width[i], f, 0)];
+        sum = slice == 0 ? part : sum + part;
+      }
+      CHECK(pass.d_biases[i][f] == sum, "bias %d of width %d is %a, wanted %a", f, p.width[i].width, pass.d_biases[i][f], sum);
+    }
+}
+
 static void close(const char* name, const std::vector<float>& found, const std::vector<double>& wanted) {
   double scale = 1;
   for (const double x : wanted) scale = std::max(scale, std::fabs(x));
@@ -227,6 +244,7 @@ static void compare(const Case& c, uint32_t seed) {
     close("d_bias", pass.d_biases[i], d_bias);
   }
   close("d_embedding", pass.d_embedding, d_embedding);
+  biases_come_from_the_first_position(pass);
 }
 
 // A character that no winning window holds may have any embedding, NaN too; one that does shows.
@@ -253,6 +271,7 @@ int main() {
   for (const int64_t rows : {512, 513, 1100}) compare<int64_t>({{{3, 5}, {7, 2}}, rows, 31, 16}, 3);  // one, two and three splits
   for (const int64_t characters : {1, 3, 262, 264, 265, 600}) compare<int64_t>({{{2, 33}}, 50, characters, 4}, 5);  // tiles
   for (const int64_t size : {1, 15, 17, 33}) compare<int64_t>({{{3, 7}}, 30, 20, size}, 6);                         // vectors
+  compare<int64_t>({{{3, 7}}, 1100, 20, 33}, 6);  // splits are summed once, not once a vector
   for (const int64_t count : {0, 1, 19, 30, 1000}) compare<int64_t>({{{3, 7}, {1, 3}}, 30, 20, 16, false, false, count}, 7);
   for (const auto rounding : {Rounding::BFloat16, Rounding::Float16})
     compare<int64_t>({kAwkward, 20, 31, 16, true, false, -1, rounding}, 8);

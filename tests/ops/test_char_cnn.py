@@ -120,9 +120,10 @@ def test_no_worse_than_torch(kind: str, precision: str, backend: str) -> None:
 @pytest.mark.parametrize(("rows", "slots", "size"), [(1, 50, 16), (3, 7, 3), (129, 9, 5), (33, 300, 1), (65, 8, 16)])
 def test_awkward_sizes(rows: int, slots: int, size: int, precision: str, backend: str) -> None:
     """One row; windows as wide as the row; odd and single embedding sizes; more slots than a byte counts."""
+    widths = WIDTHS
     if backend in GPU and INTERPRETED:
         rows = 67 if rows == 129 else min(rows, 5)
-    widths = few(backend)[: 1 if slots == 300 else 2 if rows == 67 else 3] if backend in GPU else WIDTHS
+        widths = FEW[: 1 if slots == 300 else 2 if rows == 67 else 3]
     assert_matches_truth(case("mixed", rows, slots, size, widths), backend, precision)
 
 

@@ -185,10 +185,11 @@ def test_a_row_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal whatever the other rows, so that encoding unique words only changes no bit. On the GPU the layers' part
     of it: the projection is a product of cuBLAS."""
     skip_unless_served(backend, precision=precision)
-    c = case(600, 96, projection=24 if backend == "native" else 0)
+    few = backend == "triton"  # the interpreter is slow
+    c = case(150 if few else 600, 70 if few else 96, projection=0 if few else 24)
     options = {"precision": precision, "backend": backend}
     everything = highway(*c, **options)
-    for rows in (1, 2, 7, 63, 64, 130, 513):
+    for rows in (1, 17, 130) if few else (1, 2, 7, 63, 64, 130, 513):
         assert torch.equal(highway(c.x[:rows], *c[1:], **options), everything[:rows])
     assert torch.equal(highway(c.x[5:90], *c[1:], **options), everything[5:90])
 
@@ -302,7 +303,8 @@ def test_opcheck_backward(needs: tuple[bool, bool], projection: int) -> None:
 def test_opcheck_triton(backend: str, projection: int, precision: str) -> None:
     c, count, ops = case(4, 6, projection=projection), torch.tensor(3), torch.ops.elmo_fast_triton
     for save in (True, False):
-        inputs = (*(c.to(torch.float32) if save else c), count if save else None, precision, save)
+        # What is saved of rows that do not count is never written, nor read; opcheck would compare it.
+        inputs = (*(c.to(torch.float32) if save else c), None if save else count, precision, save)
         torch.library.opcheck(ops.highway.default, inputs)
     y, *saved = ops.highway(*c, count, precision, True)
     for needs in ((True, True), (True, False), (False, True)):
@@ -390,9 +392,19 @@ def test_gradients_of_saturated_gates(bias: float, precision: str, backend: str)
     assert_matches_truth(c, precision, backend)
     truth = gradients(c.to(torch.float64), backend="reference")[1][1]
     ours = gradients(c.to(torch.float32), precision=precision, backend=backend)[1][1]
+    close = 2e-2 if backend == "native" else {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[precision]
     for part in (slice(0, 24), slice(24, 48)):  # the transform's weight and the gate's: one may be far smaller
-        assert_no_worse("dW", ours[part], ours[part], truth[part], precision)
-        assert (ours[part] - truth[part]).norm() < 0.02 * truth[part].norm()
+        assert (ours[part] - truth[part]).norm() < close * truth[part].norm()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_gates_open_and_closed_for_good(precision: str, backend: str) -> None:
+    """What is left of them underflows; which of both they are must not be lost."""
+    skip_unless_served(backend, precision=precision)
+    c = case(20, 12, 1, 0)
+    c.biases[0][12:18], c.biases[0][18:] = -1e4, 1e4
+    assert_matches_truth(c, precision, backend)
 
 
 @needs_triton

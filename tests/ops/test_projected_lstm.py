@@ -530,3 +530,56 @@ def test_gradients_do_not_see_the_padding(backend):
     )
     assert not any(g.isnan().any() for g in grads[2:]), backend
     assert not any(g[~padding.expand_as(g)].isnan().any() for g in grads[:2]), backend
+
+
+@both
+def test_every_part_of_a_long_sum_is_added(backend):
+    """As many cells as it takes for the last of a split product's parts to be more than nothing."""
+    check(make(1, 1, 8, 8, 512, directions=1), backend, reverse=(False,))
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_float16_gradients_that_explode_stay_finite(backend):
+    """Each step back multiplies by 5000: what float16 cannot hold is held at its largest number, never infinite."""
+    weights = LSTMWeights(torch.ones(4, 1), torch.tensor([[0.0], [0], [2e4], [0]]), torch.zeros(4), torch.ones(1, 1))
+    weights = LSTMWeights(*(p.requires_grad_() for p in weights))
+    out, _ = projected_lstm([torch.zeros(1, 7, 1)], [weights], reverse=(False,), backend=backend, precision="float16")
+    for gradient in torch.autograd.grad(out.sum(), weights):
+        assert torch.isfinite(gradient).all()
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
+    x, weights, _, _ = make(2, 2, 6, 6, 9, state=False)
+    with torch.inference_mode():
+        projected_lstm(x, weights, backend=backend, precision="float16")
+    with torch.no_grad():
+        weights[0].weight_hh.mul_(2)
+        ours, wanted = (projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference"))
+    assert_no_worse("outputs", ours, wanted, wanted.double(), "float16")
+
+
+@needs_triton
+def test_triton_refuses_a_step_whose_offsets_would_not_fit():
+    x, w = torch.empty(2**27, 1, 1, device="meta"), torch.empty(16, 1, device="meta")
+    weights = LSTMWeights(w, torch.empty(16, 4, device="meta"), w[:, 0])
+    with pytest.raises(ElmoFastError, match=r"B=134217728 rows and H=4 cells is too large; give B <= 134217727"):
+        torch.ops.elmo_fast_triton.projected_lstm(
+            [x],
+            [weights[0]],
+            [weights[1]],
+            [weights[2]],
+            [],
+            None,
+            None,
+            None,
+            [],
+            [False],
+            3.0,
+            3.0,
+            False,
+            "float32",
+            False,
+        )

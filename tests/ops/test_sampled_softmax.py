@@ -110,6 +110,20 @@ def test_allennlps_loss(backend, correction):
 
 
 @every
+@pytest.mark.parametrize(("correction", "log_q"), [("allennlp", math.log(1e-13)), ("allennlp-0.9", math.log(1e-7))])
+def test_a_word_so_rare_that_its_count_rounds_to_nothing(backend, correction, log_q):
+    """k = 2 mod 4 above 2^24: (k + 2) / (k + 1) is 1 in float32, the count 0; the term alone is in the logarithm."""
+    words = 20_000_000
+    weight, bias = torch.zeros(1, 1).expand(words, 1), torch.zeros(1).expand(words)
+    targets, samples = torch.tensor([0, words - 6]), torch.tensor([words - 2])
+    options = {"correction": correction, "backend": backend}
+    found = sampled_softmax(torch.zeros(2, 1), targets, weight, bias, samples, 40, **options)
+    common = math.log(-math.expm1(40 * math.log1p(-math.log(2) / math.log(words + 1))))
+    truth = torch.tensor([math.log1p(math.exp(common - log_q)), math.log(2)])
+    assert_close("losses", found, truth)
+
+
+@every
 def test_equals_the_full_softmax_when_other_words_are_biased_out(backend):
     """Every word that was not drawn has bias -1000, every other +ln Q: the sampled sum is then the whole sum."""
     hidden, weight, _, targets, samples, tries = problem(samples=12, dtype=exact(backend))

@@ -102,6 +102,26 @@ def test_more_layers_and_mixes_than_one_launch_takes(layers, mixes, layer_norm, 
 
 
 @triton
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_16_bit_results_are_rounded_once(dtype, backend):
+    """Between launches sums stay in float32: nearly every result is the float64 one, rounded."""
+    skip_unless_served(backend, dtype)
+    results = []
+    for of_layers, of_scalars, chosen in (
+        (torch.float64, torch.float64, "reference"),
+        (dtype, torch.float32, backend),
+    ):
+        torch.manual_seed(1)
+        xs, scalars, gammas, _ = problem((4, 5, 50), 6, 5, dtype=dtype)
+        leaves = [x.to(of_layers).requires_grad_() for x in xs]
+        y = scalar_mix(leaves, *(t.float().to(of_scalars) for t in (scalars, gammas)), backend=chosen)
+        upstream = torch.randn(y.shape).to(dtype).to(of_layers)
+        results.append([t.to(dtype) for t in (y.detach(), *torch.autograd.grad(y, leaves, upstream))])
+    for ours, truth in zip(*results, strict=True):
+        assert (ours != truth).double().mean() < 0.01
+
+
+@triton
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_more_elements_than_one_block_takes(dtype, backend, monkeypatch):
     """Several blocks for each program, the last one partly filled."""

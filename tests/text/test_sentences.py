@@ -66,6 +66,12 @@ def test_a_word_of_ten_thousand_bytes(written):
     assert sentences(written(b"x" * 10_000)) == [(0, ["x" * 10_000])]
 
 
+@pytest.mark.parametrize("start", [b"\xef", b"\xef\xbb"])
+def test_half_a_byte_order_mark_is_not_utf_8(written, start):
+    with pytest.raises(ElmoFastError, match="line 1, character 1: the byte 0xef is not UTF-8"):
+        sentences(written(start))
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -62,7 +62,7 @@ def side(function: object, ids: Tensor, leaves: list[Tensor], named: dict[str, T
     first = torch.randn(min(CHECKED, len(ids)), size, device=ids.device, generator=generator).to(dtype)
     checking = torch.zeros(len(ids), size, device=ids.device, dtype=dtype)
     checking[:CHECKED] = first
-    cotangent = torch.randn(len(ids), size, device=ids.device).to(dtype)
+    cotangent = torch.randn(len(ids), size, device=ids.device, generator=generator).to(dtype)
 
     def gradients(cotangent: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         vectors = function(ids)  # type: ignore[operator]

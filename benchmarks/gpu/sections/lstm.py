@@ -5,7 +5,7 @@ alone, timed by itself in the same dtype: what is left is the recurrence, whose 
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -43,14 +43,12 @@ class Problem:
     def __init__(self, session: Session, batch: int, *, train: bool) -> None:
         self.steps, size, cells = (3, 8, 16) if session.quick else (STEPS, SIZE, CELLS)
         self.batch, self.size, self.cells = batch, size, cells
-        place = {"device": session.device}
         sizes = ((4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells))
         self.weights = [
-            LSTMWeights(*(torch.empty(s, **place).uniform_(-(cells**-0.5), cells**-0.5) for s in sizes))
-            for _ in range(DIRECTIONS)
+            LSTMWeights(*((2 * session.uniform(*s) - 1) * cells**-0.5 for s in sizes)) for _ in range(DIRECTIONS)
         ]
-        self.x = torch.randn(batch, self.steps, size, **place)
-        self.cotangent = torch.randn(DIRECTIONS, batch, self.steps, size, **place)
+        self.x = session.noise(batch, self.steps, size)
+        self.cotangent = session.noise(DIRECTIONS, batch, self.steps, size)
         self.train = train
         for tensor in (self.x, *(w for each in self.weights for w in each)):
             tensor.requires_grad_(train)
@@ -132,16 +130,24 @@ def sides(session: Session, problem: Problem, precision: str, *, fewer: bool = F
     return found
 
 
-def forward(session: Session, batch: int, precision: str, *, fewer: bool = False) -> None:
-    """Without gradients, per layer, direction and step: the whole layer, then the time loop."""
+def forward(
+    session: Session, batch: int, precision: str, *, fewer: bool = False, backends: Sequence[str] = ()
+) -> dict[str, GpuRow]:
+    """Without gradients, per layer, direction and step: the whole layer, then the time loop. Returns the rows of the
+    first; backends: ours by each of these in place of the rivals."""
     problem = Problem(session, batch, train=False)
     steps, size, cells = problem.steps, problem.size, problem.cells
     name, per = f"forward, {batch} x {steps}, {precision}", DIRECTIONS * steps
+    compared = sides(session, problem, precision, fewer=fewer)
+    if backends:
+        name += ", by backend"
+        compared = {OURS: compared[OURS]}
+        compared |= {f"{OURS} by {each}": functools.partial(problem.ours, precision, each) for each in backends}
     layer = roofline.lstm_layer(batch, steps, size, cells, size, DIRECTIONS)
     whole = What(f"LSTM layer, {name}, per direction and step", precision, "us", per, layer)
-    best = compare(session, whole, sides(session, problem, precision, fewer=fewer), problem.truth)
+    best = compare(session, whole, compared, problem.truth)
     if not best:
-        return
+        return best
     dtype = getattr(torch, precision)
     x, weight = problem.x.double().flatten(0, 1), problem.weights[0].weight_ih.double()
     inputs = roofline.lstm_inputs(batch, steps, size, cells).times(DIRECTIONS)
@@ -154,6 +160,7 @@ def forward(session: Session, batch: int, precision: str, *, fewer: bool = False
         aims = [Aim("value", GOALS[batch])] if batch in GOALS else []
         what = What(f"LSTM time loop, {name}, per direction and step", precision, "us", per, loop, aims)
         less(session, what, best, taken["torch.mm"])
+    return best
 
 
 def less(session: Session, what: What, best: Mapping[str, GpuRow], product: GpuRow) -> None:

@@ -19,8 +19,8 @@ def run(session: Session) -> None:
     """Forward, then forward + backward, on what 1024 x 20 tokens give."""
     session.serving("float32", "scalar_mix")
     positions, width = (10, 8) if session.quick else (1024 * 22, 1024)
-    layers = [torch.randn(positions, width, device=session.device) for _ in range(LAYERS)]
-    scalars, gamma = torch.randn(LAYERS, device=session.device), torch.rand(1, device=session.device) + 0.5
+    layers = [session.noise(positions, width) for _ in range(LAYERS)]
+    scalars, gamma = session.noise(LAYERS), session.uniform(1) + 0.5
     for train in (False, True):
         what = What(
             f"scalar mix of {LAYERS} x [{positions}, {width}], {'forward + backward' if train else 'forward'}, float32",

@@ -31,7 +31,7 @@ def run(session: Session) -> None:
     if tool is None:
         session.skip("compute-sanitizer is not installed here")
         return
-    for name, backend in (("memcheck", "cuda"), ("racecheck", "cuda"), ("memcheck", "triton")):
+    for name, backend in (("memcheck", "cuda"), ("racecheck", "cuda"), ("memcheck", "triton")):  # in order of value
         if session.late(f"{name}, {backend}", 5.0):
             return
         command = [tool, "--tool", name, "--error-exitcode", str(FOUND), "--print-limit", "20", *program, backend]

@@ -5,6 +5,8 @@ All sides are given the same samples and hand back the gradient of the rows that
 
 import functools
 import inspect
+import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from benchmarks.gpu import rivals, roofline
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import COMPILED, OURS, Aim, What
 from benchmarks.gpu.session import Session
-from benchmarks.results import GpuRow, row
+from benchmarks.results import GpuRow, faster, row
 from benchmarks.timing import in_turn
 from elmo_fast import ops
 
@@ -48,13 +50,12 @@ class Problem:
     """Hidden states, targets under the law of the samples, a table, and one sample."""
 
     def __init__(self, session: Session, rows: int, words: int, samples: int, size: int) -> None:
-        place = {"device": session.device}
-        self.hidden = torch.randn(rows, size, **place)
-        self.table = torch.randn(words, size, **place) * size**-0.5
-        self.bias = torch.randn(words, **place)
+        self.hidden = session.noise(rows, size)
+        self.table = session.noise(words, size) * size**-0.5
+        self.bias = session.noise(words)
         ids, tries = ops.log_uniform_sample(samples, words, seed=1)
         self.samples, self.tries = ids.to(session.device), tries.to(session.device)
-        log = torch.rand(rows, **place, dtype=torch.float64) * torch.tensor(words + 1.0, **place).double().log()
+        log = session.uniform(rows, dtype=torch.float64) * math.log(words + 1)
         self.targets = (log.exp().long() - 1).clamp(0, words - 1)
         self.used = torch.cat([self.targets, self.samples]).unique()
 
@@ -120,13 +121,26 @@ def sampler(session: Session, samples: int, words: int) -> None:
         return
     draws = iter(range(10**9))
 
-    def seconds() -> float:
-        offset = next(draws)
-        return 1e6 * session.clock.seconds(
-            lambda: ops.log_uniform_sample(samples, words, seed=1, offset=offset, device=session.device)
-        )
+    def on_the_device() -> object:
+        return ops.log_uniform_sample(samples, words, seed=1, offset=next(draws), device=session.device)
 
-    values = in_turn({OURS: seconds}, 3 if session.quick else 30, warmup=3)[OURS]
+    def moved() -> object:
+        drawn = ops.log_uniform_sample(samples, words, seed=1, offset=next(draws), device="cpu")
+        return [each.to(session.device, non_blocking=True) for each in drawn]
+
+    sides = {OURS: on_the_device, "drawn on the CPU, then moved": moved}
+    clocks = {side: functools.partial(_microseconds, session, call) for side, call in sides.items()}
+    taken = in_turn(clocks, 3 if session.quick else 30, warmup=3)
     way = "one by one" if session.clock.cuda else "host clock"
     name = f"log_uniform_sample, {samples} of {words:,}"
-    session.record(row(name, OURS, values, threads=1, unit="us", kind=GpuRow, ours=True, launched=way))
+    rows = [
+        row(name, side, values, threads=1, unit="us", kind=GpuRow, ours=side == OURS, launched=way)
+        for side, values in taken.items()
+    ]
+    faster(*rows)
+    for each in rows:
+        session.record(each)
+
+
+def _microseconds(session: Session, call: Callable[[], object]) -> float:
+    return 1e6 * session.clock.seconds(call)

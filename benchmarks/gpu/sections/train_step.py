@@ -86,7 +86,7 @@ def model(session: Session, words: int, **how: str) -> LanguageModel:
 
 def ours(session: Session, precision: str, batch: TensorBatch, words: int, samples: int) -> Side:
     """pretrain.step.train_step; checked by the losses of the first step."""
-    network = model(session, words, **models.settings(session, precision))
+    network = model(session, words, precision=precision)
     optimiser = AdaGrad(network.parameters())
     state, taken = None, 0
 

@@ -44,7 +44,7 @@ def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: f
     The number of the step is not looked at, as lr_decay is 0.
     """
     parameters, accumulators, gradients = (list(column) for column in zip(*tensors, strict=True))
-    steps = [torch.ones((), dtype=torch.float32) for _ in parameters]
+    steps = [torch.ones((), dtype=torch.float32, device="cpu") for _ in parameters]
     torch._fused_adagrad_(
         parameters, gradients, accumulators, steps,
         lr=learning_rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
@@ -57,7 +57,8 @@ def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     inside = (ids >= 0) & (ids < num_words)
     if not inside.all():
         ids, rows = ids[inside], rows[inside]
-    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, (num_words, *rows.shape[1:]), check_invariants=False)
+    shape = (num_words, *rows.shape[1:])
+    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
     gradient = coalesced(gradient)
     return gradient.indices()[0], gradient.values()
 

@@ -150,7 +150,10 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
     """The gradient of the embedding: that of every slot first, then sums over the slots of each character."""
     (rows, total), slots = p.features.shape, p.ids.shape[1]
     characters, size = embedding.shape
-    high, wide, narrow_operands = 4, 16, filters.dtype != torch.float32
+    scaled = filters.dtype != torch.float32
+    # Rows of operands: 64 fill the tensor cores. float32 takes 32, which no compiler hands to them: Triton 3.6 makes
+    # tf32 of a product of 64 rows for sm_100, whatever its input_precision.
+    high, wide = 4 if scaled else 2, 16
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
     needed = rows * slots * f.size * 4
@@ -160,7 +163,7 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
     launch(
         kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *p.arguments, filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, **p.constants, WIDEST=max(f.widths),
-        BR=high, BS=wide, BN=f.block, SCALED=narrow_operands, num_warps=4, num_stages=1 if narrow_operands else 2,
+        BR=high, BS=wide, BN=f.block, SCALED=scaled, num_warps=4, num_stages=1,
     )  # fmt: skip
     gradient = segment_sum(d_inputs, keys, characters)
     return gradient if size == f.size else embedding.new_empty(embedding.shape).copy_(gradient[:, :size])

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops._precision import under_autocast, without_autocast
 
 ACTIVATIONS = ("relu", "tanh")
 
@@ -40,7 +40,8 @@ def char_cnn(
         weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
         biases: one per width, [n_k].
         activation: "relu" or "tanh".
-        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
+        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16";
+            under torch.autocast "float32" stands for autocast's dtype.
         count: how many rows there are, [] int64 on the device of `ids`; from that row on features are 0 and pass no
             gradient (None: all N).
         backend: "auto", "native", "cuda", "triton" or "reference".
@@ -59,11 +60,12 @@ def char_cnn(
         check_dtype("char_cnn", "count", count, torch.int64)
         if count.device != ids.device:
             raise ElmoFastError(f"char_cnn: ids and count must be on one device; got {given(ids)} and {given(count)}")
-    check_precision(precision)
+    precision, _ = under_autocast(precision, embedding.device)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
-    features: Tensor = chosen.run(
-        ids, embedding, weights, biases, activation=activation, precision=precision, count=count
-    )
+    with without_autocast(embedding.device):
+        features: Tensor = chosen.run(
+            ids, embedding, weights, biases, activation=activation, precision=precision, count=count
+        )
     return features
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.full_softmax import reference, triton
 
 register("full_softmax", triton=triton, reference=reference)
@@ -35,7 +35,8 @@ def full_softmax(
         weight: the softmax table w, [V, D]
         bias: b, [V]
         chunk_bytes: bound for the logits, bytes (Triton: at least one tile of them)
-        precision: to what hidden and table are rounded for the products
+        precision: to what hidden and table are rounded for the products;
+            under torch.autocast "float32" stands for autocast's dtype
         backend: "auto", "triton" or "reference"
 
     Returns:
@@ -48,7 +49,8 @@ def full_softmax(
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax.
     """
     op = "full_softmax"
-    check_precision(precision)
+    precision, cast = under_autocast(precision, hidden.device)
+    hidden = cast(hidden)
     check_shape(op, "hidden", hidden, "N D")
     check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
     check_shape(op, "bias", bias, "V", V=weight.shape[0])
@@ -62,4 +64,5 @@ def full_softmax(
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
     check_words(op, weight.shape[0], targets=targets)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
-    return kernel.run(hidden, targets, weight, bias, precision=precision, chunk_bytes=chunk_bytes)
+    with without_autocast(hidden.device):
+        return kernel.run(hidden, targets, weight, bias, precision=precision, chunk_bytes=chunk_bytes)

@@ -64,7 +64,8 @@ def strips(rows: int, width: int) -> Strips:
 
 class Saved(NamedTuple):
     """What a forward pass leaves: operands of the first product ([0] where x itself is) and of the others, the float32
-    inputs of layers 1 and up ([0] where the operands are), and the pre-activations ([0] unless to be saved)."""
+    inputs of layers 1 and up ([0] where the operands are), and, [layers, N, 2W], the transforms' pre-activations beside
+    the folded gates (see kernels.py; [0] unless to be saved)."""
 
     first: Tensor
     rest: Tensor
@@ -158,12 +159,20 @@ def operand(
     _triton.launch(kernels.operand, s.grid, x, scale, count, to, sums, *x.shape, *x.stride(), **s.constants)
 
 
-def scale_of(product: Tensor, carried: Tensor | None, scale: Tensor | None, count: Tensor | None) -> Tensor:
-    """[2]: the power of two that takes the largest |gradient| into (1/2, 1], and its inverse."""
+def scale_of(
+    product: Tensor, carried: Tensor | None, scale: Tensor | None, x: Tensor | None, pre: Tensor | None,
+    count: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """[2]: the power of two that takes the largest |gradient| into (1/2, 1], and its inverse.
+
+    The gradient that arrives or, given a layer's input and pre-activations, those of its products.
+    """
     s = strips(*product.shape)
     most, to = product.new_empty(s.grid[0] * s.grid[1]), product.new_empty(2)
     _triton.launch(
-        kernels.largest, s.grid, product, carried, scale, count, most, *product.shape, *product.stride(), **s.constants
-    )
+        kernels.largest, s.grid,
+        product, carried, scale, x, pre, count, most,
+        *product.shape, *product.stride(), *(product if x is None else x).stride(), **s.constants,
+    )  # fmt: skip
     _triton.launch(kernels.power_of_two, (1,), most, to, most.numel(), BLOCK=1024)
     return to

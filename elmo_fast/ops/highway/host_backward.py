@@ -65,7 +65,7 @@ def backward(
         g = g._replace(projection=d_projection, projection_bias=d_bias)
     for i in reversed(range(layers)):
         product, carry = inputs(i, x, saved)
-        scale = scale_of(*dy, count) if dtype == torch.float16 else None
+        scale = scale_of(*dy, carry, saved.pre.select(0, i), count) if dtype == torch.float16 else None
         wanted = i > 0 or need_x
         d, carried, sums = unmix(dy, scale, carry, saved.pre.select(0, i), count, dtype, wanted, need_weights)
         if need_weights:
@@ -92,7 +92,7 @@ def unproject(
 ) -> tuple[Arriving, Tensor, Tensor]:
     """The gradient that arrives at the projection's input x, and those of its weight and bias."""
     rows, width = grad.shape
-    scale = scale_of(grad, None, None, count) if dtype == torch.float16 else None
+    scale = scale_of(grad, None, None, None, None, count) if dtype == torch.float16 else None
     sums = grad.new_empty(strips(rows, width).grid[0], width) if need_weights else None
     d = torch.empty(rows, width, dtype=dtype, device=grad.device)
     operand(grad, count, d, scale, sums)

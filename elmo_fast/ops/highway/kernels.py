@@ -43,12 +43,24 @@ def layer(
         v = tl.load(v_at + kk[:, None], mask=w_mask, other=0.0)
         transform = tl.dot(x, w, transform, input_precision="ieee")
         gate = tl.dot(x, v, gate, input_precision="ieee")
-    # Half the columns after the other: a whole tile of the carried x beside both sums would not fit the registers.
-    halves: tl.constexpr = (BM, 2, BN // 2)
-    t0, t1 = tl.split(tl.permute(tl.reshape(transform, halves), (0, 2, 1)))
-    g0, g1 = tl.split(tl.permute(tl.reshape(gate, halves), (0, 2, 1)))
-    mix(t0, g0, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN // 2)
-    mix(t1, g1, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column + BN // 2, n, rows, width, BM, BN // 2)
+    pieces(transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN)
+
+
+@triton.jit
+def pieces(
+    transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """mix, 32 columns after the other: x, y and their addresses for a whole tile would not fit the registers."""
+    if BN > 32:
+        halves: tl.constexpr = (BM, 2, BN // 2)
+        t0, t1 = tl.split(tl.permute(tl.reshape(transform, halves), (0, 2, 1)))
+        g0, g1 = tl.split(tl.permute(tl.reshape(gate, halves), (0, 2, 1)))
+        half: tl.constexpr = BN // 2
+        pieces(t0, g0, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, half)
+        pieces(t1, g1, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column + half, n, rows, width, BM, half)
+    else:
+        mix(transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN)
 
 
 @triton.jit
@@ -63,35 +75,56 @@ def mix(
     counts = (first + r < n)[:, None] & c_inside[None, :]
     transform += tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)[None, :]
     gate += tl.load(bias_ptr + width + column + c, mask=c_inside, other=0.0)[None, :]
+    small, closes = folded(gate), gate < 0
+    inside = (first + r < rows)[:, None] & c_inside[None, :]
     if pre_ptr is not None:
+        # Also of rows that do not count, but never of whole tiles of those.
         to = pre_ptr + 2 * start + column
         at = r[:, None] * (2 * width) + c[None, :]
-        tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=counts)
-        tl.store(to + width + at, saved(gate, pre_ptr.dtype.element_ty), mask=counts)
+        some = (first + r < tl.where(first < n, rows, 0))[:, None] & c_inside[None, :]
+        tl.store(to + at, saved(transform, pre_ptr.dtype.element_ty), mask=some)
+        tl.store(to + width + at, saved_gate(small, closes, pre_ptr.dtype.element_ty), mask=some)
     at = r[:, None] * width + c[None, :]
-    gate, closed = gates(gate)
+    gate, closed = unfolded(small, closes)
     y = closed * tl.where(transform < 0, 0.0, transform)
     y += gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
-    y = tl.where(counts, y, 0.0)
-    inside = (first + r < rows)[:, None] & c_inside[None, :]
+    y = tl.where((first + r < n)[:, None], y, 0.0)
     if y_ptr is not None:
         tl.store(y_ptr + start + column + at, y, mask=inside)
     if next_ptr is not None:
         tl.store(next_ptr + start + column + at, y.to(next_ptr.dtype.element_ty), mask=inside)
 
 
+# A gate is saved as the smaller of itself and 1 - itself, times 2^16, negative where it is itself: in float16 both have
+# a relative error of 2^-12 down to 1e-9. The pre-activation q in float16 would have |q| times as much; the gate as it
+# is would leave nothing of 1 - gate. 2^-24 and 2^-100: a gate that is closed for good keeps its sign.
+FOLD: tl.constexpr = tl.constexpr(65536.0)
+
+
 @triton.jit
-def gates(q):
-    """sigmoid(q) and 1 - sigmoid(q), each with all its digits: no exponential overflows."""
+def folded(q):
+    """The smaller of sigmoid(q) and 1 - sigmoid(q), with all its digits: no exponential overflows."""
     small = tl.exp(-tl.abs(q))
-    large = 1 / (1 + small)
-    small *= large
-    return tl.where(q < 0, small, large), tl.where(q < 0, large, small)
+    return small / (1 + small)
+
+
+@triton.jit
+def unfolded(small, closes):
+    """The gate and 1 - the gate."""
+    return tl.where(closes, small, 1 - small), tl.where(closes, 1 - small, small)
+
+
+@triton.jit
+def saved_gate(small, closes, dtype: tl.constexpr):
+    least: tl.constexpr = 2.0**-24 if dtype == tl.float16 else 2.0**-100
+    small *= FOLD
+    small = tl.where(small < least, least, small)
+    return tl.where(closes, -small, small).to(dtype)
 
 
 @triton.jit
 def saved(p, dtype: tl.constexpr):
-    """p as backward wants it; float16 ends at 65504, where gates are long saturated. NaN stays NaN."""
+    """p as backward wants it; float16 ends at 65504, and is then off by as much as p exceeds it. NaN stays NaN."""
     if dtype == tl.float16:
         p = tl.where(p > 65504.0, 65504.0, tl.where(p < -65504.0, -65504.0, p))
     return p.to(dtype)
@@ -107,6 +140,19 @@ def upstream(product_ptr, carried_ptr, scale_ptr, r, c, row, column, width, coun
     if carried_ptr is not None:
         dy += tl.load(carried_ptr + r * width + c[None, :], mask=counts, other=0.0)
     return dy
+
+
+@triton.jit
+def product_gradients(dy, x_ptr, pre_ptr, r, c, row, column, width, counts):
+    """A tile of gates and of the gradients of both products."""
+    r = r.to(tl.int64)[:, None]
+    pre = pre_ptr + r * (2 * width) + c[None, :]
+    x = tl.load(x_ptr + r * row + c.to(tl.int64)[None, :] * column, mask=counts, other=0.0)
+    p = tl.load(pre, mask=counts, other=0.0).to(tl.float32)
+    small = tl.load(pre + width, mask=counts, other=0.0).to(tl.float32)
+    gate, closed = unfolded(tl.abs(small) / FOLD, small < 0)
+    d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
+    return gate, tl.where(p <= 0, 0.0, dy * closed), d_gate
 
 
 @triton.jit
@@ -130,14 +176,7 @@ def unmix(
         at = r.to(tl.int64)[:, None] * width + c[None, :]
         pre_at = r.to(tl.int64)[:, None] * (2 * width) + c[None, :]
         dy = upstream(product_ptr, carried_ptr, from_scale_ptr, r, c, row, column, width, counts)
-        x = tl.load(
-            x_ptr + r.to(tl.int64)[:, None] * x_row + c.to(tl.int64)[None, :] * x_column, mask=counts, other=0.0
-        )
-        p = tl.load(pre_ptr + pre_at, mask=counts, other=0.0).to(tl.float32)
-        q = tl.load(pre_ptr + pre_at + width, mask=counts, other=0.0).to(tl.float32)
-        gate, closed = gates(q)
-        d_transform = tl.where(p <= 0, 0.0, dy * closed)
-        d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
+        gate, d_transform, d_gate = product_gradients(dy, x_ptr, pre_ptr, r, c, x_row, x_column, width, counts)
         sum_transform += d_transform
         sum_gate += d_gate
         tl.store(d_ptr + pre_at, (d_transform * scale).to(d_ptr.dtype.element_ty), mask=inside)
@@ -175,10 +214,11 @@ def operand(
 
 @triton.jit
 def largest(
-    product_ptr, carried_ptr, scale_ptr, count_ptr, to_ptr, rows, width, row, column,
+    product_ptr, carried_ptr, scale_ptr, x_ptr, pre_ptr, count_ptr, to_ptr, rows, width, row, column, x_row, x_column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    # The largest |dy| of a strip: a maximum needs no order. Bound by memory.
+    # The largest |gradient| of a strip; of the products where pre_ptr is given: behind gates that are nearly open those
+    # are far below dy. A maximum needs no order. Bound by memory: it reads what unmix reads.
     first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
     n = counted_rows(count_ptr, rows)
     most = tl.zeros((BR, BC), tl.float32)
@@ -186,7 +226,11 @@ def largest(
         r = first + step + tl.arange(0, BR)
         counts = (r < n)[:, None] & (c < width)[None, :]
         dy = upstream(product_ptr, carried_ptr, scale_ptr, r, c, row, column, width, counts)
-        most = tl.maximum(most, tl.abs(dy))
+        if pre_ptr is not None:
+            _, d, d_gate = product_gradients(dy, x_ptr, pre_ptr, r, c, x_row, x_column, width, counts)
+            most = tl.maximum(most, tl.maximum(tl.abs(d), tl.abs(d_gate)))
+        else:
+            most = tl.maximum(most, tl.abs(dy))
     tl.store(to_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops._precision import under_autocast, without_autocast
 
 
 def highway(
@@ -38,7 +38,8 @@ def highway(
         biases: one per layer, [2W].
         projection_weight: [D, W], or None for no projection.
         projection_bias: [D], or None.
-        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16".
+        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16";
+            under torch.autocast "float32" stands for autocast's dtype.
             Only operands: the x that the gate carries keeps its digits.
         count: how many rows count, [] int64 on the device of `x` (which alone needs to know it), or None for all. Rows
             from `count` on are not computed: zeros in y, whatever they hold, and no gradient. Kept within 0..N.
@@ -52,11 +53,13 @@ def highway(
 
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
+    precision, cast = under_autocast(precision, x.device)
+    x = cast(x)
     _check(x, weights, biases, projection_weight, projection_bias)
     _check_count(x, count)
-    check_precision(precision)
     chosen = select("highway", backend, x.device, x.dtype, precision)
-    y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision, count=count)
+    with without_autocast(x.device):
+        y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision, count=count)
     return y
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from elmo_fast.ops import _graphs
+from elmo_fast.ops import _graphs, _packed
 from elmo_fast.ops.projected_lstm import host
 from elmo_fast.ops.projected_lstm.host import Layer
 
@@ -38,7 +38,7 @@ def forward(
         states = [new(layer.directions, padded.batch, size) for size in sizes]
         return [*xs, new(padded.batch, dtype=host.LENGTHS), *states]
 
-    key = (padded, scan, *(copy.data_ptr() for copy in copies))
+    key = (padded, scan, _packed.generation(), *(copy.data_ptr() for copy in copies))
     entry = GRAPHS.get(key, inputs[0].device, run, empty)
     if entry is None:
         return None

@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _checks
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._precision import under_autocast, without_autocast
 
 
 class LSTMWeights(NamedTuple):
@@ -91,18 +91,19 @@ def projected_lstm(
         _checks.check_shape("projected_lstm", "recurrent_masks", mask, "B D", B=batch, D=size)
         _checks.check_same("projected_lstm", "inputs and recurrent_masks", (inputs[0], mask))
     run = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision).run
-    outputs, h, c = run(
-        list(inputs),
-        list(weights),
-        lengths,
-        state,
-        reverse=tuple(reverse),
-        cell_clip=cell_clip,
-        projection_clip=projection_clip,
-        residual=residual,
-        recurrent_masks=None if recurrent_masks is None else list(recurrent_masks),
-        precision=precision,
-    )
+    with without_autocast(inputs[0].device):
+        outputs, h, c = run(
+            list(inputs),
+            list(weights),
+            lengths,
+            state,
+            reverse=tuple(reverse),
+            cell_clip=cell_clip,
+            projection_clip=projection_clip,
+            residual=residual,
+            recurrent_masks=None if recurrent_masks is None else list(recurrent_masks),
+            precision=precision,
+        )
     return outputs, (h, c)
 
 

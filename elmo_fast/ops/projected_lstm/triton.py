@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs, _triton
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ def _layer(inputs: list[Tensor], weight_hh: list[Tensor], options: Sequence[Any]
     batch, time, width = inputs[0].shape
     cells, size = weight_hh[0].shape[0] // 4, weight_hh[0].shape[1]
     dtype = _triton.operand_dtype(precision)
+    if batch * 4 * cells >= 2**31:
+        most = (2**31 - 1) // (4 * cells)
+        raise ElmoFastError(
+            f"projected_lstm: a step of B={batch} rows and H={cells} cells is too large; give B <= {most}"
+        )
     return host.Layer(
         len(inputs), batch, time, width, size, cells, tuple(reverse), cell_clip, projection_clip, residual, dtype
     )

@@ -6,7 +6,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 from elmo_fast.ops.sampled_softmax import native, reference, triton
 
@@ -51,7 +51,8 @@ def sampled_softmax(
             (indices sorted and distinct; see `coalesced` for what autograd makes of the flag). On a GPU they are not:
             words come in the order targets, samples, and again, as merging them would wait for the device
         chunk_bytes: bound for the logits, bytes (Triton: for their gradients; at least one tile of rows)
-        precision: to what hidden and the table's rows are rounded for the products
+        precision: to what hidden and the table's rows are rounded for the products;
+            under torch.autocast "float32" stands for autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:
@@ -63,28 +64,29 @@ def sampled_softmax(
 
     Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
     """
-    _check(hidden, targets, weight, bias, samples, precision, correction, chunk_bytes)
+    precision, cast = under_autocast(precision, hidden.device)
+    hidden = cast(hidden)
+    _check(hidden, targets, weight, bias, samples, correction, chunk_bytes)
     kernel = select("sampled_softmax", backend, hidden.device, hidden.dtype, precision)
-    return kernel.run(
-        hidden,
-        targets,
-        weight,
-        bias,
-        samples,
-        tries,
-        correction=correction,
-        sparse=sparse,
-        chunk_bytes=chunk_bytes,
-        precision=precision,
-    )
+    with without_autocast(hidden.device):
+        return kernel.run(
+            hidden,
+            targets,
+            weight,
+            bias,
+            samples,
+            tries,
+            correction=correction,
+            sparse=sparse,
+            chunk_bytes=chunk_bytes,
+            precision=precision,
+        )
 
 
 def _check(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, precision: str, correction: str,
-    chunk_bytes: int,
-) -> None:  # fmt: skip
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, correction: str, chunk_bytes: int
+) -> None:
     op = "sampled_softmax"
-    check_precision(precision)
     check_shape(op, "hidden", hidden, "N D")
     check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
     check_shape(op, "bias", bias, "V", V=weight.shape[0])

@@ -64,5 +64,10 @@ def coalesced(gradient: Tensor) -> Tensor:
     if not bool((ids[1:] > ids[:-1]).all()):
         return gradient.coalesce()
     return torch.sparse_coo_tensor(
-        gradient._indices(), gradient._values(), gradient.shape, is_coalesced=True, check_invariants=False
+        gradient._indices(),
+        gradient._values(),
+        gradient.shape,
+        device=gradient.device,
+        is_coalesced=True,
+        check_invariants=False,
     )

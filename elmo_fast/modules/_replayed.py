@@ -1,0 +1,71 @@
+"""A biLM's whole forward pass without gradients, replayed from a CUDA graph of its bucket of sentences and words."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _graphs, _packed, _triton
+
+if TYPE_CHECKING:
+    from elmo_fast.modules.bilm import BiLM
+
+SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
+CAPTURED = 12  # graphs kept, the least recently used making room
+
+
+class Replayed:
+    """The graphs of one BiLM; a copy or a pickle of it has none."""
+
+    def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
+        self.graphs = _graphs.Graphs(CAPTURED, capturing)
+
+    def __reduce__(self) -> tuple[type["Replayed"], tuple[()]]:
+        return Replayed, ()
+
+    def serves(self, model: "BiLM", inputs: Tensor) -> bool:
+        """Whether a replay may stand for this call: on a GPU, no gradient wanted, nothing drawn at random."""
+        lstm = model._elmo_lstm
+        dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
+        wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+        return (
+            _graphs.enabled(inputs.device)
+            and not (dropout or wanted)
+            and lstm.backend in ("auto", "triton")
+            and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
+            and inputs.numel() > 0
+        )
+
+    def run(self, model: "BiLM", inputs: Tensor) -> tuple[Tensor, Tensor] | None:
+        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C], the carried state brought forward;
+        None when no graph could be captured (a warning said why)."""
+        (batch, time, slots), lstm = inputs.shape, model._elmo_lstm
+        rows, words = _graphs.bucket(batch, SENTENCES), _graphs.bucket(time, WORDS)
+        weight = lstm.forward_layers[0].input_linearity.weight
+
+        def empty() -> list[Tensor]:
+            sizes = (lstm.hidden_size, lstm.cell_size)
+            states = [weight.new_zeros(lstm.num_layers, 2, rows, size) for size in sizes]
+            return [inputs.new_zeros(rows, words, slots), *states]
+
+        versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
+        autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
+        key = (rows, words, slots, inputs.dtype, lstm.precision, autocast, _packed.generation(), versions)
+        entry = self.graphs.get(key, inputs.device, model._whole, empty)
+        if entry is None:
+            return None
+        ids, h, c = entry.inputs
+        ids.zero_()
+        _graphs.write(ids, inputs, (batch, time))
+        state = lstm._initial(weight.new_empty(batch, 0)) if lstm.stateful else None
+        for into, held in zip((h, c), state or (None, None), strict=True):
+            if held is None:
+                into.zero_()
+            else:
+                _graphs.write(into, held, (lstm.num_layers, 2, batch))
+        entry.replay()
+        activations, mask, h, c = entry.outputs
+        if lstm.stateful:
+            lstm._carry((h.narrow(2, 0, batch).clone(), c.narrow(2, 0, batch).clone()))
+        return activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()

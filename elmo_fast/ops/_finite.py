@@ -1,0 +1,57 @@
+"""ELMO_FAST_CHECK_FINITE=1: every op looks at what it was given and what it gives, and a NaN is an error at once."""
+
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+
+
+def wanted() -> bool:
+    """Whether the environment asks for it. To look is to wait for the device: to find a fault, not for a long run."""
+    return not torch.compiler.is_compiling() and os.environ.get("ELMO_FAST_CHECK_FINITE") == "1"
+
+
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from _tensors(each, f"{name}[{i}]")
+
+
+def _first_not_finite(values: Any, name: str) -> str | None:
+    for where, tensor in _tensors(values, name):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            return where
+    return None
+
+
+class Checked:
+    """A backend whose `run` raises ElmoFastError when an argument or a result holds NaN or infinity."""
+
+    def __init__(self, op: str, backend: ModuleType) -> None:
+        self._op, self._backend = op, backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def run(self, *arguments: Any, **options: Any) -> Any:
+        """As the backend's."""
+        given = _first_not_finite(arguments, "arguments") or _first_not_finite(
+            [value for value in options.values() if not isinstance(value, float)], "options"
+        )
+        if given is not None:
+            raise ElmoFastError(f"{self._op}: {given} holds NaN or infinity before the op; look at what made it")
+        results = self._backend.run(*arguments, **options)
+        made = _first_not_finite(results, "results")
+        if made is not None:
+            raise ElmoFastError(
+                f"{self._op}: {made} holds NaN or infinity though all arguments are finite; "
+                "a sum overflowed: look for very large weights or inputs, or take a wider precision"
+            )
+        return results

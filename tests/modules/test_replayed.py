@@ -1,0 +1,92 @@
+"""A biLM's pass replayed from a graph: the same vectors and the same carried state as without. On a GPU the graphs are
+real; without one, a stand-in runs the captured function again on the same inputs."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from elmo_fast import batch_to_ids
+from elmo_fast.modules import BiLM
+from elmo_fast.modules._replayed import Replayed
+from elmo_fast.ops import _graphs, _packed
+from tests.backends import HAS_CUDA
+from tests.ops.test_graphs import again
+
+BATCHES = (
+    [["The", "cat", "sat"], ["naïve"]],
+    [["a", "b", "c", "d"], [], ["x" * 60]],
+    [["sat"]],
+    [["The", "cat", "sat", "on", "the", "mat", "a", "b", "c"], ["one"]],
+)
+
+
+class Always(Replayed):
+    """Graphs, stood in for where there is no GPU, whatever the device."""
+
+    def __init__(self):
+        super().__init__(_graphs.capture if HAS_CUDA else again)
+
+    def serves(self, model, inputs):
+        return inputs.numel() > 0
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_replays_equal_the_pass_itself(files, stateful):
+    """Batches of several sizes in turn, states carried, weights changed between: bit-equal."""
+    device = torch.device("cuda" if HAS_CUDA else "cpu")
+    models = [BiLM(*files(), stateful=stateful).to(device).eval() for _ in range(2)]
+    models[0]._replayed = Always()
+    for turn in range(2):
+        for batch in BATCHES:
+            ids = batch_to_ids(batch).to(device)
+            with torch.no_grad():
+                ours, wanted = (model(ids) for model in models)
+            assert torch.equal(ours["mask"], wanted["mask"])
+            for a, b in zip(ours["activations"], wanted["activations"], strict=True):
+                assert torch.equal(a, b), (turn, batch)
+        assert len(models[0]._replayed.graphs.entries) == 4 * (turn + 1)
+        if stateful:
+            for a, b in zip(models[0]._elmo_lstm._states, models[1]._elmo_lstm._states, strict=True):
+                assert torch.equal(a, b)
+        with torch.no_grad():
+            for model in models:
+                model._elmo_lstm.forward_layers[0].state_linearity.weight.mul_(0.5)
+
+
+def test_results_are_not_overwritten_by_the_next_call(files):
+    model = BiLM(*files(), stateful=False).eval()
+    model._replayed = Always()
+    ids = batch_to_ids(BATCHES[0])
+    with torch.inference_mode():
+        model(ids)
+    with torch.no_grad():
+        first = model(ids)["activations"]
+        kept = [layer.clone() for layer in first]
+        model(batch_to_ids([["other"], ["words", "here"]]))
+    assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
+
+
+def test_dropped_copies_and_copied_models_capture_anew(files):
+    model = BiLM(*files()).eval()
+    model._replayed = Always()
+    ids = batch_to_ids(BATCHES[0])
+    with torch.no_grad():
+        model(ids)
+        _packed.clear_packed()
+        model(ids)
+    assert len(model._replayed.graphs.entries) == 2
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert len(twin._replayed.graphs.entries) == 0
+
+
+def test_gradients_and_the_cpu_are_served_by_no_graph(files):
+    model = BiLM(*files(), requires_grad=True)
+    ids = batch_to_ids(BATCHES[0])
+    assert not Replayed().serves(model, ids)
+    if HAS_CUDA:
+        model, ids = model.cuda(), ids.cuda()
+        assert not Replayed().serves(model, ids)
+        with torch.no_grad():
+            assert Replayed().serves(model, ids)

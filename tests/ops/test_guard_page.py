@@ -1,0 +1,51 @@
+"""Packing weights reads not a byte past their end: behind them lies a page that nobody may touch."""
+
+import subprocess
+import sys
+
+import pytest
+
+from elmo_fast.ops import _native
+
+pytestmark = [
+    pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT)),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="guard pages are made with Linux's mprotect"),
+]
+
+# Both packers, by rows and by columns, of weights whose last row or column ends where the page begins.
+PROGRAM = """
+import ctypes, mmap, sys
+import torch
+from elmo_fast.ops import _native
+
+for k, n in ((5, 70), (9, 513), (65, 64), (3, 1)):
+    whole = -(-k * n * 4 // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, whole + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    no_access = 0
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + whole), mmap.PAGESIZE, no_access) == 0
+    data = torch.frombuffer(memory, dtype=torch.float32, count=k * n, offset=whole - k * n * 4).copy_(torch.ones(k * n))
+    for weight in (data.view(k, n), data.view(n, k).t()):
+        for precision in ("float32", "bfloat16", "float16"):
+            assert torch.ops.elmo_fast.matmul(torch.ones(3, k), weight, precision).eq(k).all()
+    print("inside", flush=True)
+if sys.argv[1] == "past":
+    ctypes.string_at(start + whole - 1, 2)
+print("done")
+"""
+
+
+def run(how):
+    return subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True)
+
+
+def test_packing_stays_inside_the_weight():
+    done = run("inside")
+    assert (done.returncode, done.stdout) == (0, "inside\n" * 4 + "done\n"), done.stderr
+
+
+def test_the_page_is_guarded():
+    """The test above can fail: one byte past the end kills the process."""
+    done = run("past")
+    assert done.returncode < 0
+    assert done.stdout == "inside\n" * 4, done.stderr
