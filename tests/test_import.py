@@ -82,6 +82,19 @@ def test_without_the_extension_the_native_backend_says_why_in_one_sentence():
     assert refused.startswith("highway: backend 'native' cannot serve this: ")
 
 
+def test_without_triton_everything_runs_on_the_cpu_and_the_gpus_backend_says_why():
+    """The CPU needs no Triton: no import fails, no warning comes, and explain has the sentence for a GPU."""
+    code = WITHOUT_EXTENSION.replace('name == "elmo_fast._C"', 'name.partition(".")[0] == "triton"') + (
+        "import torch\n"
+        "import elmo_fast.modules, elmo_fast.pretrain.trainer\n"
+        "from elmo_fast import ops\n"
+        "assert ops.highway(torch.ones(2, 3), [torch.ones(6, 3)], [torch.zeros(6)]).shape == (2, 3)\n"
+        "said = [ops.explain(op, torch.device('cuda'), torch.float32).refusals.get('triton', '') for op in ops.ops()]\n"
+        "print(sum(why.startswith('Triton is missing (blocked for this test); pip install') for why in said))\n"
+    )
+    assert int(python(code)) >= 8
+
+
 def test_without_the_extension_info_shows_the_sentence():
     """`elmo-fast info` exits with 0 and prints why the kernels are absent."""
     code = WITHOUT_EXTENSION + "from elmo_fast.cli.main import main\nraise SystemExit(main(['info']))"

@@ -19,7 +19,7 @@ def exact(backend):
     return torch.float32 if backend == "triton" else torch.float64
 
 
-def exactly(name, ours, truth, backend):
+def assert_exactly(name, ours, truth, backend):
     assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
 
 
@@ -46,7 +46,7 @@ def test_loss_is_the_whole_softmaxs(shape, chunk_bytes, backend):
         chunk_bytes = 129 * 8 * 37
     arguments = problem(*shape, dtype=exact(backend))
     truth = whole(*(x.double() if x.is_floating_point() else x for x in arguments))
-    exactly("losses", full_softmax(*arguments, chunk_bytes=chunk_bytes, backend=backend), truth, backend)
+    assert_exactly("losses", full_softmax(*arguments, chunk_bytes=chunk_bytes, backend=backend), truth, backend)
 
 
 def test_more_rows_than_a_block_of_them(monkeypatch):
@@ -96,7 +96,7 @@ def test_strided_inputs(backend):
     found = losses_and_gradients((views[0], second[0], views[1], second[1]), exact(backend), backend=backend)
     wanted = losses_and_gradients((hidden, targets, weight, bias), exact(backend), backend="reference")
     for name, a, b in zip("lhwb", found, wanted, strict=True):
-        exactly(name, a, b, backend)
+        assert_exactly(name, a, b, backend)
 
 
 @kernels

@@ -30,7 +30,7 @@ def exact(backend):
     return torch.float32 if backend == "triton" else torch.float64
 
 
-def exactly(name, ours, truth, backend):
+def assert_exactly(name, ours, truth, backend):
     assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
 
 
@@ -71,7 +71,7 @@ def test_loss_by_hand(backend, shape):
     """Every term of the formula: biases, expected counts, accidental hits left out."""
     hidden, weight, bias, targets, samples, tries = problem(*shape, dtype=exact(backend))
     found = sampled_softmax(hidden, targets, weight, bias, samples, tries, backend=backend)
-    exactly("losses", found, by_hand(hidden, weight, bias, targets, samples, tries), backend)
+    assert_exactly("losses", found, by_hand(hidden, weight, bias, targets, samples, tries), backend)
 
 
 @every
@@ -79,7 +79,7 @@ def test_no_repeated_draw_takes_the_shortcut(backend):
     """tries == S: expected counts p S, as TensorFlow's."""
     hidden, weight, bias, targets, samples, _ = problem(dtype=exact(backend))
     found = sampled_softmax(hidden, targets, weight, bias, samples, len(samples), backend=backend)
-    exactly("losses", found, by_hand(hidden, weight, bias, targets, samples, len(samples)), backend)
+    assert_exactly("losses", found, by_hand(hidden, weight, bias, targets, samples, len(samples)), backend)
 
 
 @every
@@ -132,7 +132,7 @@ def test_equals_the_full_softmax_when_other_words_are_biased_out(backend):
     drawn = torch.full((40,), -1000.0, dtype=exact(backend))
     drawn[samples] = 0.0
     found = sampled_softmax(hidden, targets, weight, drawn + log_q, samples, tries, backend=backend)
-    exactly("losses", found, full_softmax(hidden, targets, weight, drawn, backend="reference"), backend)
+    assert_exactly("losses", found, full_softmax(hidden, targets, weight, drawn, backend="reference"), backend)
 
 
 @doubles
@@ -181,7 +181,7 @@ def test_sparse_gradients_are_the_dense_ones(backend, case):
             assert sparse.is_coalesced()
             assert sparse._values().data_ptr() == values.data_ptr()
             sparse = sparse.to_dense()
-        exactly(name, sparse, dense, backend)
+        assert_exactly(name, sparse, dense, backend)
 
 
 def test_sparse_gradients_are_coalesced_before_they_are_stored():
@@ -225,10 +225,10 @@ def test_row_counts(backend, count):
         for piece in pieces
         if piece.start < count
     ]
-    exactly("losses", losses, torch.cat(single), backend)
+    assert_exactly("losses", losses, torch.cat(single), backend)
     apart = torch.autograd.grad(torch.cat(single).sum(), (hidden, weight, bias))
     for name, a, b in zip("hwb", gradients, apart, strict=True):
-        exactly(name, a, b, backend)
+        assert_exactly(name, a, b, backend)
 
 
 @every
@@ -242,10 +242,10 @@ def test_strided_views(backend):
     second = [torch.stack([x, x], -1)[:, 0] for x in (targets, bias.detach(), samples)]
     second[1].requires_grad_()
     found = sampled_softmax(views[0], second[0], views[1], second[1], second[2], tries, backend=backend)
-    exactly("losses", found, wanted, backend)
+    assert_exactly("losses", found, wanted, backend)
     gradients = torch.autograd.grad(found.square().sum(), (*views, second[1]))
     for name, a, b in zip("hwb", gradients, wanted_gradients, strict=True):
-        exactly(name, a, b, backend)
+        assert_exactly(name, a, b, backend)
 
 
 def exact_gradients(hidden, weight, bias, targets, samples, tries, dtype, precision, backend, chunk_bytes=2**25):
@@ -412,4 +412,4 @@ def test_the_dense_form_compiles_without_a_break(backend):
         losses = g(hidden, weight, bias, targets, samples, tries)
         results.append([losses.detach(), *torch.autograd.grad(losses.sum(), (hidden, weight, bias))])
     for name, a, b in zip("lhwb", *results, strict=True):
-        exactly(name, a, b, backend)
+        assert_exactly(name, a, b, backend)
