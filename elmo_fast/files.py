@@ -14,7 +14,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -41,12 +41,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         temporary.chmod(mode)
-        _flush(temporary)
+        flush(temporary)
         os.replace(temporary, target)
-        _flush(target.parent)
+        flush(target.parent)
     except OSError as error:
         # A write to an open file fails without a name; these errors come from writing alone.
-        if error.filename is None and error.errno in _NO_ROOM:
+        if error.filename is None and error.errno in NO_ROOM:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     finally:
@@ -158,7 +158,8 @@ def _umask() -> int:
     return mask
 
 
-def _flush(path: pathlib.Path) -> None:
+def flush(path: pathlib.Path) -> None:
+    """Sees to it that the bytes of a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
