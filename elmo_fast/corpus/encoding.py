@@ -83,8 +83,10 @@ class Corpus:
     def places(self, sentences: npt.NDArray[np.integer]) -> tuple[Places, Places]:
         """Of each sentence: where its boundary stands in the shards laid end to end, and its number of positions."""
         begins, ends = np.empty((2, len(sentences)), np.int64)
-        shards = np.searchsorted(self._first_sentences, sentences, side="right") - 1
-        for shard, mine in groups(shards, len(self.shards)):
+        parts: Iterable[tuple[int, Places | slice]] = [(0, slice(None))]
+        if len(self.shards) > 1:
+            parts = groups(np.searchsorted(self._first_sentences, sentences, side="right") - 1, len(self.shards))
+        for shard, mine in parts:
             starts, local = self.starts[shard], sentences[mine] - self._first_sentences[shard]
             offset, last = self.offsets[shard], len(starts) - 1
             begins[mine] = starts[local].astype(np.int64) + offset
