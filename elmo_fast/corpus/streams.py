@@ -73,7 +73,7 @@ class Stream:
         self._text = StoredText(corpus, self.device if self.placement == "device" else None)
         self._reader = Reader(corpus.vocabulary)
         self._epoch: tuple[int, Epoch] | None = None
-        self._slab: tuple[tuple[int, int], tuple[Tensor, Tensor]] | None = None
+        self._slab: tuple[tuple[int, int], list[tuple[Tensor, Tensor]]] | None = None
         # Only a GPU works while the host reads; on a CPU a thread would take its time from the model.
         ahead = self.device.type != "cpu" and self.placement == "host"
         self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
@@ -94,17 +94,17 @@ class Stream:
             began = time.perf_counter()
             self._slab = (epoch, slab), self._windows(epoch, slab)
             self.waited += time.perf_counter() - began
-        types, targets = self._slab[1]
+        types, targets = self._slab[1][turn]
         words = min(self.rows * self.unroll_steps, self.corpus.positions - self.rows * self.unroll_steps * step)
-        return Batch(types[turn], targets[turn], self._filled(step), words)
+        return Batch(types, targets, self._filled(step), words)
 
     def _filled(self, step: int) -> npt.NDArray[np.int64]:
         if step + 1 < self.steps_per_epoch:
             return np.full(len(self._low), self.unroll_steps)
         return np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps)
 
-    def _windows(self, epoch: int, slab: int) -> tuple[Tensor, Tensor]:
-        """Types and targets of the steps of one slab, [steps, 2, B, T]; the next slab is begun."""
+    def _windows(self, epoch: int, slab: int) -> list[tuple[Tensor, Tensor]]:
+        """Types and targets of each step of one slab, [2, B, T]; the next slab is begun."""
         numbers = self._numbers(epoch, slab)
         first, last = self._steps_of(slab)
         types, targets = self._reader.windows(numbers.to(self.device, non_blocking=True), len(self._low), last - first)
@@ -114,7 +114,7 @@ class Stream:
             beyond = torch.arange(self.unroll_steps, device=self.device) >= filled[:, None]
             for way, marker in enumerate(self._reader.read_as):
                 types[-1, way].masked_fill_(beyond, marker)
-        return types, targets
+        return list(zip(types.unbind(), targets.unbind(), strict=True))
 
     def _steps_of(self, slab: int) -> tuple[int, int]:
         first = slab * self._slab_steps
