@@ -63,12 +63,11 @@ def _perplexity(axes: Any, label: str, metrics: Metrics, colour: str) -> None:
     words, values = metrics.column("sampled_perplexity")
     marker = "." if len(words) == 1 else None
     axes.plot(words, values, color=colour, alpha=0.55, marker=marker, label=f"{label}: training, sampled softmax")
-    heldout = [row for row in metrics.heldout if row["words"] > 0]  # a logarithmic axis has no place for 0
-    if not heldout:
+    if not metrics.heldout:
         return
-    words = [row["words"] for row in heldout]
+    words = [row["words"] for row in metrics.heldout]
     for way, marker, style, inside in (("forward", "o", "-", colour), ("backward", "s", "--", "white")):
-        values = [row.get(f"perplexity_{way}", float("nan")) for row in heldout]
+        values = [row.get(f"perplexity_{way}", float("nan")) for row in metrics.heldout]
         label_of_way = f"{label}: held-out {way}, {values[-1]:,.1f} at the end"
         looks = {"color": colour, "linestyle": style, "markerfacecolor": inside, "markersize": 4.5}
         axes.plot(words, values, marker=marker, label=label_of_way, **looks)
