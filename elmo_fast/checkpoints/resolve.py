@@ -56,11 +56,11 @@ def model_folder(path: PathLike) -> Path:
     return max(saved)[1] if saved else folder
 
 
-def vocabulary_beside(folder: PathLike) -> Path | None:
-    """vocab.txt of a model's folder or, where that is a checkpoint of a run, of the run; None where there is none."""
+def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
+    """A file in a model's folder or, where that is a checkpoint of a run, in the run's; None where there is none."""
     place = Path(folder).resolve()
     run = [place.parent.parent] if place.parent.name == _CHECKPOINTS else []
-    return next((file for at in (place, *run) if (file := at / VOCABULARY).is_file()), None)
+    return next((file for at in (place, *run) if (file := at / name).is_file()), None)
 
 
 def model_files(path: PathLike) -> list[Path]:
