@@ -24,7 +24,16 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def files_matching(pattern: str) -> list[str]:
-    """The files that `pattern` (a path or a glob, 'corpus/part-*') names, sorted; ElmoFastError when none is there."""
+    """The files that `pattern` names, sorted: itself, those of a glob ('corpus/part-*'), or all files of a folder.
+
+    Files of a folder whose names begin with a dot are left out. Raises ElmoFastError when none is there.
+    """
+    if os.path.isdir(pattern):
+        with os.scandir(pattern) as entries:
+            files = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
+        if not files:
+            raise ElmoFastError(f"there is no file in the folder {pattern!r}")
+        return files
     files = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
     if not files:
         raise ElmoFastError(f"no file matches {pattern!r}")

@@ -1,0 +1,30 @@
+"""Text as numbers: encoded corpora in memory or in a folder of files, and the streams that models read (no torch but
+for the streams: names are loaded when first used).
+
+A type is a distinct word; docs/pretraining.md says how types are numbered and how a text is stored and read.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elmo_fast.corpus.encoding import Corpus, encode, read_corpus
+    from elmo_fast.corpus.streams import Batch, Stream
+    from elmo_fast.corpus.type_table import TypeCharacters, TypeTable
+
+_HOMES = {
+    "Batch": "streams",
+    "Corpus": "encoding",
+    "Stream": "streams",
+    "TypeCharacters": "type_table",
+    "TypeTable": "type_table",
+    "encode": "encoding",
+    "read_corpus": "encoding",
+}
+__all__ = ["Batch", "Corpus", "Stream", "TypeCharacters", "TypeTable", "encode", "read_corpus"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"elmo_fast.corpus.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'elmo_fast.corpus' has no attribute {name!r}; it has: {', '.join(__all__)}")

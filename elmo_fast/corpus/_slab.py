@@ -1,0 +1,96 @@
+"""Numbers of the stored text, gathered where the text lies, and what models read and predict for them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo_fast.corpus._epoch import Ints, Runs
+from elmo_fast.corpus.encoding import Corpus, groups
+from elmo_fast.text import Vocabulary
+
+
+def sent(array: Ints, device: torch.device) -> Tensor:
+    """The array on a device, without waiting for it."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def expanded(first: Ints, lengths: Ints, upward: int, device: torch.device) -> Tensor:
+    """Every place of these runs, [sum(lengths)] int64; the first `upward` runs are read upwards, others downwards."""
+    total, turn = int(lengths.sum()), int(lengths[:upward].sum())
+    last = first + lengths - 1
+    last[upward:] = first[upward:] - lengths[upward:] + 1
+    # A step of 1 or -1 from each place to the next, and a jump from the end of a run to the next run: summed up.
+    jumps = first.copy()
+    jumps[1:] -= last[:-1]
+    at, jump = sent(np.stack([np.cumsum(lengths) - lengths, jumps]), device)
+    places = torch.ones(total, dtype=torch.int64, device=device)
+    places[turn:] = -1
+    places[at] = jump
+    return torch.cumsum(places, 0, out=places)
+
+
+class StoredText:
+    """The numbers of a corpus as tensors: shard by shard as they lie on the host, or whole on a device."""
+
+    def __init__(self, corpus: Corpus, whole_on: torch.device | None) -> None:
+        self.device, self.offsets = whole_on or torch.device("cpu"), corpus.offsets
+        self.shards: Sequence[Tensor] = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
+        if whole_on is not None:
+            whole = torch.empty(int(self.offsets[-1]), dtype=torch.int32, device=whole_on)
+            for part, shard in zip(whole.split([len(shard) for shard in self.shards]), self.shards, strict=True):
+                part.copy_(shard)
+            self.shards, self.offsets = [whole], self.offsets[[0, -1]]
+
+    def read(self, forward: Runs, backward: Runs, *, pinned: bool = False) -> Tensor:
+        """The numbers of the forward runs, read upwards, and then of the backward runs, [n] int32 where the text is.
+
+        pinned: into memory from which a GPU copies.
+        """
+        first, lengths = (np.concatenate(pair) for pair in zip(forward, backward, strict=True))
+        upward = len(forward.first)
+        numbers = torch.empty(int(lengths.sum()), dtype=torch.int32, device=self.device, pin_memory=pinned)
+        if len(self.shards) == 1:
+            return torch.index_select(self.shards[0], 0, expanded(first, lengths, upward, self.device), out=numbers)
+        at = np.cumsum(lengths) - lengths
+        for shard, mine in groups(np.searchsorted(self.offsets, first, side="right") - 1, len(self.shards)):
+            up = int(np.searchsorted(mine, upward))
+            there = expanded(first[mine] - self.offsets[shard], lengths[mine], up, self.device)
+            here = expanded(at[mine], lengths[mine], len(mine), self.device)
+            numbers[here] = self.shards[shard][there]
+        return numbers
+
+
+class Reader:
+    """What the models of both directions read and predict, from the numbers of their windows.
+
+    read_as, predicted_as: the types of a boundary, forward and backward: forward it is read as <S> and predicted as
+    </S>, backward the other way round.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.size, self.unknown = len(vocabulary), vocabulary.unk
+        self.read_as = vocabulary.bos, vocabulary.eos
+        self.predicted_as = vocabulary.eos, vocabulary.bos
+
+    def windows(self, numbers: Tensor, rows: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Types and targets of several steps, each [steps, 2, B, T] int64.
+
+        numbers: for each direction and row the numbers of its places and of the one after, [2 · B · (steps · T + 1)].
+        """
+        types = numbers.view(2, rows, -1) - 1
+        # -1 where the number is a boundary, or the word outside the vocabulary: sums are faster than selections.
+        boundary, outside = types >> 31, (self.size - 1 - types) >> 31
+        targets = torch.addcmul(types, outside, types - self.unknown)
+        for way in (0, 1):
+            types[way].sub_(boundary[way], alpha=self.read_as[way] + 1)
+            targets[way].sub_(boundary[way], alpha=self.predicted_as[way] + 1)
+        return _by_step(types[:, :, :-1], steps), _by_step(targets[:, :, 1:], steps)
+
+
+def _by_step(values: Tensor, steps: int) -> Tensor:
+    """[2, B, steps · T] int32 to [steps, 2, B, T] int64."""
+    windows = values.unflatten(2, (steps, -1)).permute(2, 0, 1, 3)
+    return windows.to(torch.int64, memory_format=torch.contiguous_format)

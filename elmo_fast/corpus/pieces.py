@@ -1,0 +1,126 @@
+"""Text files in pieces of bounded size, and their words as numbers in the order in which they come.
+
+The rules of text are those of `elmo_fast.text.read_sentences`, and so are the errors: what is wrong with a file is said
+by reading it once more, from its beginning, line by line.
+"""
+
+import gzip
+import os
+import zlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import files_matching, read_lines
+
+PIECE_BYTES = 32 << 20
+BLOCK_BYTES = 1 << 18
+# Stands for a line's end among words. No word of a text can be it, as NUL bytes are refused.
+LINE_END = "\0"
+Ids = npt.NDArray[np.uint32]
+
+
+class Piece(NamedTuple):
+    """The bytes [begin, end) of a file, whole lines; a packed file is one piece, whose end is where it ends packed."""
+
+    path: str
+    begin: int
+    end: int
+
+
+def pieces_of(path: str, size: int = PIECE_BYTES) -> Iterator[Piece]:
+    """Cuts a file after the first line end at or past each multiple of `size` bytes, a .gz file not at all."""
+    total = os.stat(path).st_size
+    begin = 0
+    with open(path, "rb") as file:
+        for cut in () if path.endswith(".gz") else range(size, total, size):
+            if cut > begin:
+                file.seek(cut - 1)
+                end = _after_line_end(file)
+                if begin < end < total:
+                    yield Piece(path, begin, end)
+                    begin = end
+    if begin < total:
+        yield Piece(path, begin, total)
+
+
+def _after_line_end(file: Any) -> int:
+    while line := file.readline(BLOCK_BYTES):
+        if line.endswith(b"\n"):
+            break
+    return int(file.tell())
+
+
+def pieces_matching(pattern: str) -> list[Piece]:
+    """The pieces of all files that `pattern` names, in order."""
+    return [piece for path in files_matching(pattern) for piece in pieces_of(path)]
+
+
+def numbering(boundary: Hashable) -> dict[Any, int]:
+    """A dict that numbers what it is asked for, from 1 in the order of asking; `boundary` is 0."""
+    numbers = defaultdict(None, {boundary: 0})
+    numbers.default_factory = numbers.__len__
+    return numbers
+
+
+def numbered(piece: Piece, numbers: dict[str, int]) -> Iterator[Ids]:
+    """The numbers of a piece's words, part by part, each sentence followed by one 0; blank lines are left out.
+
+    numbers: of words, from `numbering(LINE_END)`, to which new ones are added.
+
+    Raises ElmoFastError and OSError as `read_sentences`.
+    """
+    number = numbers.__getitem__
+    last = 0
+    for text in _texts(piece):
+        words = text.replace("\n", f" {LINE_END} ").split()
+        ids = np.fromiter(map(number, words), np.uint32, len(words))
+        before = np.concatenate(([np.uint32(last)], ids[:-1]))
+        ids = ids[(ids != 0) | (before != 0)]
+        if ids.size:
+            last = int(ids[-1])
+            yield ids
+    if last:
+        yield np.zeros(1, np.uint32)
+
+
+def _texts(piece: Piece) -> Iterator[str]:
+    """The text of a piece in blocks that end at white space, lines ended by \\n alone."""
+    first = piece.begin == 0
+    try:
+        for block in _blocks(piece):
+            text = block.decode("utf-8")
+            if LINE_END in text:
+                _complain(piece.path)
+            if first:
+                text, first = text.removeprefix("\ufeff"), False
+            yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
+        _complain(piece.path)
+
+
+def _blocks(piece: Piece) -> Iterator[bytes]:
+    packed = piece.path.endswith(".gz")
+    rest = b""
+    with gzip.open(piece.path, "rb") if packed else open(piece.path, "rb", buffering=0) as file:
+        left = 1 << 62 if packed else piece.end - file.seek(piece.begin)
+        # As much again as what has no white space yet, so that one endless word is not gone over again and again.
+        while left and (data := file.read(min(left, max(BLOCK_BYTES, len(rest))))):
+            left -= len(data)
+            data = rest + data
+            end = max(data.rfind(b"\n"), data.rfind(b" ")) + 1
+            rest = data[end:]
+            if end:
+                yield data[:end]
+    if rest:
+        yield rest
+
+
+def _complain(path: str) -> None:
+    for _ in read_lines(path):
+        pass
+    raise ElmoFastError(f"{path} changed while it was read; start again when it is complete")

@@ -1,0 +1,171 @@
+"""Streams: every row of a batch reads its own part of an epoch, step after step, in both directions."""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo_fast.corpus._epoch import Epoch
+from elmo_fast.corpus._slab import Reader, StoredText, sent
+from elmo_fast.corpus.encoding import Corpus
+from elmo_fast.errors import ElmoFastError
+
+# Numbers gathered at a time, both directions together: enough for few calls, and some megabytes.
+SLAB = 1 << 19
+Placement = Literal["auto", "device", "host"]
+
+
+class Batch(NamedTuple):
+    """One step's windows, [direction, row, place]; direction 0 is forward, 1 backward, each in its reading order.
+
+    types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is to be predicted,
+    vocabulary ids, [2, B, T] int64, <UNK> for other words; filled: places of each row that are text, of either
+    direction, [B] int64 on the host (T but in an epoch's last step; what is not filled is a boundary); words: filled
+    places of all R rows, those of other processes too.
+    """
+
+    types: Tensor
+    targets: Tensor
+    filled: npt.NDArray[np.int64]
+    words: int
+
+
+class Stream:
+    """The batches of rows [first_row, first_row + row_count) of R: a function of corpus, seed, R, T, epoch and step.
+
+    corpus: the text; rows: R, over all processes; unroll_steps: T; seed: of the order of sentences, None keeps that of
+    the text; row_count: B, None for all rows from first_row on; device: where batches go; placement: where the text
+    lies, "device" (whole), "host", or "auto": on a GPU if it takes less than half of the memory that is free there.
+
+    steps_per_epoch: steps that show every position once; row_bounds: the position at which each row begins and the last
+    one ends, [R + 1] int64; waited: seconds in which `batch` had to work or wait.
+
+    Raises ElmoFastError when the corpus has no words or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        rows: int,
+        unroll_steps: int,
+        *,
+        seed: int | None,
+        first_row: int = 0,
+        row_count: int | None = None,
+        device: torch.device | str = "cpu",
+        placement: Placement = "auto",
+    ) -> None:
+        self.device = torch.device(device)
+        row_count = rows - first_row if row_count is None else row_count
+        _check(corpus, rows, unroll_steps, seed, first_row, row_count, placement)
+        self.corpus, self.rows, self.unroll_steps, self.seed = corpus, rows, unroll_steps, seed
+        self.placement = placement if placement != "auto" else _best_placement(corpus, self.device)
+        short, longer = divmod(corpus.positions, rows)
+        self.row_bounds = short * np.arange(rows + 1) + np.minimum(np.arange(rows + 1), longer)
+        self.steps_per_epoch = -(-int(self.row_bounds[1]) // unroll_steps)
+        mine = self.row_bounds[first_row : first_row + row_count + 1]
+        self._low, self._high = mine[:-1], mine[1:]
+        self._slab_steps = max(1, min(self.steps_per_epoch, SLAB // (2 * row_count * unroll_steps)))
+        self._text = StoredText(corpus, self.device if self.placement == "device" else None)
+        self._reader = Reader(corpus.vocabulary)
+        self._epoch: tuple[int, Epoch] | None = None
+        self._slab: tuple[tuple[int, int], tuple[Tensor, Tensor]] | None = None
+        # Only a GPU works while the host reads; on a CPU a thread would take its time from the model.
+        ahead = self.device.type != "cpu" and self.placement == "host"
+        self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
+        self._next: tuple[tuple[int, int], Future[Tensor]] | None = None
+        self.waited = 0.0
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """Step `step` of epoch `epoch`, both from 0; steps in turn are cheap, any other order gives the same batches.
+
+        Raises ElmoFastError when a file of the corpus has changed since it was opened.
+        """
+        if epoch < 0 or not 0 <= step < self.steps_per_epoch:
+            raise ElmoFastError(
+                f"batch: epoch must be 0 or more and step 0 to {self.steps_per_epoch - 1}; got {epoch} and {step}"
+            )
+        slab, turn = divmod(step, self._slab_steps)
+        if self._slab is None or self._slab[0] != (epoch, slab):
+            began = time.perf_counter()
+            self._slab = (epoch, slab), self._windows(epoch, slab)
+            self.waited += time.perf_counter() - began
+        types, targets = self._slab[1]
+        words = min(self.rows * self.unroll_steps, self.corpus.positions - self.rows * self.unroll_steps * step)
+        return Batch(types[turn], targets[turn], self._filled(step), words)
+
+    def _filled(self, step: int) -> npt.NDArray[np.int64]:
+        if step + 1 < self.steps_per_epoch:
+            return np.full(len(self._low), self.unroll_steps)
+        return np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps)
+
+    def _windows(self, epoch: int, slab: int) -> tuple[Tensor, Tensor]:
+        """Types and targets of the steps of one slab, [steps, 2, B, T]; the next slab is begun."""
+        numbers = self._numbers(epoch, slab)
+        first, last = self._steps_of(slab)
+        types, targets = self._reader.windows(numbers.to(self.device, non_blocking=True), len(self._low), last - first)
+        if last == self.steps_per_epoch:
+            # The place after a row's last holds what that place predicted.
+            filled = sent(self._filled(last - 1), self.device)
+            beyond = torch.arange(self.unroll_steps, device=self.device) >= filled[:, None]
+            for way, marker in enumerate(self._reader.read_as):
+                types[-1, way].masked_fill_(beyond, marker)
+        return types, targets
+
+    def _steps_of(self, slab: int) -> tuple[int, int]:
+        first = slab * self._slab_steps
+        return first, min(first + self._slab_steps, self.steps_per_epoch)
+
+    def _numbers(self, epoch: int, slab: int) -> Tensor:
+        if self._thread is None:
+            return self._read(epoch, slab)
+        if self._next is not None and self._next[0] == (epoch, slab):
+            numbers = self._next[1].result()
+        else:
+            numbers = self._thread.submit(self._read, epoch, slab).result()
+        after = (epoch, slab + 1) if self._steps_of(slab)[1] < self.steps_per_epoch else (epoch + 1, 0)
+        self._next = after, self._thread.submit(self._read, *after)
+        return numbers
+
+    def _read(self, epoch: int, slab: int) -> Tensor:
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = None  # two orders need not be held at once
+            self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
+        order = self._epoch[1]
+        first, last = (step * self.unroll_steps for step in self._steps_of(slab))
+        width = last - first + 1
+        forward = order.runs(
+            np.minimum(self._low + first, self._high), np.minimum(self._low + last, self._high), width, backward=False
+        )
+        backward = order.runs(
+            np.maximum(self._high - last, self._low), np.maximum(self._high - first, self._low), width, backward=True
+        )
+        return self._text.read(forward, backward, pinned=self._thread is not None)
+
+
+def _best_placement(corpus: Corpus, device: torch.device) -> Placement:
+    if device.type != "cuda":
+        return "host"
+    free, _ = torch.cuda.mem_get_info(device)
+    return "device" if 4 * int(corpus.offsets[-1]) < free // 2 else "host"
+
+
+def _check(
+    corpus: Corpus, rows: int, unroll_steps: int, seed: int | None, first_row: int, row_count: int, placement: str
+) -> None:
+    if corpus.positions == 0:
+        raise ElmoFastError("Stream: the corpus has no words")
+    for name, value, least in (("rows", rows, 1), ("unroll_steps", unroll_steps, 1), ("seed", seed or 0, 0)):
+        if value < least:
+            raise ElmoFastError(f"Stream: {name} must be {least} or more; got {value}")
+    if first_row < 0 or row_count < 1 or first_row + row_count > rows:
+        raise ElmoFastError(
+            f"Stream: rows first_row .. first_row + row_count must be one or more of the {rows}; "
+            f"got {first_row} .. {first_row + row_count}"
+        )
+    if placement not in ("auto", "device", "host"):
+        raise ElmoFastError(f'Stream: placement must be "auto", "device" or "host"; got {placement!r}')

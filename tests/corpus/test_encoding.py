@@ -1,0 +1,107 @@
+"""Corpora in memory: how types are numbered, what is stored, and what the fingerprint tells apart."""
+
+import gzip
+from collections import Counter
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from elmo_fast.corpus import encode, read_corpus
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import Vocabulary
+from tests.corpus.texts import TEXTS, VOCABULARY, corpus_of, resharded
+
+
+def test_types_are_the_vocabulary_then_by_count_then_by_code_point():
+    corpus = encode([["z", "a", "é", "z"], [], ["b", "𝄞", "￮", "c", "a"]], VOCABULARY)
+    assert corpus.types.words() == ["b", "</S>", "<S>", "a", "<UNK>", "z", "c", "é", "￮", "𝄞"]
+    assert corpus.counts.tolist() == [1, 0, 0, 2, 0, 2, 1, 1, 1, 1]
+    (shard,), (starts,) = corpus.shards, corpus.starts
+    assert shard.tolist() == [0, 6, 4, 8, 6, 0, 1, 10, 9, 7, 4, 0]
+    assert starts.tolist() == [0, 5]
+    assert (shard.dtype, starts.dtype, corpus.counts.dtype) == (np.uint32, np.uint64, np.uint64)
+    assert (corpus.sentences, corpus.tokens, corpus.positions, corpus.unknown) == (2, 9, 11, 6)
+
+
+@given(TEXTS)
+def test_a_corpus_holds_the_text(text):
+    corpus = corpus_of(text)
+    words = corpus.types.words()
+    parts = np.split(corpus.shards[0][:-1], corpus.starts[0][1:].astype(int))
+    assert [part[0] for part in parts] == [0] * corpus.sentences
+    assert [[words[number - 1] for number in part[1:]] for part in parts] == text
+    assert corpus.shards[0][-1] == 0
+    counts = Counter(word for sentence in text for word in sentence)
+    assert [counts[word] for word in words] == corpus.counts.tolist()
+    assert corpus.unknown == sum(n for word, n in counts.items() if word not in VOCABULARY or word == "<UNK>")
+
+
+@given(TEXTS, st.lists(st.integers(1, 11), max_size=5))
+def test_places_of_sentences_in_any_number_of_shards(text, cuts):
+    corpus = resharded(corpus_of(text), cuts)
+    end_to_end = np.concatenate(corpus.shards)
+    order = np.random.default_rng(0).permutation(len(text))
+    begins, lengths = corpus.places(order)
+    words = corpus.types.words()
+    for index, begin, length in zip(order, begins, lengths, strict=True):
+        assert end_to_end[begin] == end_to_end[begin + length] == 0 or begin + length == len(end_to_end)
+        assert [words[number - 1] for number in end_to_end[begin + 1 : begin + length]] == text[index]
+
+
+def test_a_word_that_the_vocabulary_has_twice_is_its_last_place():
+    corpus = encode([["a"]], Vocabulary(["<S>", "</S>", "<UNK>", "a", "a"]))
+    assert corpus.shards[0].tolist() == [0, 5, 0]
+    assert corpus.counts.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_files_are_read_as_they_are_written(tmp_path):
+    """Plain and packed files, Unicode's white space, blank lines and a byte order mark; equal to `encode`."""
+    (tmp_path / "a.txt").write_bytes("\ufeffa  b\u3000c\r\n\n \td\u2028e\rlast".encode())
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"<S> a\n\n"))
+    (tmp_path / ".hidden").write_bytes(b"\0")
+    corpus = read_corpus(str(tmp_path), VOCABULARY)
+    expected = encode([["a", "b", "c"], ["d", "e"], ["last"], ["<S>", "a"]], VOCABULARY)
+    assert corpus.types.words() == expected.types.words()
+    assert corpus.fingerprint == expected.fingerprint
+    assert read_corpus(str(tmp_path / "?.*"), VOCABULARY).fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not one word"),
+        (b"\n \n\t", "not one word"),
+        (b"a\nb\xff\n", r"in\.txt, line 2, character 2: the byte 0xff is not UTF-8"),
+        (b"a\n\nb \0\n", r"in\.txt, line 3: holds a NUL byte"),
+    ],
+)
+def test_text_that_cannot_be_read_is_named(tmp_path, data, message):
+    path = tmp_path / "in.txt"
+    path.write_bytes(data)
+    with pytest.raises(ElmoFastError, match=message):
+        read_corpus(str(path), VOCABULARY)
+    with pytest.raises(ElmoFastError, match="no file matches"):
+        read_corpus(str(tmp_path / "absent*"), VOCABULARY)
+
+
+TEXT = [["a", "c"], ["d"]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        encode([["a"], ["c", "d"]], VOCABULARY),
+        encode([["d"], ["a", "c"]], VOCABULARY),
+        encode([["a", "c"], ["e"]], VOCABULARY),
+        encode(TEXT, Vocabulary(["b", "<S>", "</S>", "a", "<UNK>"])),
+        encode(TEXT, Vocabulary([*VOCABULARY.words, "c"])),
+    ],
+    ids=["sentence ends", "order", "word", "vocabulary", "size of the vocabulary"],
+)
+def test_the_fingerprint_tells_what_decides_on_batches(other):
+    """The last one has equal types and numbers, and only the size of the vocabulary is another."""
+    corpus = encode(TEXT, VOCABULARY)
+    assert corpus.fingerprint == encode([*TEXT, []], VOCABULARY).fingerprint != other.fingerprint
+    assert resharded(corpus, [1]).fingerprint == corpus.fingerprint

@@ -1,0 +1,107 @@
+"""Pieces of files and their words as numbers, against `read_sentences` over the whole file."""
+
+import gzip
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import example, given
+
+from elmo_fast.corpus import pieces
+from elmo_fast.corpus.pieces import LINE_END, numbered, numbering, pieces_of
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import read_sentences
+
+BYTES = st.lists(
+    st.sampled_from(
+        [
+            b"a",
+            b"b",
+            b" ",
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\t",
+            "é".encode(),
+            "\u3000".encode(),
+            b"\xff",
+            b"\0",
+            b"\xef\xbb\xbf",
+        ]
+    ),
+    max_size=40,
+).map(b"".join)
+
+
+def read(path, size):
+    """The sentences of a file, read piece by piece with one numbering."""
+    numbers = numbering(LINE_END)
+    parts = [part for piece in pieces_of(str(path), size) for part in numbered(piece, numbers)]
+    assert all(part.dtype == np.uint32 for part in parts)
+    words = list(numbers)
+    sentences, sentence = [], []
+    for number in np.concatenate([np.zeros(0, np.uint32), *parts]).tolist():
+        if number:
+            sentence.append(words[number])
+        else:
+            assert sentence, "a boundary without a sentence before it"
+            sentences.append(sentence)
+            sentence = []
+    assert not sentence, "a sentence without a boundary after it"
+    return sentences
+
+
+def outcome(call):
+    try:
+        return call()
+    except ElmoFastError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pieces")
+
+
+@given(BYTES, st.integers(1, 30), st.integers(1, 8), st.booleans())
+@example(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", 3, 2, False)
+@example(b"a b\r\nc\r\n", 4, 1, False)
+def test_any_bytes_in_pieces_of_any_size_are_the_sentences_of_the_file_or_its_error(folder, data, size, block, packed):
+    """The same sentences, or the same words about the same line, whatever pieces and blocks the file is read in."""
+    path = folder / ("in.gz" if packed else "in.txt")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    expected = outcome(lambda: [tokens for _, tokens in read_sentences(path) if tokens])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "BLOCK_BYTES", block)
+        assert outcome(lambda: read(path, size)) == expected
+
+
+@given(BYTES, st.integers(1, 30))
+def test_pieces_are_whole_lines_end_to_end(folder, data, size):
+    """Each ends after a line end at or past a multiple of the size, the last one with the file; none is empty."""
+    path = folder / "in.txt"
+    path.write_bytes(data)
+    found = list(pieces_of(str(path), size))
+    assert b"".join(data[piece.begin : piece.end] for piece in found) == data
+    for piece in found[:-1]:
+        assert data[piece.begin : piece.end].endswith(b"\n")
+        cut = -(-(piece.begin + 1) // size) * size
+        assert data.index(b"\n", cut - 1) + 1 == piece.end or piece.end > cut
+    assert all(piece.begin < piece.end for piece in found)
+
+
+def test_damaged_gzip_is_named(folder):
+    path = folder / "damaged.gz"
+    whole = gzip.compress(bytes(range(32, 120)) * 9 + b"\n")
+    for data in (whole[: len(whole) // 2], b"plain text", whole[:30] + b"\0\0\0" + whole[33:]):
+        path.write_bytes(data)
+        with pytest.raises(ElmoFastError, match=r"damaged\.gz: damaged gzip data after line"):
+            read(path, 100)
+
+
+def test_a_file_that_is_right_when_looked_at_again_has_changed(folder, monkeypatch):
+    path = folder / "changed.txt"
+    path.write_bytes(b"a\xff\n")
+    monkeypatch.setattr(pieces, "read_lines", lambda path: iter(()))
+    with pytest.raises(ElmoFastError, match="changed while it was read"):
+        read(path, 100)

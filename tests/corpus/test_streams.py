@@ -1,0 +1,212 @@
+"""Streams against bilm-tf's generator, and what is promised of rows, steps, epochs, processes and places."""
+
+import itertools
+from collections import Counter
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from elmo_fast.corpus import Stream, encode, streams
+from elmo_fast.corpus._epoch import Epoch
+from elmo_fast.errors import ElmoFastError
+from tests.corpus import bilm_tf_stream
+from tests.corpus.texts import TEXTS, VOCABULARY, corpus_of, known, pairs, resharded, spoken
+
+ROWS, STEPS, SEEDS = st.integers(1, 9), st.integers(1, 8), st.one_of(st.none(), st.integers(0, 3))
+LONG = [[f"w{i % 7}", *(f"w{j % 11}" for j in range(i % 6))] for i in range(60)]
+
+
+@pytest.fixture(autouse=True)
+def small_slabs(monkeypatch):
+    """Slabs of a few steps, so that small texts have several."""
+    monkeypatch.setattr(streams, "SLAB", 60)
+
+
+def equal(first, second):
+    return (
+        torch.equal(first.types, second.types)
+        and torch.equal(first.targets, second.targets)
+        and np.array_equal(first.filled, second.filled)
+        and first.words == second.words
+    )
+
+
+def all_batches(stream, epochs=2):
+    return [stream.batch(epoch, step) for epoch in range(epochs) for step in range(stream.steps_per_epoch)]
+
+
+@given(TEXTS, STEPS)
+def test_one_row_in_file_order_is_bilm_tfs_stream(text, steps):
+    """Forward: bilm-tf's batches of one row. Backward: its reversed batches, of the sentences from the last on."""
+    corpus = corpus_of(text)
+    stream = Stream(corpus, 1, steps, seed=None)
+    for way, sentences in enumerate((text, text[::-1])):
+        expected = list(bilm_tf_stream.windows(sentences, 1, steps, reverse=bool(way)))
+        assert len(expected) == stream.steps_per_epoch
+        for step, (inputs, targets) in enumerate(expected):
+            batch = stream.batch(0, step)
+            filled = int(batch.filled[0])
+            assert spoken(corpus, batch.types[way])[0][:filled] == inputs[0]
+            assert spoken(corpus, batch.targets[way])[0][:filled] == [known(word) for word in targets[0]]
+
+
+@given(TEXTS, ROWS, STEPS, SEEDS)
+def test_every_position_is_shown_once_per_epoch_and_direction(text, rows, steps, seed):
+    """The (input, target) pairs of all rows are those of bilm-tf's stream, for any shape of the batches."""
+    corpus = corpus_of(text)
+    stream = Stream(corpus, rows, steps, seed=seed)
+    for epoch in range(2):
+        for way, shown in enumerate(pairs(corpus, stream, epoch)):
+            expected = Counter()
+            for inputs, targets in bilm_tf_stream.windows(text, 1, 10**6, reverse=bool(way)):
+                expected.update(zip(inputs[0], map(known, targets[0]), strict=True))
+            assert Counter(itertools.chain(*shown)) == expected
+
+
+@given(TEXTS, ROWS, STEPS, SEEDS)
+def test_rows_are_read_from_step_to_step_as_the_definition_has_them(text, rows, steps, seed):
+    """Row r, [a, b): forward v[a .. b-1] -> v[a+1 .. b], backward v[b] .. v[a+1] -> v[b-1] .. v[a]."""
+    corpus = corpus_of(text)
+    stream = Stream(corpus, rows, steps, seed=seed)
+    order = range(len(text)) if seed is None else np.random.default_rng((seed, 1)).permutation(len(text))
+    v = [word for index in order for word in [None, *text[index]]] + [None]
+    positions = len(v) - 1
+    assert np.diff(stream.row_bounds).max() - np.diff(stream.row_bounds).min() <= 1
+    assert (np.diff(stream.row_bounds)[: positions % rows] == positions // rows + 1).all()
+    assert (stream.row_bounds[0], stream.row_bounds[-1]) == (0, positions)
+    shown = pairs(corpus, stream, 1)
+    for row, (a, b) in enumerate(itertools.pairwise(stream.row_bounds.tolist())):
+        forward = [
+            ("<S>" if x is None else x, "</S>" if y is None else known(y))
+            for x, y in zip(v[a:b], v[a + 1 : b + 1], strict=True)
+        ]
+        back, ahead = v[a:b][::-1], v[a + 1 : b + 1][::-1]
+        backward = [
+            ("</S>" if x is None else x, "<S>" if y is None else known(y)) for x, y in zip(ahead, back, strict=True)
+        ]
+        assert (shown[0][row], shown[1][row]) == (forward, backward)
+
+
+@given(TEXTS, ROWS, STEPS)
+def test_what_is_not_filled_is_a_boundary_and_is_counted_out(text, rows, steps):
+    corpus = corpus_of(text)
+    stream = Stream(corpus, rows, steps, seed=0)
+    total = 0
+    for step in range(stream.steps_per_epoch):
+        batch = stream.batch(0, step)
+        assert batch.types.shape == batch.targets.shape == (2, rows, steps)
+        assert batch.types.dtype == batch.targets.dtype == torch.int64
+        assert step + 1 == stream.steps_per_epoch or (batch.filled == steps).all()
+        assert batch.words == batch.filled.sum() > 0
+        empty = torch.arange(steps) >= torch.from_numpy(batch.filled)[:, None]
+        for values, markers in ((batch.types, ("<S>", "</S>")), (batch.targets, ("</S>", "<S>"))):
+            for way, marker in enumerate(markers):
+                assert (values[way][empty] == VOCABULARY.id(marker)).all()
+        total += batch.words
+    assert total == corpus.positions
+
+
+@given(TEXTS, ROWS, STEPS, SEEDS, st.data())
+def test_some_rows_are_a_slice_of_all(text, rows, steps, seed, data):
+    """A process that holds rows [i, j) reads what one that holds all has there, and counts the words of all."""
+    first = data.draw(st.integers(0, rows - 1))
+    count = data.draw(st.integers(1, rows - first))
+    corpus = corpus_of(text)
+    whole, part = (
+        Stream(corpus, rows, steps, seed=seed),
+        Stream(corpus, rows, steps, seed=seed, first_row=first, row_count=count),
+    )
+    assert part.steps_per_epoch == whole.steps_per_epoch
+    for mine, all_rows in zip(all_batches(part), all_batches(whole), strict=True):
+        mine_of = slice(first, first + count)
+        assert torch.equal(mine.types, all_rows.types[:, mine_of])
+        assert torch.equal(mine.targets, all_rows.targets[:, mine_of])
+        assert np.array_equal(mine.filled, all_rows.filled[mine_of])
+        assert mine.words == all_rows.words
+
+
+@given(TEXTS, ROWS, STEPS, SEEDS, st.lists(st.integers(1, 11), max_size=4))
+def test_shards_and_placement_change_no_bit(text, rows, steps, seed, cuts):
+    corpus = corpus_of(text)
+    expected = all_batches(Stream(corpus, rows, steps, seed=seed))
+    for form, placement in itertools.product((corpus, resharded(corpus, cuts)), ("host", "device")):
+        got = all_batches(Stream(form, rows, steps, seed=seed, placement=placement))
+        assert all(map(equal, got, expected))
+
+
+@given(st.randoms(use_true_random=False))
+def test_any_order_of_access_gives_the_same_batches(random):
+    corpus = encode(LONG, VOCABULARY)
+    stream = Stream(corpus, 3, 4, seed=1)
+    expected = {(e, s): stream.batch(e, s) for e in range(3) for s in range(stream.steps_per_epoch)}
+    again = Stream(corpus, 3, 4, seed=1)
+    for where in random.choices(sorted(expected), k=30):
+        assert equal(again.batch(*where), expected[where])
+
+
+def test_orders_are_permutations_drawn_from_seed_and_epoch():
+    """numpy's permutation of (seed, epoch): equal for equal seeds, another for each seed and epoch."""
+    corpus = encode(LONG, VOCABULARY)
+    starts = corpus.starts[0].astype(np.int64)
+    orders = {}
+    for seed, epoch in itertools.product((0, 1), (0, 1)):
+        expected = np.random.default_rng((seed, epoch)).permutation(len(LONG))
+        assert np.array_equal(Epoch(corpus, seed, epoch).begins[:-1], starts[expected])
+        orders[tuple(expected)] = seed, epoch
+    assert len(orders) == 4
+    assert np.array_equal(Epoch(corpus, None, 5).begins[:-1], starts)
+
+
+def test_an_epoch_holds_sixteen_bytes_per_sentence():
+    corpus = encode([["a"]] * 100_000, VOCABULARY)
+    epoch = Epoch(corpus, 0, 0)
+    held = sum(value.nbytes for value in vars(epoch).values() if isinstance(value, np.ndarray))
+    assert held <= 16 * 100_000 + 100
+
+
+def test_batches_are_the_callers_own():
+    """What the caller does to a batch is not seen in the next ones that lie in other slabs."""
+    stream = Stream(encode(LONG, VOCABULARY), 3, 4, seed=1)
+    before = [stream.batch(0, step).types.clone() for step in range(stream.steps_per_epoch)]
+    for step in range(stream.steps_per_epoch):
+        stream.batch(0, step).types.zero_()
+    stream.batch(1, 0)
+    assert all(torch.equal(stream.batch(0, step).types, before[step]) for step in range(stream.steps_per_epoch))
+
+
+def test_waiting_is_counted():
+    stream = Stream(encode(LONG, VOCABULARY), 3, 4, seed=1)
+    assert stream.waited == 0
+    stream.batch(0, 0)
+    first = stream.waited
+    assert first > 0
+    stream.batch(0, 1)
+    assert stream.waited == first, "the second step of a slab is there already"
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "message"),
+    [
+        ([], {}, "no words"),
+        (["a"], {"rows": 0}, "rows must be 1 or more; got 0"),
+        (["a"], {"unroll_steps": 0}, "unroll_steps must be 1 or more; got 0"),
+        (["a"], {"seed": -1}, "seed must be 0 or more; got -1"),
+        (["a"], {"first_row": 4}, "rows first_row"),
+        (["a"], {"first_row": -1}, "rows first_row"),
+        (["a"], {"first_row": 2, "row_count": 3}, r"one or more of the 4; got 2 \.\. 5"),
+        (["a"], {"placement": "disk"}, "placement must be .*; got 'disk'"),
+    ],
+)
+def test_wrong_arguments_are_named(words, options, message):
+    with pytest.raises(ElmoFastError, match=message):
+        Stream(encode([words], VOCABULARY), **{"rows": 4, "unroll_steps": 2, "seed": 0} | options)
+
+
+@pytest.mark.parametrize("where", [(-1, 0), (0, -1), (0, 1)])
+def test_steps_that_are_not_there(where):
+    stream = Stream(encode([["a"]], VOCABULARY), 1, 2, seed=0)
+    with pytest.raises(ElmoFastError, match="step 0 to 0; got"):
+        stream.batch(*where)
