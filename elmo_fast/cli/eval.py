@@ -10,7 +10,7 @@ from elmo_fast.errors import ElmoFastError
 def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
     parser = new_parser("eval", "Perplexity of held-out text: forward, backward and mean, by the full softmax.")
-    add_options(parser)
+    add_options(parser, softmax=True)
     parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
     parser.add_argument(
         "--vocab_file", type=str | None, default=None, help="the vocabulary of the training; vocab.txt beside the model"
@@ -45,7 +45,8 @@ def run(arguments: Any) -> int:
     _check(arguments)
     device = set_up(arguments)
     folder = None if arguments.model is None else newest_model(arguments.model)
-    model = load_model(folder, arguments.options_file, arguments.weight_file, precision=arguments.precision).to(device)
+    files = (folder, arguments.options_file, arguments.weight_file, arguments.softmax_file)
+    model = load_model(*files, precision=arguments.precision).to(device)
     if folder is not None:
         logger().info(f"model  {folder}")
         arguments.vocab_file = arguments.vocab_file or vocabulary_beside(folder)

@@ -18,6 +18,7 @@ COMMANDS = {
     "vocab": "count the words of a corpus and write a vocabulary file",
     "pretrain": "train a bidirectional language model on your own text",
     "eval": "perplexity of held-out text under a pretrained model",
+    "plot": "the curves of a pretraining run as a picture",
     "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
     "neighbours": "tokens of a corpus nearest to one token in its context",
     "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",

@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
-from elmo_fast.checkpoints import load_checkpoint, read_config, save_folder
+from elmo_fast import checkpoints
+from elmo_fast.checkpoints import load_checkpoint, model_folder, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -65,29 +66,22 @@ def load_model(
     folder: str | os.PathLike[str] | None,
     options_file: str | os.PathLike[str] | None = None,
     weight_file: str | os.PathLike[str] | None = None,
+    softmax_file: str | os.PathLike[str] | None = None,
     *,
     precision: str = "float32",
     backend: str = "auto",
 ) -> LanguageModel:
-    """The language model of a folder, or of a pair of bilm-tf files that hold the softmax too.
+    """The language model of a folder, or of bilm-tf's files, as `load_checkpoint` reads them.
 
     Raises ElmoFastError when a file is missing, damaged or has no softmax.
     """
-    state, options = load_checkpoint(folder, options_file, weight_file)
+    state, options = load_checkpoint(folder, options_file, weight_file, softmax_file)
     return LanguageModel.from_checkpoint(options, state, precision=precision, backend=backend)
 
 
 def newest_model(folder: str | os.PathLike[str]) -> pathlib.Path:
     """`folder` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
-    place = pathlib.Path(folder)
-    saved = saved_steps(place / CHECKPOINTS)
-    if not saved or ((place / "config.json").exists() and _step_of(place) >= saved[-1][0]):
-        return place
-    return saved[-1][1]
-
-
-def _step_of(folder: pathlib.Path) -> int:
-    return int(read_config(folder).get("extra", {}).get("pretraining_step", -1))
+    return model_folder(folder)
 
 
 def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
@@ -95,8 +89,6 @@ def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises ElmoFastError when there is none.
     """
-    place = pathlib.Path(folder)
-    for candidate in (place / VOCABULARY_FILE, place.resolve().parent.parent / VOCABULARY_FILE):
-        if candidate.is_file():
-            return candidate
-    raise ElmoFastError(f"{place} has no {VOCABULARY_FILE}; name the vocabulary it was trained with by --vocab_file")
+    if (found := checkpoints.vocabulary_beside(folder)) is not None:
+        return found
+    raise ElmoFastError(f"{folder} has no {VOCABULARY_FILE}; name the vocabulary it was trained with by --vocab_file")
