@@ -14,6 +14,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 
+_PARTIAL = ".partial"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -33,7 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
             raise ElmoFastError(f"cannot write {os.fspath(path)!r}: it is {kind}, and a regular file is needed")
         mode = stat.S_IMODE(target.stat().st_mode)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".partial", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=_PARTIAL, dir=target.parent)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
     os.close(handle)
@@ -41,9 +42,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         temporary.chmod(mode)
-        _flush(temporary)
+        flush(temporary)
         os.replace(temporary, target)
-        _flush(target.parent)
+        flush(target.parent)
     except OSError as error:
         # A write to an open file fails without a name; these errors come from writing alone.
         if error.filename is None and error.errno in _NO_ROOM:
@@ -51,6 +52,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_partial(folder: pathlib.Path) -> None:
+    """Removes from a folder what `replacing` was writing in processes that were killed. Only where no other writes."""
+    for path in folder.glob(f".*{_PARTIAL}"):
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -158,7 +165,8 @@ def _umask() -> int:
     return mask
 
 
-def _flush(path: pathlib.Path) -> None:
+def flush(path: str | os.PathLike[str]) -> None:
+    """Returns when what a file or folder holds is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -8,7 +8,7 @@ from ..errors import CheckpointError
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5
 from .options import ElmoOptions, read_options
-from .safetensors_folder import CONFIG, WEIGHTS, load_folder
+from .safetensors_folder import CONFIG, WEIGHTS, load_folder, read_config
 from .state import State
 
 PathLike = str | os.PathLike[str]
@@ -46,14 +46,20 @@ def load_checkpoint(
 
 
 def model_folder(path: PathLike) -> Path:
-    """`path` itself or, where it is the folder of a run that has not left its model there, its newest checkpoint."""
+    """`path` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
     folder = Path(path)
-    if (folder / CONFIG).exists() or (folder / OPTIONS).exists():
-        return folder
     saved = [
         (int(match[1]), step) for step in (folder / _CHECKPOINTS).glob("*") if (match := _STEP.fullmatch(step.name))
     ]
-    return max(saved)[1] if saved else folder
+    if not saved or (folder / OPTIONS).exists() or ((folder / CONFIG).exists() and _step_of(folder) >= max(saved)[0]):
+        return folder
+    return max(saved)[1]
+
+
+def _step_of(folder: Path) -> int:
+    """After how many steps of training the model in a folder was saved."""
+    extra = read_config(folder).get("extra")
+    return int(extra.get("pretraining_step", -1)) if isinstance(extra, dict) else -1
 
 
 def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:

@@ -14,7 +14,7 @@ from elmo_fast.modules._loading import State, check_settings, load_state, read_b
 from elmo_fast.modules._replayed import Replayed
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
-from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates, both_ways
+from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
 from elmo_fast.text import batch_to_ids
 
 
@@ -133,36 +133,69 @@ class BiLM(nn.Module):
         return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
 
     def language_model(
-        self, forward_ids: Tensor, backward_ids: Tensor, state: LayerStates | None = None
+        self,
+        forward_ids: Tensor,
+        backward_ids: Tensor,
+        state: LayerStates | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, LayerStates]:
-        """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
-
-        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left alone.
-        While training, the options' dropout falls on the input of every LSTM layer, before the residual branches off,
-        and on the result.
+        """`run_streams` over words given by their characters.
 
         Args:
-            forward_ids: character ids of the stream, [B, T, C] int64, no padding.
+            forward_ids: character ids of the stream, [B, T, C] int64.
             backward_ids: those of the reversed stream, in its reading order (first position read first), [B, T, C].
-            state: what the call before returned, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
+            state, lengths: as `run_streams`'.
 
         Returns:
             (forward [B, T, D], backward [B, T, D], state, detached).
-
-        Source: bilm-tf, training.py.
         """
         if forward_ids.shape != backward_ids.shape or forward_ids.dim() != 3:
             raise ElmoFastError(
                 "forward_ids and backward_ids must share one shape [B, T, C]; "
                 f"got {tuple(forward_ids.shape)} and {tuple(backward_ids.shape)}"
             )
-        dropout = self.options.dropout if self.training else 0.0
         words = self._token_embedder.encode(torch.stack([forward_ids, backward_ids]))
+        top, state = self.run_streams(words, state, lengths)
+        return top[0], top[1], state
+
+    def run_streams(
+        self,
+        words: Tensor,
+        state: LayerStates | None = None,
+        lengths: Tensor | None = None,
+        drop: Drop | None = None,
+    ) -> tuple[Tensor, LayerStates]:
+        """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
+
+        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left alone.
+        While training, dropout falls on the input of every LSTM layer, before the residual branches off, and on the
+        result.
+
+        Args:
+            words: context-free vectors, [2, B, T, D]; the backward stream, [1], in its reading order.
+            state: what the call before returned, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
+            lengths: positions of each row that are text, [B] int64; None: all T. The state stands still past them.
+            drop: the dropout of the training mode; None: the options' probability, drawn by torch's global generator.
+
+        Returns:
+            (top [2, B, T, D], state, detached).
+
+        Source: bilm-tf, training.py.
+        """
+        if not self.training:
+            drop = None
+        elif drop is None and self.options.dropout > 0:
+            drop = self._drawn
         layers, (h, c) = self._elmo_lstm.run_layers(
-            words[0], words[1], None, state, reverse=(False, False), dropout=dropout
+            words[0], words[1], lengths, state, reverse=(False, False), drop=drop
         )
-        top = F.dropout(layers[-1], dropout) if dropout > 0 else layers[-1]
-        return top[0], top[1], (h.detach(), c.detach())
+        top = layers[-1]
+        if drop is not None:
+            top = torch.stack([drop(each, len(layers), direction) for direction, each in enumerate(top)])
+        return top, (h.detach(), c.detach())
+
+    def _drawn(self, x: Tensor, layer: int, direction: int) -> Tensor:
+        return F.dropout(x, self.options.dropout)
 
     @torch.no_grad()
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:

@@ -5,14 +5,17 @@ import pathlib
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 
 from elmo_fast.checkpoints import file_beside, load_checkpoint, model_folder, save_folder
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import flush
 from elmo_fast.pretrain.language_model import LanguageModel
 
 VOCABULARY_FILE = "vocab.txt"
 CHECKPOINTS = "checkpoints"
 _STEP = re.compile(r"step-(\d+)")
+_UNFINISHED = ".unfinished-"
 
 
 def save_model(folder: pathlib.Path, model: LanguageModel, step: int) -> None:
@@ -26,20 +29,36 @@ def saved_steps(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     return sorted(found)
 
 
-def save_step(folder: pathlib.Path, model: LanguageModel, step: int, keep: int) -> pathlib.Path:
-    """Writes the checkpoint folder/step-N, which appears under its name only when complete; keeps the newest `keep`."""
+def save_step(folder: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Makes the checkpoint folder/step-N of what `write` puts into the folder it is given; keeps the newest `keep`.
+
+    It appears under its name when it is complete and on the disk. One of that step that was there is replaced.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"step-{step:07d}"
-    aside = pathlib.Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
+    aside = pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder))
     try:
-        save_model(aside, model, step)
+        write(aside)
+        for path in aside.iterdir():
+            flush(path)
         os.chmod(aside, 0o755)
+        flush(aside)
+        if target.exists():
+            os.replace(target, pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)) / target.name)
         os.replace(aside, target)
+        flush(folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_unfinished(folder)
     for _, path in saved_steps(folder)[:-keep]:
-        shutil.rmtree(path)
+        # Under a name that no reader looks for before it loses its first file.
+        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"))
     return target
+
+
+def remove_unfinished(folder: pathlib.Path) -> None:
+    """Removes what saves that did not come to their end have left in a folder of checkpoints."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def load_model(
@@ -60,7 +79,7 @@ def load_model(
 
 
 def newest_model(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """`folder` itself or, when a run in it did not come to its end, the newest of its checkpoints."""
+    """`folder` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
     return model_folder(folder)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
+from elmo_fast.modules.elmo_lstm import Drop
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.text import Vocabulary
 
@@ -69,9 +70,16 @@ class LanguageModel(nn.Module):
             raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
         self.options, self.precision, self.backend = options, precision, backend
         self.bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)
+        # Not a submodule of its own: every parameter has one name.
+        self._streams = (Streams(self.bilm),)
         dim = options.lstm.projection_dim
         self.softmax_weight = nn.Parameter(torch.empty(options.n_tokens_vocab, dim).normal_(0, math.sqrt(1 / dim)))
         self.softmax_bias = nn.Parameter(torch.zeros(options.n_tokens_vocab))
+
+    @property
+    def streams(self) -> "Streams":
+        """The biLM over two streams of words, as a module of its own."""
+        return self._streams[0]
 
     @classmethod
     def from_checkpoint(
@@ -128,11 +136,35 @@ class LanguageModel(nn.Module):
         softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
         return {**self.bilm.checkpoint_state(), **softmax}
 
-    def forward(self, forward_ids: Tensor, backward_ids: Tensor, state: State | None) -> tuple[Tensor, Tensor, State]:
-        """What the softmax sees: the top layer of each direction over its own stream, with dropout while training.
+    def forward(
+        self, types: Tensor, characters: Callable[[Tensor], Tensor], state: State | None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """What the softmax sees: the top layer of each direction over its own stream; as `Streams`."""
+        hidden, state = self.streams(types, characters, state, lengths)
+        return hidden, state
 
-        forward_ids, backward_ids: character ids, [B, T, C] int64; state: after the windows before, None for zeros.
-        Returns two [B·T, D], and the state after, cut from the graph.
+
+class Streams(nn.Module):
+    """A BiLM as a function of streams of words: what is trained beside the softmax."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        self.bilm = bilm
+
+    def forward(
+        self,
+        types: Tensor,
+        characters: Callable[[Tensor], Tensor],
+        state: State | None,
+        lengths: Tensor | None = None,
+        drop: Drop | None = None,
+    ) -> tuple[Tensor, State]:
+        """Hidden states [2, B, T, D] over both streams, with dropout while training, and the state after.
+
+        types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
+        character ids [U, C]; state: after the windows before, None for zeros; lengths: positions of each row that are
+        text, [B] int64, None: all; drop: as `BiLM.run_streams`'. The state returned is cut from the graph.
         """
-        forward, backward, state = self.bilm.language_model(forward_ids, backward_ids, state)
-        return forward.flatten(0, 1), backward.flatten(0, 1), state
+        words = self.bilm._token_embedder.encode_types(types, characters)
+        hidden, state = self.bilm.run_streams(words, state, lengths, drop)
+        return hidden, state

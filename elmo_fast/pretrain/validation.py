@@ -5,7 +5,17 @@ import math
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.config import ACTIVATIONS, BACKENDS, PRECISIONS, DataConfig, ModelConfig, PretrainConfig
+from elmo_fast.pretrain.config import (
+    ACTIVATIONS,
+    BACKENDS,
+    OPTIMISERS,
+    PLACEMENTS,
+    PRECISIONS,
+    SCHEDULES,
+    DataConfig,
+    ModelConfig,
+    PretrainConfig,
+)
 
 _POSITIVE = (
     "char_embedding_dim",
@@ -14,6 +24,7 @@ _POSITIVE = (
     "n_layers",
     "min_count",
     "batch_size",
+    "micro_batches",
     "unroll_steps",
     "n_negative_samples_batch",
     "n_epochs",
@@ -21,10 +32,17 @@ _POSITIVE = (
     "keep_checkpoints",
     "log_interval",
 )
-_POSITIVE_OR_NULL = ("max_vocab_size", "n_train_tokens", "max_steps", "threads")
-_POSITIVE_NUMBER = ("learning_rate", "initial_accumulator_value", "all_clip_norm_val")
-_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "max_seconds")
-_CHOICES = {"activation": ACTIVATIONS, "precision": PRECISIONS, "backend": BACKENDS}
+_POSITIVE_OR_NULL = ("max_vocab_size", "n_train_tokens", "max_steps", "heldout_interval", "threads")
+_POSITIVE_NUMBER = ("initial_accumulator_value", "all_clip_norm_val")
+_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "learning_rate", "max_seconds")
+_CHOICES = {
+    "activation": ACTIVATIONS,
+    "precision": PRECISIONS,
+    "backend": BACKENDS,
+    "optimiser": OPTIMISERS,
+    "schedule": SCHEDULES,
+    "placement": PLACEMENTS,
+}
 
 
 def _is_count(value: Any) -> bool:

@@ -59,7 +59,7 @@ def test_pretrain_then_eval(toy):
 def test_print_config_shows_the_preset_with_the_flags_over_it():
     done = run("pretrain", "--config", "tiny", "--dim", 99, "--print_config")
     shown = yaml.safe_load(done.stdout)
-    assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, 0.2)
+    assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, None)
 
 
 @pytest.mark.parametrize(
