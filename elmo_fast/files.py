@@ -15,7 +15,7 @@ from typing import Any
 from elmo_fast.errors import ElmoFastError
 
 _PARTIAL = ".partial"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         flush(target.parent)
     except OSError as error:
         # A write to an open file fails without a name; these errors come from writing alone.
-        if error.filename is None and error.errno in _NO_ROOM:
+        if error.filename is None and error.errno in NO_ROOM:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     finally:
