@@ -62,11 +62,11 @@ def _step_of(folder: Path) -> int:
     return int(extra.get("pretraining_step", -1)) if isinstance(extra, dict) else -1
 
 
-def vocabulary_beside(folder: PathLike) -> Path | None:
-    """vocab.txt of a model's folder or, where that is a checkpoint of a run, of the run; None where there is none."""
+def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
+    """A file in a model's folder or, where that is a checkpoint of a run, in the run's; None where there is none."""
     place = Path(folder).resolve()
     run = [place.parent.parent] if place.parent.name == _CHECKPOINTS else []
-    return next((file for at in (place, *run) if (file := at / VOCABULARY).is_file()), None)
+    return next((file for at in (place, *run) if (file := at / name).is_file()), None)
 
 
 def model_files(path: PathLike) -> list[Path]:

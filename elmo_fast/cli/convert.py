@@ -91,10 +91,10 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathl
 
 def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
     """Copies vocab.txt from beside the model, where there is one; the file written."""
-    from elmo_fast.checkpoints import vocabulary_beside
+    from elmo_fast.checkpoints import file_beside
     from elmo_fast.files import replacing
 
-    source = vocabulary_beside(arguments.model or os.path.dirname(arguments.weight_file))
+    source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
     if source is None:
         return []
     with replacing(folder / "vocab.txt") as aside:

@@ -23,6 +23,8 @@ COMMANDS = {
     "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
     "neighbours": "tokens of a corpus nearest to one token in its context",
     "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",
+    "upload": "a model to the Hugging Face hub, with a page about it",
+    "download": "a model from the Hugging Face hub",
     "cache-vocab": "context-free vectors of a vocabulary file (bilm-tf's dump_token_embeddings)",
     "info": "versions, CPU, and which kernels run here and why not the others",
 }

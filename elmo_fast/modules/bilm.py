@@ -23,8 +23,8 @@ class BiLM(nn.Module):
 
     Args:
         options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
-        weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): new parameters, drawn as
-            bilm-tf does.
+        weight_file: any checkpoint elmo_fast.checkpoints reads; with an ElmoOptions: a state as load_checkpoint returns
+            it, or None for new parameters, drawn as bilm-tf does.
         requires_grad: whether the parameters are trained.
         vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first stands for the
             padding.
@@ -42,7 +42,7 @@ class BiLM(nn.Module):
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
-        weight_file: str | os.PathLike[str] | None = None,
+        weight_file: str | os.PathLike[str] | State | None = None,
         requires_grad: bool = False,
         vocab_to_cache: list[str] | None = None,
         *,
@@ -79,6 +79,15 @@ class BiLM(nn.Module):
                     stacklevel=2,
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    def checkpoint_state(self) -> dict[str, Tensor]:
+        """The parameters under the names of elmo_fast.checkpoints, the vectors of a vocab_to_cache left out.
+
+        Warns where these have been trained, and so are no more what the character encoder says.
+        """
+        if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
+            warnings.warn("the trained vectors of vocab_to_cache have no place in a checkpoint: left out", stacklevel=3)
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
 
     def get_output_dim(self) -> int:
         """2D, the width of every layer's activations."""

@@ -7,8 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
-from elmo_fast import checkpoints
-from elmo_fast.checkpoints import load_checkpoint, model_folder, save_folder
+from elmo_fast.checkpoints import file_beside, load_checkpoint, model_folder, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -89,6 +88,6 @@ def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises ElmoFastError when there is none.
     """
-    if (found := checkpoints.vocabulary_beside(folder)) is not None:
+    if (found := file_beside(folder)) is not None:
         return found
     raise ElmoFastError(f"{folder} has no {VOCABULARY_FILE}; name the vocabulary it was trained with by --vocab_file")

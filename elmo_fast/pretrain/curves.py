@@ -20,11 +20,14 @@ def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
     """Writes one picture of all runs, a colour each.
 
     runs: label -> its metrics; path: the file, whose suffix names the format (.png, .pdf, .svg).
-    Raises ElmoFastError when matplotlib is absent, or for another suffix.
+    Raises ElmoFastError when matplotlib is absent, for another suffix, or for a run that has not reported yet.
     """
     kind = pathlib.Path(path).suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise ElmoFastError(f"the picture's name must end in one of .{', .'.join(FORMATS)}; got {os.fspath(path)!r}")
+    for label, metrics in runs.items():
+        if not metrics.steps:
+            raise ElmoFastError(f"{label} holds no report on training yet; one comes every log_interval steps")
     figure = picture(runs)
     with replacing(path) as aside:
         figure.savefig(aside, format=kind, dpi=130)

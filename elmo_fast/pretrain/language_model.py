@@ -2,17 +2,26 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
+from elmo_fast.checkpoints import (
+    CharCnnOptions,
+    ElmoOptions,
+    LstmOptions,
+    load_checkpoint,
+    pretrained_folder,
+    save_folder,
+)
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import Drop
 from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.text import Vocabulary
 
 State = tuple[Tensor, Tensor]
 """LSTM states of both directions: (h [L, 2, B, D], c [L, 2, B, H])."""
@@ -90,6 +99,31 @@ class LanguageModel(nn.Module):
         model.load(state)
         return model
 
+    @classmethod
+    def from_pretrained(
+        cls, model: str | os.PathLike[str], *, precision: str = "float32", backend: str = "auto"
+    ) -> "LanguageModel":
+        """The language model of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
+
+        Raises ElmoFastError when it is not there, damaged or has no softmax.
+        """
+        state, options = load_checkpoint(pretrained_folder(model))
+        return cls.from_checkpoint(options, state, precision=precision, backend=backend)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> None:
+        """Writes config.json and model.safetensors, which every command reads, and vocab.txt where one is given.
+
+        vocabulary: the V words of the softmax, in the order of its rows; evaluation wants it.
+        Raises ElmoFastError when the vocabulary is of another size, or the disk does not take the files.
+        """
+        if vocabulary is not None and len(vocabulary) != len(self.softmax_bias):
+            raise ElmoFastError(
+                f"vocabulary must have the {len(self.softmax_bias):,} words of the softmax; got {len(vocabulary):,}"
+            )
+        save_folder(folder, self.checkpoint_state(), self.options)
+        if vocabulary is not None:
+            vocabulary.write(os.path.join(folder, "vocab.txt"))
+
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copies a checkpoint's state into the parameters, all of them."""
         self.bilm.load_state_dict({k: v for k, v in state.items() if k.startswith(("_token_embedder.", "_elmo_lstm."))})
@@ -100,7 +134,7 @@ class LanguageModel(nn.Module):
     def checkpoint_state(self) -> dict[str, Tensor]:
         """All weights under the names of `elmo_fast.checkpoints`."""
         softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
-        return {**self.bilm.state_dict(), **softmax}
+        return {**self.bilm.checkpoint_state(), **softmax}
 
     def forward(
         self, types: Tensor, characters: Callable[[Tensor], Tensor], state: State | None, lengths: Tensor | None = None

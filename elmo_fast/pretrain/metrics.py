@@ -31,11 +31,16 @@ class Metrics:
         rows = [row for row in self.steps if row.get(name) is not None]
         return [row["words"] for row in rows], [row[name] for row in rows]
 
+    def until(self, step: int) -> "Metrics":
+        """The rows up to a step, for a model that was saved there."""
+        steps, heldout = ([row for row in rows if row["step"] <= step] for rows in (self.steps, self.heldout))
+        return Metrics(steps, heldout, self.restarts)
+
 
 def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
     """The rows of the run in `folder`; a line that is not a whole row is left out with a warning.
 
-    Raises ElmoFastError when there is no metrics.jsonl, or no report on training in it.
+    Raises ElmoFastError when there is no metrics.jsonl.
     """
     path = pathlib.Path(folder) / METRICS_FILE
     if not path.is_file():
@@ -53,9 +58,7 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
             heldout.append(row)
         elif event is None:
             steps.append(row)
-    if not steps:
-        raise ElmoFastError(f"{path} holds no report on training yet; one comes every log_interval steps")
-    words_per_step = steps[-1]["words"] / max(steps[-1]["step"], 1)
+    words_per_step = steps[-1]["words"] / max(steps[-1]["step"], 1) if steps else 0.0
     return Metrics(steps, heldout, [step * words_per_step for step in resumed])
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import (
+    file_beside,
     load_checkpoint,
     model_folder,
     save_folder,
-    vocabulary_beside,
     write_bilm_hdf5,
     write_options,
 )
@@ -85,11 +85,11 @@ def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
     newest = tmp_path / "checkpoints" / "step-0001000"
     assert model_folder(tmp_path) == newest
     assert model_folder(newest) == newest
-    assert vocabulary_beside(newest) is None
+    assert file_beside(newest) is None
     (tmp_path / "vocab.txt").write_text("")
     (tmp_path / "other" / "deep").mkdir(parents=True)
-    assert vocabulary_beside(newest) == vocabulary_beside(tmp_path) == tmp_path / "vocab.txt"
-    assert vocabulary_beside(tmp_path / "other" / "deep") is None
+    assert file_beside(newest) == file_beside(tmp_path) == tmp_path / "vocab.txt"
+    assert file_beside(tmp_path / "other" / "deep") is None
     (tmp_path / "config.json").write_text("")
     assert model_folder(str(tmp_path)) == tmp_path
 

@@ -76,8 +76,11 @@ def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path, lin
 def test_no_run_and_no_report_are_said(tmp_path):
     with pytest.raises(ElmoFastError, match=r"is not the folder of a run: it has no metrics\.jsonl"):
         read_metrics(tmp_path)
-    with pytest.raises(ElmoFastError, match="holds no report on training yet; one comes every log_interval steps"):
-        read_metrics(written(tmp_path, heldout(1)))
+    metrics = read_metrics(written(tmp_path, heldout(1), {"event": "resume", "step": 1}))
+    assert (metrics.steps, len(metrics.heldout)) == ([], 1)
+    with pytest.raises(ElmoFastError, match="a holds no report on training yet; one comes every log_interval steps"):
+        draw({"a": metrics}, tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
 
 
 def lines(axes):
