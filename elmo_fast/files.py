@@ -55,9 +55,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def remove_partial(folder: pathlib.Path) -> None:
-    """Removes from a folder what `replacing` was writing in processes that were killed. Only where no other writes."""
+    """Removes from a folder the files that killed processes were writing. Only where no other process writes."""
     for path in folder.glob(f".*{_PARTIAL}"):
-        path.unlink(missing_ok=True)
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -95,9 +95,12 @@ def pretrain(
     validate(config)
     device = own_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
-    with joined(device) as peers, _settings(config, device):
-        with FolderLock(folder) if peers.leads else contextlib.nullcontext():
-            return _run(config, folder, peers, device, report if peers.leads else _nothing)
+    with joined(device) as peers, _settings(config, device), _locked(folder, peers):
+        return _run(config, folder, peers, device, report if peers.leads else _nothing)
+
+
+def _locked(folder: pathlib.Path, peers: Peers) -> contextlib.AbstractContextManager[object]:
+    return FolderLock(folder) if peers.leads else contextlib.nullcontext()
 
 
 def dry_run(
