@@ -15,7 +15,7 @@ from typing import Any
 from elmo_fast.errors import ElmoFastError
 
 _PARTIAL = ".partial"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         flush(target.parent)
     except OSError as error:
         # A write to an open file fails without a name; these errors come from writing alone.
-        if error.filename is None and error.errno in _NO_ROOM:
+        if error.filename is None and error.errno in NO_ROOM:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     finally:
@@ -55,9 +55,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def remove_partial(folder: pathlib.Path) -> None:
-    """Removes from a folder what `replacing` was writing in processes that were killed. Only where no other writes."""
+    """Removes from a folder the files that killed processes were writing. Only where no other process writes."""
     for path in folder.glob(f".*{_PARTIAL}"):
-        path.unlink(missing_ok=True)
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

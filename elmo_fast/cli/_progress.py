@@ -64,3 +64,43 @@ class Progress:
     def rate(self) -> float:
         """Tokens per second since the start."""
         return self.done / max(self.seconds, 1e-9)
+
+
+class TextProgress:
+    """Shows how much of a text is read, words/s and the time left; called with bytes done, bytes in all, words so far.
+
+    lines, quiet: as for `Progress`.
+    """
+
+    def __init__(self, *, lines: bool = False, quiet: bool = False) -> None:
+        self.start = self._said = time.monotonic()
+        self._lines, self._shown = lines and not quiet, not lines and not quiet and sys.stderr.isatty()
+        self._bar: Any = None
+
+    def __enter__(self) -> "TextProgress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, done: int, total: int, words: int) -> None:
+        """So much is done now."""
+        rate = words / max(self.seconds, 1e-9)
+        if self._shown:
+            from tqdm import tqdm
+
+            if self._bar is None:
+                self._bar = tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True)
+            self._bar.set_postfix_str(f"{rate / 1e6:.1f}M words/s", refresh=False)
+            self._bar.update(done - self._bar.n)
+        elif self._lines and (time.monotonic() - self._said >= SECONDS_BETWEEN_LINES or done == total):
+            self._said = time.monotonic()
+            left, share = duration(self.seconds * (total - done) / max(done, 1)), 100 * done // max(total, 1)
+            said = "%.1f of %.1f MB (%d%%) | %d words/s | %s left"
+            logger().info(said, done / 1e6, total / 1e6, share, rate, left)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.start

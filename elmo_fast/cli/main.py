@@ -16,6 +16,7 @@ from elmo_fast.errors import ElmoFastError
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
 COMMANDS = {
     "vocab": "count the words of a corpus and write a vocabulary file",
+    "prepare": "text files to the folder of numbers that pretraining reads",
     "pretrain": "train a bidirectional language model on your own text",
     "eval": "perplexity of held-out text under a pretrained model",
     "plot": "the curves of a pretraining run as a picture",

@@ -71,7 +71,7 @@ def build_parser() -> Any:
 def run(arguments: Any) -> int:
     """Trains as told; 130 after Ctrl-C or SIGTERM, with everything saved."""
     from elmo_fast.cli.main import INTERRUPTED
-    from elmo_fast.pretrain.run import pretrain
+    from elmo_fast.pretrain.run import dry_run, pretrain
 
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
         raise ElmoFastError(
@@ -82,9 +82,10 @@ def run(arguments: Any) -> int:
     device = set_up(arguments)
     names = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
     config = PretrainConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
-    done = pretrain(config, report=logger().info, device=device, dry_run=arguments.dry_run)
-    if done is None:
+    if arguments.dry_run:
+        dry_run(config, report=logger().info, device=device)
         return 0
+    done = pretrain(config, report=logger().info, device=device)
     if done.outcome.stopped_by == "interrupt":
         return INTERRUPTED
     if os.environ.get("RANK", "0") == "0":

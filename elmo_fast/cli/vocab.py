@@ -1,11 +1,9 @@
 """`elmo-fast vocab`: counts the words of a corpus and writes the vocabulary file that pretraining wants."""
 
-from collections import Counter
+import os
 from typing import Any
 
-from elmo_fast.cli import _common
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import Vocabulary, count_words, files_matching, read_sentences
+from elmo_fast.cli import _common, _progress
 
 
 def build_parser() -> Any:
@@ -13,21 +11,38 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "vocab", "Writes the words of a corpus by falling count, after <S>, </S> and <UNK>, one per line."
     )
-    parser.add_argument("--train_prefix", type=str, required=True, help="a text file, or a glob in quotes: 'news/*.gz'")
+    add_text_options(parser)
     parser.add_argument("--vocab_file", type=str, required=True, help="file to write")
     parser.add_argument("--min_count", type=int, default=1, help="leave out rarer words")
     parser.add_argument("--max_size", type=int | None, default=None, help="most lines, the three markers included")
     return parser
 
 
+def add_text_options(parser: Any) -> None:
+    """What `vocab` and `prepare` read, and how."""
+    parser.add_argument(
+        "--train_prefix",
+        type=str,
+        required=True,
+        help="a text file, a folder of text files, or a glob in quotes: 'news/*.gz'",
+    )
+    parser.add_argument(
+        "--processes", type=int | None, default=None, help="processes that read; default: as many as there are cores"
+    )
+    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+
+
 def run(arguments: Any) -> int:
     """Counts, sorts, writes."""
+    from elmo_fast.corpus import count_words_of
+    from elmo_fast.text import Vocabulary
+
     _common.set_up_logging(arguments)
-    counts: Counter[str] = Counter()
-    for file in files_matching(arguments.train_prefix):
-        counts.update(count_words(tokens for _, tokens in read_sentences(file)))
-    if not counts:
-        raise ElmoFastError(f"--train_prefix {arguments.train_prefix!r}: there is not one word in it")
+    Vocabulary.build({}, arguments.min_count, arguments.max_size)  # says at once what cannot be
+    # To find at the end that there is no such folder would be late.
+    os.scandir(os.path.dirname(os.path.abspath(arguments.vocab_file))).close()
+    with _progress.TextProgress(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        counts = count_words_of(arguments.train_prefix, arguments.processes, progress)
     vocabulary = Vocabulary.build(counts, arguments.min_count, arguments.max_size)
     vocabulary.write(arguments.vocab_file)
     covered = sum(counts[word] for word in vocabulary.words)

@@ -8,7 +8,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elmo_fast.corpus._format import is_prepared
+    from elmo_fast.corpus.counting import count_words_of
     from elmo_fast.corpus.encoding import Corpus, encode, read_corpus
+    from elmo_fast.corpus.folder import open_corpus
+    from elmo_fast.corpus.preparation import prepare
     from elmo_fast.corpus.streams import Batch, Stream
     from elmo_fast.corpus.type_table import TypeCharacters, TypeTable
 
@@ -18,10 +22,26 @@ _HOMES = {
     "Stream": "streams",
     "TypeCharacters": "type_table",
     "TypeTable": "type_table",
+    "count_words_of": "counting",
     "encode": "encoding",
+    "is_prepared": "_format",
+    "open_corpus": "folder",
+    "prepare": "preparation",
     "read_corpus": "encoding",
 }
-__all__ = ["Batch", "Corpus", "Stream", "TypeCharacters", "TypeTable", "encode", "read_corpus"]
+__all__ = [
+    "Batch",
+    "Corpus",
+    "Stream",
+    "TypeCharacters",
+    "TypeTable",
+    "count_words_of",
+    "encode",
+    "is_prepared",
+    "open_corpus",
+    "prepare",
+    "read_corpus",
+]
 
 
 def __getattr__(name: str) -> Any:

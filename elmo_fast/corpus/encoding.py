@@ -1,14 +1,16 @@
 """Encoded text: one number per distinct word, which serves both as characters to read and as a word to predict."""
 
 import hashlib
+import pathlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.corpus._format import State
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.corpus.type_table import TypeTable
 from elmo_fast.errors import ElmoFastError
@@ -27,7 +29,7 @@ class Corpus:
     types: all distinct words; vocabulary: those that are predicted, types 0 .. V-1; shards: the sentences, a boundary
     before each and one at the end of each shard, uint32; starts: where the boundary before each sentence stands in its
     shard, uint64; counts: how often each type occurs, uint64; fingerprint: equal for equal vocabulary, types and
-    sentences, however they are stored.
+    sentences, however they are stored; files: those that are read while the corpus is in use, as they were opened.
     """
 
     types: TypeTable
@@ -36,6 +38,7 @@ class Corpus:
     starts: Sequence[npt.NDArray[np.uint64]]
     counts: npt.NDArray[np.uint64]
     fingerprint: str
+    files: Mapping[pathlib.Path, State] = field(default_factory=dict)
 
     @cached_property
     def sentences(self) -> int:
@@ -64,6 +67,18 @@ class Corpus:
     @cached_property
     def _first_sentences(self) -> Places:
         return np.cumsum([0, *map(len, self.starts)])
+
+    def check_unchanged(self) -> None:
+        """Raises ElmoFastError when a file that is still read from is not the one that was opened.
+
+        To read on past a file's new end would kill the process.
+        """
+        for path, state in self.files.items():
+            if not path.exists() or State.of(path) != state:
+                raise ElmoFastError(
+                    f"{path} was replaced, changed or removed while it was in use; keep a prepared corpus as it is "
+                    "while it is read, and start again"
+                )
 
     def places(self, sentences: npt.NDArray[np.integer]) -> tuple[Places, Places]:
         """Of each sentence: where its boundary stands in the shards laid end to end, and its number of positions."""
@@ -109,14 +124,12 @@ def ranked(
     return table, type_counts, np.concatenate(([0], types + 1)).astype(np.uint32)
 
 
-def fingerprint_of(types: TypeTable, vocabulary_size: int, shards: Iterable[Ids]) -> str:
-    """The digest of what decides on batches: the types, how many of them are predicted, and the sentences in order."""
+def fingerprint_begun(types: TypeTable, vocabulary_size: int) -> "hashlib._Hash":
+    """The digest of what decides on batches, but for the sentences: the types and how many of them are predicted."""
     digest = hashlib.sha256(f"elmo_fast corpus {FORM}, {vocabulary_size} of {len(types)} types\n".encode())
     digest.update(types.data.data)
     digest.update(types.ends.data)
-    for shard in shards:
-        digest.update(shard[:-1].data)
-    return digest.hexdigest()
+    return digest
 
 
 def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary) -> Corpus:
@@ -126,8 +139,10 @@ def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary) -> Cor
     types, type_counts, renumbered = ranked(words, counts, vocabulary)
     shard = renumbered[ids]
     starts = np.flatnonzero(shard == 0)[:-1].astype(np.uint64)
-    fingerprint = fingerprint_of(types, len(vocabulary), [shard])
-    return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint)
+    # Of several shards end to end the boundaries that two of them share would count once.
+    fingerprint = fingerprint_begun(types, len(vocabulary))
+    fingerprint.update(shard[:-1].data)
+    return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest())
 
 
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus:
@@ -149,7 +164,8 @@ def read_corpus(pattern: str, vocabulary: Vocabulary) -> Corpus:
     Raises ElmoFastError naming the file and line that cannot be read, or the pattern when all lines are blank.
     """
     numbers = numbering(LINE_END)
-    parts = [part for piece in pieces_matching(pattern) for part in numbered(piece, numbers)]
+    with pieces_matching(pattern) as pieces:
+        parts = [part for piece in pieces for part in numbered(piece, numbers)]
     if not parts:
         raise ElmoFastError(f"{pattern}: there is not one word in it; every line is blank")
     return _in_memory(numbers, np.concatenate([np.zeros(1, np.uint32), *parts]), vocabulary)

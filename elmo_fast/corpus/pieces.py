@@ -4,6 +4,7 @@ The rules of text are those of `elmo_fast.text.read_sentences`, and so are the e
 by reading it once more, from its beginning, line by line.
 """
 
+import contextlib
 import gzip
 import os
 import zlib
@@ -14,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.corpus._format import is_prepared
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import files_matching, read_lines
+from elmo_fast.text import files_matching, read_lines, rereadable
 
 PIECE_BYTES = 32 << 20
-BLOCK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 20
 # Stands for a line's end among words. No word of a text can be it, as NUL bytes are refused.
 LINE_END = "\0"
 Ids = npt.NDArray[np.uint32]
@@ -32,7 +34,7 @@ class Piece(NamedTuple):
     end: int
 
 
-def pieces_of(path: str, size: int = PIECE_BYTES) -> Iterator[Piece]:
+def pieces_of(path: str, size: int) -> Iterator[Piece]:
     """Cuts a file after the first line end at or past each multiple of `size` bytes, a .gz file not at all."""
     total = os.stat(path).st_size
     begin = 0
@@ -55,9 +57,17 @@ def _after_line_end(file: Any) -> int:
     return int(file.tell())
 
 
-def pieces_matching(pattern: str) -> list[Piece]:
-    """The pieces of all files that `pattern` names, in order."""
-    return [piece for path in files_matching(pattern) for piece in pieces_of(path)]
+@contextlib.contextmanager
+def pieces_matching(pattern: str) -> Iterator[list[Piece]]:
+    """Yields the pieces of all files that `pattern` names, in order; what can be read but once is copied.
+
+    Raises ElmoFastError when there is none, or when `pattern` is a prepared folder.
+    """
+    if is_prepared(pattern):
+        raise ElmoFastError(f"{pattern} is a prepared corpus, and text is wanted here")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(rereadable(path)) for path in files_matching(pattern)]
+        yield [piece for path in files for piece in pieces_of(path, PIECE_BYTES)]
 
 
 def numbering(boundary: Hashable) -> dict[Any, int]:

@@ -131,11 +131,17 @@ class Stream:
         self._next = after, self._thread.submit(self._read, *after)
         return numbers
 
-    def _read(self, epoch: int, slab: int) -> Tensor:
+    def _order(self, epoch: int) -> Epoch:
         if self._epoch is None or self._epoch[0] != epoch:
+            self.corpus.check_unchanged()
             self._epoch = None  # two orders need not be held at once
             self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
-        order = self._epoch[1]
+        return self._epoch[1]
+
+    def _read(self, epoch: int, slab: int) -> Tensor:
+        if self.placement == "host":
+            self.corpus.check_unchanged()
+        order = self._order(epoch)
         first, last = (step * self.unroll_steps for step in self._steps_of(slab))
         width = last - first + 1
         forward = order.runs(

@@ -79,7 +79,7 @@ def load_model(
 
 
 def newest_model(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """`folder` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
+    """`folder` itself or, where a run in it has gone on since or never ended, the newest of its checkpoints."""
     return model_folder(folder)
 
 

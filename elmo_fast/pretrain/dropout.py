@@ -9,7 +9,7 @@ BLOCK = 32
 
 
 class RowDropout:
-    """Drops elements with a chance of p and scales the others by 1 / (1 - p); masks are functions of what is given here.
+    """Drops elements with a chance of p and scales the others by 1 / (1 - p); masks are functions of the arguments.
 
     probability: p, 0 < p < 1; seed, step: of the run; first_row: number of the batch's first row among all rows;
     shape: (L, B, T, D) with L the LSTM layers, so that masks are drawn for L inputs and one result of both directions;

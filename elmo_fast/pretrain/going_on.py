@@ -57,8 +57,8 @@ def check_same_run(snapshot: Snapshot, config: PretrainConfig, corpus: Corpus) -
     differing = [f"{name} was {was!r}, now {wanted!r}" for name, (was, wanted) in pairs.items() if was != wanted]
     if differing:
         raise ElmoFastError(
-            f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or start "
-            "a new run from its weights: --init_from CHECKPOINT with another save_dir"
+            f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
+            "start a new run from its weights: --init_from CHECKPOINT with another save_dir"
         )
     if at.fingerprint == corpus.fingerprint:
         return True

@@ -12,7 +12,7 @@ LOCK_FILE = ".lock"
 
 
 class FolderLock:
-    """While open, the folder is this process's: another one that opens it is refused. The system frees it with the process.
+    """While open, the folder is this process's: another one is refused. The system frees it when the process ends.
 
     Raises ElmoFastError naming the process that holds it.
     """

@@ -87,8 +87,8 @@ def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str
     if prepared is None:
         if config.data.vocab_file is None:
             return [
-                "plan   the text is not prepared and no vocab_file is given, so that nothing is known of the sizes; run "
-                "elmo-fast prepare first, or name a vocab_file"
+                "plan   the text is not prepared and no vocab_file is given, so that nothing is known of the sizes; "
+                "run elmo-fast prepare first, or name a vocab_file"
             ]
         vocabulary = Vocabulary.read(config.data.vocab_file)
         return [
@@ -96,7 +96,7 @@ def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str
             "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)",
         ]
     corpus, optimiser = open_corpus(prepared), config.optimiser
-    epoch = -(-(-(-corpus.positions // optimiser.batch_size)) // optimiser.unroll_steps)
+    epoch = math.ceil(math.ceil(corpus.positions / optimiser.batch_size) / optimiser.unroll_steps)
     return [
         *lines(config, len(corpus.vocabulary), peers, device),
         corpus_line(corpus),

@@ -1,4 +1,4 @@
-"""Where a run says how it goes: lines for people, metrics.jsonl, TensorBoard. Only the process that leads says anything."""
+"""Where a run says how it goes: lines for people, metrics.jsonl, TensorBoard; one process of several speaks."""
 
 import pathlib
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Record:
         if tensorboard and not silent:
             from elmo_fast.pretrain.tensorboard import TensorBoard
 
-            self._board = TensorBoard(folder / "tensorboard", step)
+            self._board = TensorBoard(folder / "tensorboard")
         if step is not None:
             self._write(event="resume", step=step)
 

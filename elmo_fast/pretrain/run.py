@@ -84,27 +84,37 @@ def pretrain(
     *,
     report: Callable[[str], None] = print,
     device: torch.device | str = "cpu",
-    dry_run: bool = False,
-) -> Run | None:
+) -> Run:
     """Trains as configured and leaves in save_dir: the model, vocab.txt, pretrain.yaml, metrics.jsonl, checkpoints.
 
     Goes on from the newest checkpoint where save_dir holds one. Under torchrun all processes train together.
-    report: takes each line for people, in the process that leads; dry_run: tell the plan, and write and train nothing
-    (returns None).
+    report: takes each line for people, in the process that leads.
 
     Raises ElmoFastError with every complaint about the configuration.
     """
     validate(config)
     device = own_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
-    with joined(device) as peers, _settings(config, device):
-        say = report if peers.leads else _nothing
-        if dry_run:
-            for line in plan(config, device, peers):
-                say(line)
-            return None
-        with FolderLock(folder) if peers.leads else contextlib.nullcontext():
-            return _run(config, folder, peers, device, say)
+    with joined(device) as peers, _settings(config, device), _locked(folder, peers):
+        return _run(config, folder, peers, device, report if peers.leads else _nothing)
+
+
+def _locked(folder: pathlib.Path, peers: Peers) -> contextlib.AbstractContextManager[object]:
+    return FolderLock(folder) if peers.leads else contextlib.nullcontext()
+
+
+def dry_run(
+    config: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
+) -> None:
+    """Tells what `pretrain` would do: weights, memory, tokens per step, steps. Writes and trains nothing.
+
+    Raises ElmoFastError with every complaint about the configuration.
+    """
+    validate(config)
+    device = own_device(str(device))
+    with joined(device) as peers:
+        for line in plan(config, device, peers) if peers.leads else ():
+            report(line)
 
 
 def _nothing(line: str) -> None:

@@ -78,7 +78,7 @@ def write_snapshot(
 
 
 def read_snapshot(folder: pathlib.Path) -> Snapshot:
-    """The checkpoint in `folder`. Raises CheckpointError naming the file that is missing, damaged or of another kind."""
+    """The checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
     from safetensors.torch import load_file
 
     path = folder / POSITION_FILE

@@ -93,7 +93,8 @@ def _check_sources(pattern: str, folder: pathlib.Path) -> None:
         if isinstance(error, ElmoFastError):
             raise
         raise ElmoFastError(
-            f"{folder / SOURCES_FILE}, which names the text of this run, cannot be used ({error!r}); give another save_dir"
+            f"{folder / SOURCES_FILE}, which names the text of this run, cannot be used ({error!r}); give "
+            "another save_dir"
         ) from error
     if changed:
         raise ElmoFastError(

@@ -3,12 +3,13 @@
 import math
 import pathlib
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import torch
 
 from elmo_fast.corpus import Corpus, Stream
+from elmo_fast.corpus.streams import Placement
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import CHECKPOINTS, save_step
 from elmo_fast.pretrain.config import PretrainConfig
@@ -98,7 +99,7 @@ class Trainer:
             first_row=self.first_row,
             row_count=self.row_count,
             device=self.device,
-            placement=config.data.placement,
+            placement=cast(Placement, config.data.placement),
         )
         self.characters = corpus.types.characters(config.model.max_characters_per_token, device=self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)
@@ -208,7 +209,7 @@ class Trainer:
             )
 
     def save(self) -> pathlib.Path | None:
-        """Writes the checkpoint of this step; the process that leads writes for all. Raises what the disk complains of."""
+        """Writes the checkpoint of this step, by the process that leads; raises what the disk complains of."""
         began, at = time.monotonic(), self.position
         rows = None if self.state is None else [self.peers.gathered(each, dim=2) for each in self.state]
         state = None if rows is None or rows[0] is None or rows[1] is None else (rows[0], rows[1])

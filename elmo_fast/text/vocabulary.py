@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class Vocabulary:
         return cls((line for _, line in read_lines(path)), source=os.fspath(path))
 
     @classmethod
-    def build(cls, counts: Counter[str], min_count: int = 1, max_size: int | None = None) -> "Vocabulary":
+    def build(cls, counts: Mapping[str, int], min_count: int = 1, max_size: int | None = None) -> "Vocabulary":
         """The words of a corpus by falling count, then by code points, after <S>, </S>, <UNK>.
 
         counts: how often each word occurs, as from `count_words`
@@ -56,7 +56,8 @@ class Vocabulary:
         if max_size is not None and max_size < len(MARKERS):
             raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (the markers count); got {max_size}")
         kept = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
-        kept.sort(key=lambda word: (-counts[word], word))
+        kept.sort()
+        kept.sort(key=counts.__getitem__, reverse=True)  # equal counts stay in the order of code points
         return cls([*MARKERS, *kept][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:

@@ -43,8 +43,9 @@ def in_a_child(work) -> int:
         try:
             work()
             status = 0
-        except Exception:
+        except BaseException:
             traceback.print_exc()
+            raise
         finally:
             os._exit(status)
     return child

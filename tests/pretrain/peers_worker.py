@@ -1,5 +1,6 @@
 """One of three processes of test_peers.py: everything asserted here holds in each of them."""
 
+import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
@@ -51,12 +52,8 @@ def check_talk(peers: Peers) -> None:
     def fails():
         raise ElmoFastError("of the one that leads")
 
-    try:
+    with pytest.raises(ElmoFastError, match="of the one that leads"):
         peers.led(fails)
-    except ElmoFastError as error:
-        assert str(error) == "of the one that leads"
-    else:
-        raise AssertionError("the error of the process that leads was not raised")
 
 
 if __name__ == "__main__":

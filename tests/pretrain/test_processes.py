@@ -36,7 +36,7 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
         assert output.count("step     50 (100.0%)") == 1, output
     alone = losses(tmp_path, "one")
     assert [step for step, *_ in alone] == list(range(1, 51))
-    assert alone[-1][1] < 0.9 * alone[0][1]
+    assert sum(row[1] for row in alone[-10:]) < 0.97 * sum(row[1] for row in alone[:10])
     weights = load_file(tmp_path / "one" / "model.safetensors")
     for name in ("two", "three"):
         for ours, wanted in zip(losses(tmp_path, name), alone, strict=True):
@@ -48,8 +48,8 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
 def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
     status, output = pretrain(tmp_path, "out", 2, batch_size=5)
     assert status != 0
-    assert "batch_size=5 rows cannot be shared out evenly among 2 processes" in output
-    assert "Traceback" not in output.split("torch.distributed")[0]
+    assert "elmo-fast pretrain: error: batch_size=5 rows cannot be shared out evenly among 2 processes" in output
+    assert "elmo_fast/pretrain/" not in output  # no traceback of ours
 
 
 def workers_of(parent: int) -> list[int]:
@@ -67,12 +67,12 @@ def workers_of(parent: int) -> list[int]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
 def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
-    settings = {"max_steps": 1500, "checkpoint_interval": 250, "dropout": 0.1}
+    settings = {"max_steps": 400, "checkpoint_interval": 100, "dropout": 0.1}
     status, output = pretrain(tmp_path, "undisturbed", 2, **settings)
     assert status == 0, output
     agent = pretrain(tmp_path, "killed", 2, background=True, restarts=3, **settings)
     deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "killed" / "checkpoints" / "step-0000250").exists():
+    while not (tmp_path / "killed" / "checkpoints" / "step-0000100").exists():
         assert agent.poll() is None, agent.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)

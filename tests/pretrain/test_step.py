@@ -212,7 +212,8 @@ def test_dropout_is_a_function_of_seed_and_step():
         torch.manual_seed(global_seed)
         # One sample for all, so that only the masks differ.
         step = stepping(model, AdaGrad(model.parameters()))
-        step._samples = lambda draw, device: log_uniform_sample(SAMPLES, len(model.softmax_bias), seed=SEED, offset=0)
+        drawn = log_uniform_sample(SAMPLES, len(model.softmax_bias), seed=SEED, offset=0)
+        step._samples = lambda draw, device, drawn=drawn: drawn
         losses.append(step(batches[0], None, number).forward)
     assert losses[0] == losses[1] != losses[2]
 

@@ -1,0 +1,73 @@
+"""`elmo-fast prepare`: text files to the folder of numbers that pretraining reads."""
+
+import shlex
+from typing import Any
+
+from elmo_fast.cli import _common, _progress
+from elmo_fast.cli.vocab import add_text_options
+from elmo_fast.errors import ElmoFastError
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast prepare`."""
+    parser = _common.new_parser(
+        "prepare",
+        "Reads text once (one sentence per line, tokens parted by white space) and writes it as numbers, which "
+        "`elmo-fast pretrain` then reads at once however long the text is. The folder appears when it is complete.",
+    )
+    add_text_options(parser)
+    parser.add_argument("--out_dir", type=str, required=True, help="folder to write")
+    parser.add_argument(
+        "--vocab_file", type=str | None, default=None, help="the words to predict; default: built from the text"
+    )
+    parser.add_argument(
+        "--min_count", type=int, default=1, help="leave rarer words out of the vocabulary that is built"
+    )
+    parser.add_argument(
+        "--max_vocab_size", type=int | None, default=None, help="most words of it, the three markers included"
+    )
+    parser.add_argument("--shard_tokens", type=int, default=2**28, help="most numbers of one file")
+    parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder of that name")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Prepares, and tells what it came to."""
+    from elmo_fast.corpus import is_prepared, prepare
+    from elmo_fast.text import Vocabulary
+
+    _common.set_up_logging(arguments)
+    vocabulary = None
+    if arguments.vocab_file is not None:
+        if arguments.min_count != 1 or arguments.max_vocab_size is not None:
+            raise ElmoFastError("--vocab_file names the words; leave out --min_count and --max_vocab_size")
+        vocabulary = Vocabulary.read(arguments.vocab_file)
+    there = is_prepared(arguments.out_dir) and not arguments.overwrite
+    with _progress.TextProgress(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        corpus = prepare(
+            arguments.train_prefix,
+            arguments.out_dir,
+            vocabulary=vocabulary,
+            min_count=arguments.min_count,
+            max_vocab_size=arguments.max_vocab_size,
+            processes=arguments.processes,
+            shard_tokens=arguments.shard_tokens,
+            overwrite=arguments.overwrite,
+            progress=progress,
+        )
+    for line in report(corpus, arguments.out_dir, there, _progress.duration(progress.seconds)):
+        _common.logger().info(line)
+    return 0
+
+
+def report(corpus: Any, folder: str, there: bool, time: str) -> list[str]:
+    """What a prepared corpus holds, and what can be done with it."""
+    words, known = corpus.tokens, 1 - corpus.unknown / corpus.tokens
+    how = "was there already, the same" if there else f"written in {time}"
+    return [
+        f"text   {words:,} words, {corpus.sentences:,} sentences; {len(corpus.types):,} distinct words, those of the "
+        "vocabulary with them",
+        f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
+        f"done   {folder} {how}; shards: {len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
+        f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} --save_dir run",
+    ]

@@ -1,0 +1,131 @@
+"""The files of a prepared corpus: names, kinds, digests, and what is said when they are not as they were written."""
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elmo_fast.errors import ElmoFastError
+
+FORMAT, VERSION = "elmo_fast corpus", 1
+META, VOCABULARY = "meta.json", "vocab.txt"
+TYPES, TYPE_ENDS, COUNTS = "types.npy", "type_ends.npy", "counts.npy"
+DTYPES = {"types": np.uint8, "type_ends": np.uint64, "counts": np.uint64, "ids": np.uint32, "starts": np.uint64}
+Path = str | os.PathLike[str]
+
+
+class State(NamedTuple):
+    """Which file it was that was opened."""
+
+    inode: int
+    bytes: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path) -> "State":
+        """The state of the file as it is now."""
+        found = os.stat(path)
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def shard_files(shard: int) -> tuple[str, str]:
+    """The names of a shard's numbers and of its sentences' starts."""
+    return f"ids-{shard:05d}.npy", f"starts-{shard:05d}.npy"
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Of what the array in the file of this name is."""
+    return np.dtype(DTYPES[name.removesuffix(".npy").partition("-")[0]])
+
+
+def is_prepared(path: Path) -> bool:
+    """Whether `path` is a folder that `prepare` wrote, whole or damaged since."""
+    try:
+        with open(pathlib.Path(path) / META, "rb") as file:
+            return FORMAT.encode() in file.read(100)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def digests(folder: pathlib.Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of each file, several at a time."""
+
+    def digest(name: str) -> tuple[str, dict[str, Any]]:
+        with open(folder / name, "rb") as file:
+            return name, {
+                "bytes": os.fstat(file.fileno()).st_size,
+                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+            }
+
+    with ThreadPoolExecutor(8) as threads:
+        return dict(threads.map(digest, names))
+
+
+def _own_digest(meta: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in meta.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest).encode()).hexdigest()
+
+
+def meta_text(meta: Mapping[str, Any]) -> str:
+    """The content of meta.json, which holds a digest of itself."""
+    whole = {"format": FORMAT, "version": VERSION, **meta}
+    return json.dumps({**whole, "sha256": _own_digest(whole)}, indent=1) + "\n"
+
+
+def read_meta(folder: pathlib.Path) -> dict[str, Any]:
+    """meta.json; ElmoFastError when it is absent, damaged or of another version."""
+    path = folder / META
+    if not is_prepared(folder):
+        raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} that `elmo-fast prepare` wrote")
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        version, own = meta["version"], meta["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, f"it cannot be read ({error})") from error
+    if version != VERSION:
+        raise ElmoFastError(
+            f"{path}: version {version!r} of a prepared corpus, and this elmo_fast reads version {VERSION}; prepare "
+            "the text again, or use the elmo_fast that prepared it"
+        )
+    if own != _own_digest(meta):
+        raise damaged(path, "its content has changed")
+    return dict(meta)
+
+
+def damaged(path: Path, what: str) -> ElmoFastError:
+    """What is said of a file that is not as it was written."""
+    return ElmoFastError(
+        f"{os.fspath(path)} is damaged: {what}; copy the folder again from where it is whole, or prepare the text "
+        "again with --overwrite"
+    )
+
+
+def check_sizes(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ElmoFastError naming the first file that is missing or of another size."""
+    for name, each in wanted.items():
+        if not (folder / name).is_file():
+            raise damaged(folder / name, "it is missing")
+        size = (folder / name).stat().st_size
+        if size != each["bytes"]:
+            raise damaged(folder / name, f"it has {size:,} bytes and had {each['bytes']:,}")
+
+
+def check_digests(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Reads all files; raises ElmoFastError naming the first one that has other bytes."""
+    for name, found in digests(folder, wanted).items():
+        if found != wanted[name]:
+            raise damaged(folder / name, "its bytes are not those that were written (SHA-256)")
+
+
+def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
+    """An array of the folder, in memory or mapped; ElmoFastError when it is of another kind than its name says."""
+    # Mapped "c": what nobody writes to costs nothing, and torch takes no array that cannot be written to.
+    found = np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
+    if found.dtype != dtype_of(name) or found.ndim != 1:
+        raise damaged(folder / name, f"it holds {found.dtype} {found.shape}, and {dtype_of(name)} [n] belongs there")
+    return found

@@ -1,0 +1,109 @@
+"""The distinct words of many files and how often each occurs, counted piece by piece in several processes."""
+
+import contextlib
+import os
+import pathlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.corpus._processes import in_turn
+from elmo_fast.corpus.pieces import LINE_END, Ids, Piece, numbered, numbering, pieces_matching
+from elmo_fast.errors import ElmoFastError
+
+# Called with the bytes that are done, those in all, and the words so far.
+Progress = Callable[[int, int, int], None]
+# As much text as is read while a process starts.
+BYTES_PER_PROCESS = 1 << 24
+
+
+class Task(NamedTuple):
+    """A piece to be read, and where to write what is found in it: `stem`.words, .counts and, if wanted, .ids."""
+
+    piece: Piece
+    stem: str
+    keep_ids: bool
+
+
+def count_piece(task: Task) -> int:
+    """Reads a piece and writes its words, their counts and the numbers of its text; returns how many words it has."""
+    numbers = numbering(LINE_END)
+    counts = np.zeros(1, np.int64)
+    with open(f"{task.stem}.ids", "wb") if task.keep_ids else contextlib.nullcontext() as file:
+        for ids in numbered(task.piece, numbers):
+            found = np.bincount(ids, minlength=len(numbers))
+            found[: len(counts)] += counts
+            counts = found
+            if file is not None:
+                file.write(ids.data)
+    words = list(numbers)[1:]
+    pathlib.Path(f"{task.stem}.words").write_bytes("\n".join(words).encode())
+    pathlib.Path(f"{task.stem}.counts").write_bytes(counts[1:].data)
+    return int(counts[1:].sum())
+
+
+class Types:
+    """The distinct words of the pieces read so far, and their counts."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = numbering(None)
+        self._counts = np.zeros(1 << 16, np.int64)
+
+    def add(self, stem: str) -> Ids:
+        """Takes in what `count_piece` wrote; returns the number here, from 1, of each number there, 0 first."""
+        data = pathlib.Path(f"{stem}.words").read_bytes().decode()
+        words = data.split("\n") if data else []
+        numbers = np.fromiter(map(self.numbers.__getitem__, words), np.uint32, len(words))
+        if len(self.numbers) > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros(len(self.numbers), np.int64)])
+        self._counts[numbers] += np.frombuffer(pathlib.Path(f"{stem}.counts").read_bytes(), np.int64)
+        return np.concatenate([np.zeros(1, np.uint32), numbers])
+
+    @property
+    def words(self) -> list[str]:
+        """The words, in the order of their numbers."""
+        return list(self.numbers)[1:]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How often each word occurs, in the same order."""
+        return self._counts[1 : len(self.numbers)]
+
+
+def read_pieces(
+    pieces: list[Piece], work: pathlib.Path, processes: int | None, progress: Progress | None, *, keep_ids: bool
+) -> tuple[Types, list[str]]:
+    """Counts all pieces; returns their types and the stem of each one's files in the folder `work`.
+
+    With keep_ids, beside a piece's .ids there is its .map, what `Types.add` returned.
+    """
+    types = Types()
+    tasks = [Task(piece, os.fspath(work / f"{index:06d}"), keep_ids) for index, piece in enumerate(pieces)]
+    total = sum(piece.end - piece.begin for piece in pieces)
+    done = words = 0
+    # Closed here, whatever happens: no process writes into the folder when it is removed.
+    with contextlib.closing(in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)) as counts:
+        for task, count in zip(tasks, counts, strict=True):
+            numbers = types.add(task.stem)
+            if keep_ids:
+                pathlib.Path(f"{task.stem}.map").write_bytes(numbers.data)
+            done, words = done + task.piece.end - task.piece.begin, words + count
+            if progress is not None:
+                progress(done, total, words)
+    return types, [task.stem for task in tasks]
+
+
+def count_words_of(pattern: str, processes: int | None = 1, progress: Progress | None = None) -> Counter[str]:
+    """How often each word occurs in the files that `pattern` names.
+
+    Raises ElmoFastError and OSError as `read_corpus`.
+    """
+    with pieces_matching(pattern) as pieces, tempfile.TemporaryDirectory(prefix="elmo-fast-") as work:
+        types, _ = read_pieces(pieces, pathlib.Path(work), processes, progress, keep_ids=False)
+    if not types.words:
+        raise ElmoFastError(f"{pattern}: there is not one word in it; every line is blank")
+    return Counter(dict(zip(types.words, types.counts.tolist(), strict=True)))

@@ -1,0 +1,228 @@
+"""prepare and vocab as a user starts them: what they print, what they refuse, and what is left when they are killed."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from elmo_fast.cli import _progress
+from elmo_fast.cli.main import main
+from elmo_fast.corpus import open_corpus
+from tests.cli.test_bad_input import refused
+from tests.corpus.test_processes import alive, until
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A folder of a plain and a packed file."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("b a b\n\nc\n")
+    (folder / "b.gz").write_bytes(gzip.compress(b"a b d\n"))
+    return folder
+
+
+def test_prepare_tells_what_there_is_and_what_comes_next(texts, tmp_path, capsys):
+    words = ["prepare", "--train-prefix", str(texts), "--out-dir", str(tmp_path / "out"), "--min-count", "2"]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    corpus = open_corpus(tmp_path / "out")
+    assert "text   7 words, 3 sentences; 7 distinct words" in said
+    assert "vocab  5 words, which are 71.43% of the text" in said
+    assert f"{tmp_path}/out written in 0s; shards: 1, fingerprint: {corpus.fingerprint[:16]}" in said
+    assert f"elmo-fast pretrain --config small --train_prefix {tmp_path}/out --save_dir run" in said
+    assert main(words) == 0
+    assert "was there already, the same" in capsys.readouterr().err
+    assert main([*words, "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_prepare_with_the_vocabulary_that_vocab_wrote(texts, tmp_path, capsys):
+    """The same folder as when it builds the vocabulary itself; progress as lines where asked for."""
+    common = ["--train-prefix", f"{texts}/*", "--file-friendly-logging"]
+    assert main(["vocab", *common, "--vocab-file", str(tmp_path / "v"), "--max-size", "4"]) == 0
+    assert (tmp_path / "v").read_text() == "<S>\n</S>\n<UNK>\nb\n"
+    assert "(100%)" in capsys.readouterr().err
+    assert main(["prepare", *common, "--out-dir", str(tmp_path / "one"), "--vocab-file", str(tmp_path / "v")]) == 0
+    assert "words/s | 0s left" in capsys.readouterr().err
+    assert main(["prepare", *common, "--out-dir", str(tmp_path / "two"), "--max-vocab-size", "4"]) == 0
+    assert open_corpus(tmp_path / "one").fingerprint == open_corpus(tmp_path / "two").fingerprint
+
+
+def test_prepare_reads_the_standard_input(tmp_path):
+    command = [sys.executable, "-m", "elmo_fast", "prepare", "--train-prefix", "-", "--out-dir", tmp_path / "out"]
+    subprocess.run(command, input=b"a b\n\nc\n", check=True, capture_output=True)
+    assert open_corpus(tmp_path / "out").tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--train-prefix", "absent*"], ["no file matches", "absent*"]),
+        (["--train-prefix", "empty.txt"], ["empty.txt", "not one word"]),
+        (["--train-prefix", "nothing"], ["no file in the folder", "nothing"]),
+        (["--train-prefix", "binary"], ["binary, line 1", "NUL"]),
+        (["--out-dir", "in.txt"], ["in.txt", "not a folder"]),
+        (["--out-dir", "absent/out"], ["absent", "No such file"]),
+        (["--out-dir", "texts"], ["texts", "holds other files"]),
+        (["--vocab-file", "absent"], ["absent", "No such file"]),
+        (["--vocab-file", "no-markers"], ["no-markers", "lacks </S>"]),
+        (["--vocab-file", "twice"], ["'b'", "line 2 ", "line 5"]),
+        (["--vocab-file", "twice", "--min-count", "2"], ["--vocab_file", "--min_count"]),
+        (["--min-count", "0"], ["min_count", "got 0"]),
+        (["--max-vocab-size", "2"], ["max_vocab_size", "got 2"]),
+        (["--processes", "0"], ["processes", "got 0"]),
+        (["--shard-tokens", "1"], ["shard_tokens", "got 1"]),
+        (["--shard-tokens", "many"], ["shard_tokens"]),
+        (["--no-such"], ["no_such"]),
+    ],
+)
+def test_what_prepare_refuses(texts, tmp_path, monkeypatch, capsys, words, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a b\n")
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "binary").write_bytes(b"\0\1")
+    (tmp_path / "no-markers").write_text("<S>\nb\n<UNK>\n")
+    (tmp_path / "twice").write_text("<S>\nb\n<UNK>\n</S>\nb\n")
+    before = sorted(os.listdir())
+    defaults = {"--train-prefix": "in.txt", "--out-dir": "out"}
+    given = [word for pair in defaults.items() if pair[0] not in words for word in pair]
+    try:
+        status = main(["prepare", *given, *words])
+    except SystemExit as stop:
+        status = stop.code
+    assert status == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in named), error
+    assert sorted(os.listdir()) == before
+
+
+def test_vocab_says_at_once_where_it_cannot_write(texts, tmp_path, capsys):
+    assert main(["vocab", "--train-prefix", str(texts), "--vocab-file", str(tmp_path / "absent" / "v")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_full_disk_leaves_nothing(elmo_fast, tmp_path, processes):
+    """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC), here or in another process."""
+    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 2_500_000)
+    words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", processes]
+    refused(elmo_fast("prepare", *words, limit=200_000), "File too large", "out")
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_a_full_disk_at_the_end_leaves_what_was_there(elmo_fast, tmp_path):
+    """What is written of the pieces is within the limit, the shard is not."""
+    (tmp_path / "in.txt").write_text("a\n")
+    words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
+    assert elmo_fast("prepare", *words).returncode == 0
+    before = open_corpus(tmp_path / "out").fingerprint
+    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3000)
+    refused(elmo_fast("prepare", *words, "--overwrite", limit=4 * 9 * 3000 + 50), "File too large", "out")
+    assert open_corpus(tmp_path / "out").fingerprint == before
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
+
+
+def begun(folder):
+    """A `prepare` process in the middle of its work, and the processes it has started."""
+    words = [
+        "prepare",
+        "--train-prefix",
+        folder / "in.txt",
+        "--out-dir",
+        folder / "out",
+        "--processes",
+        "2",
+        "--overwrite",
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, text=True)
+    until(lambda: len(list(folder.glob(".out.*.partial/*.ids"))) == 2)
+    until(lambda: all(path.stat().st_size > 0 for path in folder.glob(".out.*.partial/*.ids")))
+    children = [int(number) for number in os.listdir("/proc") if number.isdigit() and parent_of(number) == process.pid]
+    assert len(children) >= 2
+    return process, children
+
+
+def parent_of(number):
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, number, status):
+    """What kill -9 leaves beside it, which nothing can tidy up after, the next run removes."""
+    (tmp_path / "in.txt").write_text("a\n")
+    assert main(["prepare", "--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "-q"]) == 0
+    before = open_corpus(tmp_path / "out").fingerprint
+    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 5_000_000)
+    process, children = begun(tmp_path)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == status, error
+    assert "Traceback" not in error
+    until(lambda: not any(map(alive, children)))
+    assert open_corpus(tmp_path / "out").fingerprint == before
+    if number != signal.SIGKILL:
+        assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
+    (tmp_path / "in.txt").write_text("a b\n")
+    words = ["--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "--overwrite", "-q"]
+    assert main(["prepare", *words]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
+
+
+def test_what_another_run_is_writing_is_left_alone(tmp_path):
+    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 5_000_000)
+    process, _ = begun(tmp_path)
+    (tmp_path / "small.txt").write_text("a b\n")
+    words = ["--train-prefix", str(tmp_path / "small.txt"), "--out-dir", str(tmp_path / "out"), "-q"]
+    assert main(["prepare", *words]) == 0
+    assert process.poll() is None
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert open_corpus(tmp_path / "out").tokens == 40_000_000
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out", "small.txt"]
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """Peak of the whole process, text of 8 and of 64 MB of the same words, in one process."""
+    peaks = []
+    for lines in (500_000, 4_000_000):
+        (tmp_path / "in.txt").write_text("a b c d e f g h\n" * lines)
+        code = (
+            "import resource, sys; from elmo_fast.cli.main import main; assert main(sys.argv[1:]) == 0;"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        words = ["prepare", "--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words, "--overwrite"], check=True, capture_output=True, text=True
+        )
+        peaks.append(int(done.stdout))
+    assert peaks[1] < peaks[0] + 30_000, "KiB"
+
+
+def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with _progress.TextProgress() as progress:
+        time.sleep(0.01)
+        progress(500_000, 2_000_000, 100_000)
+        progress(2_000_000, 2_000_000, 400_000)
+    said = capsys.readouterr().err
+    assert "2.00M/2.00M" in said
+    assert "M words/s" in said
+
+
+def test_quiet_is_quiet(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with _progress.TextProgress(quiet=True) as progress:
+        progress(1, 1, 1)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,145 @@
+"""Prepared folders that are not what they were: each file is named, before it is read and while it is."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from elmo_fast.corpus import Stream, _format, open_corpus, prepare, streams
+from elmo_fast.errors import ElmoFastError
+
+TEXT = [[f"w{i * j % 7}" for j in range(i % 5 + 1)] for i in range(40)]
+FILES = ["vocab.txt", "types.npy", "type_ends.npy", "counts.npy", "ids-00001.npy", "starts-00000.npy"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "text.txt").write_text("\n".join(map(" ".join, TEXT)))
+    prepare(str(folder / "text.txt"), folder / "out", processes=1, shard_tokens=60)
+    return folder / "out"
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of a prepared folder of several shards, to be spoilt."""
+    shutil.copytree(whole, tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_is_found_in_every_file(folder, name):
+    data = bytearray((folder / name).read_bytes())
+    data[-3] ^= 1
+    (folder / name).write_bytes(data)
+    with pytest.raises(ElmoFastError, match=rf"{name} is damaged: its bytes are not.*--overwrite"):
+        open_corpus(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_shorter_or_missing_is_named(folder, name):
+    os.truncate(folder / name, 20)
+    with pytest.raises(ElmoFastError, match=rf"{name} is damaged: it has 20 bytes and had \d+"):
+        open_corpus(folder)
+    (folder / name).unlink()
+    with pytest.raises(ElmoFastError, match=rf"{name} is damaged: it is missing"):
+        open_corpus(folder)
+
+
+def test_any_other_number_in_meta_json_is_found(folder):
+    text = (folder / "meta.json").read_text()
+    for old, new in (
+        ('"tokens": ', '"tokens": 1'),
+        ('"fingerprint": "', '"fingerprint": "0'),
+        ('"shards": ', '"shards": 1'),
+    ):
+        (folder / "meta.json").write_text(text.replace(old, new))
+        with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: its content has changed"):
+            open_corpus(folder)
+
+
+def test_meta_json_that_is_cut_or_of_another_version(folder):
+    path = folder / "meta.json"
+    text = path.read_text()
+    for broken in (text[: len(text) // 2], '["elmo_fast corpus"]', '{"format": "elmo_fast corpus"}'):
+        path.write_text(broken)
+        with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: it cannot be read"):
+            open_corpus(folder)
+    path.write_text(text.replace('"version": 1', '"version": 2'))
+    with pytest.raises(
+        ElmoFastError, match="version 2 of a prepared corpus, and this elmo_fast reads version 1; prepare"
+    ):
+        open_corpus(folder)
+
+
+def test_what_is_not_a_prepared_folder(tmp_path):
+    (tmp_path / "file").write_text("a")
+    (tmp_path / "meta.json").write_text(json.dumps({"format": "another"}))
+    for path in (tmp_path, tmp_path / "file", tmp_path / "absent"):
+        with pytest.raises(ElmoFastError, match="is not a prepared corpus"):
+            open_corpus(path)
+
+
+def test_numbers_that_are_of_another_kind_or_do_not_agree(folder):
+    """A folder whose digests were made anew after it was changed by hand."""
+    np.save(folder / "counts.npy", np.zeros((3, 3)))
+    sign(folder)
+    with pytest.raises(ElmoFastError, match=r"counts\.npy is damaged: it holds float64 \(3, 3\), and uint64 \[n\]"):
+        open_corpus(folder)
+
+
+def test_counts_that_do_not_agree(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(_format.meta_text({**meta, "tokens": 7}))
+    with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: its counts are not those"):
+        open_corpus(folder)
+
+
+def sign(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(_format.meta_text({**meta, "files": _format.digests(folder, meta["files"])}))
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) - 4)
+
+
+def swap(path):
+    shutil.copy(path, f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
+def rewrite(path):
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [cut, swap, rewrite, os.remove])
+@pytest.mark.parametrize("name", ["ids-00001.npy", "starts-00000.npy"])
+def test_a_file_that_changes_while_it_is_read_from_is_named(folder, monkeypatch, name, change):
+    """To read on past a cut would end the process with SIGBUS: the next slab is refused instead."""
+    monkeypatch.setattr(streams, "SLAB", 20)
+    stream = Stream(open_corpus(folder), 2, 3, seed=0, placement="host")
+    stream.batch(0, 0)
+    change(folder / name)
+    with pytest.raises(ElmoFastError, match=rf"{name} was replaced, changed or removed while it was in use"):
+        stream.batch(0, stream.steps_per_epoch - 1)
+
+
+def test_a_text_that_lies_on_the_device_is_looked_after_once_an_epoch(folder, monkeypatch):
+    """Its numbers are not read from the files any more, but the next order of sentences is made of them."""
+    monkeypatch.setattr(streams, "SLAB", 20)
+    stream = Stream(open_corpus(folder), 2, 3, seed=0, placement="device")
+    stream.batch(0, 0)
+    cut(folder / "ids-00000.npy")
+    stream.batch(0, stream.steps_per_epoch - 1)
+    with pytest.raises(ElmoFastError, match="while it was in use"):
+        stream.batch(1, 0)
+
+
+def test_files_that_are_not_read_from_may_go(folder):
+    corpus = open_corpus(folder)
+    for name in ("vocab.txt", "types.npy", "counts.npy"):
+        (folder / name).unlink()
+    Stream(corpus, 2, 3, seed=0).batch(0, 0)

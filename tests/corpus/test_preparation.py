@@ -1,0 +1,295 @@
+"""Prepared folders: the corpus that reading the text gives, whatever the pieces, processes and shards."""
+
+import gzip
+import json
+import os
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_fast.corpus import (
+    Stream,
+    count_words_of,
+    counting,
+    encode,
+    is_prepared,
+    open_corpus,
+    pieces,
+    prepare,
+    read_corpus,
+)
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import Vocabulary, count_words
+from tests.corpus.test_streams import all_batches, equal
+from tests.corpus.texts import TEXTS, VOCABULARY
+
+
+def write(path, text):
+    path.write_text("".join(" ".join(sentence) + "\n" for sentence in text), encoding="utf-8")
+    return str(path)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
+
+
+def long_text(lines=3000):
+    return [[f"w{i * j % 97}" for j in range(i % 9 + 1)] for i in range(lines)]
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Pieces of some lines, and a process for each."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
+    monkeypatch.setattr(counting, "BYTES_PER_PROCESS", 1)
+
+
+@given(TEXTS, st.integers(1, 40), st.integers(3, 30))
+def test_a_prepared_folder_holds_what_encoding_gives(tmp_path_factory, text, piece, shard_tokens):
+    """The same types, counts, vocabulary, fingerprint, sentences and batches, for any pieces and shards."""
+    folder = tmp_path_factory.mktemp("prepared")
+    source = write(folder / "text.txt", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_BYTES", piece)
+        made = prepare(source, folder / "out", vocabulary=VOCABULARY, processes=1, shard_tokens=shard_tokens)
+    expected, opened = encode(text, VOCABULARY), open_corpus(folder / "out")
+    for corpus in (made, opened):
+        assert corpus.fingerprint == expected.fingerprint
+        assert corpus.types.words() == expected.types.words()
+        assert corpus.vocabulary.words == VOCABULARY.words
+        assert np.array_equal(corpus.counts, expected.counts)
+        assert (corpus.sentences, corpus.tokens, corpus.unknown) == (
+            expected.sentences,
+            expected.tokens,
+            expected.unknown,
+        )
+        for shard, starts in zip(corpus.shards, corpus.starts, strict=True):
+            assert len(shard) <= shard_tokens or len(starts) == 1
+            assert np.array_equal(np.flatnonzero(shard == 0)[:-1], starts)
+            assert (shard.dtype, starts.dtype) == (np.uint32, np.uint64)
+        assert all(
+            len(a) + len(b) - 1 > shard_tokens or shorter(a, b, shard_tokens)
+            for a, b in zip(corpus.shards, corpus.shards[1:], strict=False)
+        )
+        batches = all_batches(Stream(corpus, 3, 4, seed=1))
+        assert all(map(equal, batches, all_batches(Stream(expected, 3, 4, seed=1))))
+
+
+def shorter(shard, following, most):
+    """Whether the next shard's first sentence would have made this one too long."""
+    return len(shard) + int(np.flatnonzero(following == 0)[1]) > most
+
+
+def test_files_and_folders_of_text_are_read_alike(tmp_path):
+    text = long_text(300)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("\ufeff" + "".join(" ".join(s) + "\r\n\n" for s in text[:100]))
+    (tmp_path / "texts" / "b.gz").write_bytes(gzip.compress("\n".join(" ".join(s) for s in text[100:]).encode()))
+    (tmp_path / "texts" / "c.txt").write_text("")
+    vocabulary = Vocabulary.build(count_words(text), 3)
+    corpus = prepare(str(tmp_path / "texts"), tmp_path / "out", min_count=3, processes=1)
+    assert corpus.vocabulary.words == vocabulary.words
+    assert corpus.fingerprint == encode(text, vocabulary).fingerprint
+    assert read_corpus(str(tmp_path / "texts" / "*"), vocabulary).fingerprint == corpus.fingerprint
+    assert os.listdir(tmp_path) == ["texts", "out"] or os.listdir(tmp_path) == ["out", "texts"]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_the_number_of_processes_changes_no_byte(tmp_path):
+    source = write(tmp_path / "text.txt", long_text())
+    alone = prepare(source, tmp_path / "one", max_vocab_size=50, processes=1, shard_tokens=4000)
+    several = prepare(source, tmp_path / "three", max_vocab_size=50, processes=3, shard_tokens=4000)
+    assert len(alone.shards) > 2
+    assert len(alone.vocabulary) == 50
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+    assert several.fingerprint == alone.fingerprint
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_words_are_counted_alike_in_any_number_of_processes(tmp_path):
+    text = long_text()
+    source = write(tmp_path / "text.txt", text)
+    assert count_words_of(source, 1) == count_words_of(source, 3) == count_words(text)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [(b"caf\xe9", "line 2501, character 4: the byte 0xe9 is not UTF-8"), (b"\0", "line 2501: holds a NUL byte")],
+)
+def test_a_bad_line_in_a_late_piece_is_named_by_its_number_in_the_file(tmp_path, processes, bad, message):
+    lines = [" ".join(sentence).encode() for sentence in long_text()]
+    (tmp_path / "text.txt").write_bytes(b"\n".join([*lines[:2500], bad, *lines[2500:]]))
+    with pytest.raises(ElmoFastError, match=r"text\.txt, " + message):
+        prepare(str(tmp_path / "text.txt"), tmp_path / "out", processes=processes)
+    with pytest.raises(ElmoFastError, match=r"text\.txt, " + message):
+        count_words_of(str(tmp_path / "text.txt"), processes)
+    assert os.listdir(tmp_path) == ["text.txt"]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_progress_is_told_in_bytes_and_words(tmp_path):
+    text, said = long_text(), []
+    source = write(tmp_path / "text.txt", text)
+    prepare(source, tmp_path / "out", processes=1, progress=lambda *numbers: said.append(numbers))
+    size = os.path.getsize(source)
+    assert len(said) == -(-size // 5000)
+    assert said == sorted(said)
+    assert said[-1] == (size, size, sum(map(len, text)))
+
+
+def test_meta_json_tells_what_there_is(tmp_path):
+    prepare(write(tmp_path / "text.txt", [["a", "b"], ["c"]]), tmp_path / "out", max_vocab_size=4, processes=1)
+    meta = json.loads((tmp_path / "out" / "meta.json").read_text())
+    told = {name: meta[name] for name in ("version", "sentences", "tokens", "types", "vocabulary", "shards")}
+    assert told == {"version": 1, "sentences": 2, "tokens": 3, "types": 6, "vocabulary": 4, "shards": 1}
+    assert sorted([*meta["files"], "meta.json"]) == sorted(os.listdir(tmp_path / "out"))
+    assert (tmp_path / "out" / "vocab.txt").read_text() == "<S>\n</S>\n<UNK>\na\n"
+    assert np.load(tmp_path / "out" / "ids-00000.npy").tolist() == [0, 4, 5, 0, 6, 0]
+    assert np.load(tmp_path / "out" / "starts-00000.npy").tolist() == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_count": 0}, "min_count must be 1 or more; got 0"),
+        ({"max_vocab_size": 2}, "max_vocab_size must be 3 or more; got 2"),
+        ({"shard_tokens": 2}, "shard_tokens must be 3 or more; got 2"),
+        ({"processes": 0}, "processes must be 1 or more; got 0"),
+        (
+            {"vocabulary": Vocabulary(["<S>", "a", "</S>", "<UNK>", "a"])},
+            "the word 'a' on line 2 and again on line 5",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named_and_nothing_is_written(tmp_path, options, message):
+    source = write(tmp_path / "text.txt", [["a"]])
+    with pytest.raises(ElmoFastError, match=message):
+        prepare(source, tmp_path / "out", **options)
+    assert os.listdir(tmp_path) == ["text.txt"]
+
+
+def test_text_without_words_is_refused(tmp_path):
+    for text in ("", "\n \n"):
+        (tmp_path / "text.txt").write_text(text)
+        with pytest.raises(ElmoFastError, match="not one word"):
+            prepare(str(tmp_path / "text.txt"), tmp_path / "out")
+        with pytest.raises(ElmoFastError, match="not one word"):
+            count_words_of(str(tmp_path / "text.txt"))
+    assert os.listdir(tmp_path) == ["text.txt"]
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A text file and the folder that was prepared of it."""
+    source = write(tmp_path / "text.txt", [["a", "b"], ["c"]])
+    prepare(source, tmp_path / "out", processes=1)
+    return source, tmp_path / "out"
+
+
+def test_the_same_again_is_left_as_it_is(prepared):
+    source, folder = prepared
+    before = {name: os.stat(folder / name) for name in os.listdir(folder)}
+    assert prepare(source, folder, processes=1).fingerprint == open_corpus(folder).fingerprint
+    assert {name: os.stat(folder / name).st_ino for name in os.listdir(folder)} == {
+        name: state.st_ino for name, state in before.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ([["a", "b"], ["c"]], {"min_count": 2}, "min_count: 1 then, 2 now"),
+        ([["a", "b"], ["c"]], {"vocabulary": VOCABULARY}, "vocab_file: None then"),
+        ([["a", "b"], ["c", "d"]], {}, "bytes of text: 6 then, 8 now"),
+        ([["a", "b"], ["d"]], {}, "corpus of another text"),
+    ],
+)
+def test_another_corpus_is_not_replaced_unless_told(prepared, text, options, message):
+    source, folder = prepared
+    write(folder.parent / "text.txt", text)
+    before = contents(folder)
+    with pytest.raises(ElmoFastError, match=f"exists already.*{message}.*--overwrite"):
+        prepare(source, folder, processes=1, **options)
+    assert contents(folder) == before
+    corpus = prepare(source, folder, processes=1, overwrite=True, **options)
+    assert corpus.fingerprint == open_corpus(folder).fingerprint == encode(text, corpus.vocabulary).fingerprint
+    assert sorted(os.listdir(folder.parent)) == ["out", "text.txt"]
+
+
+def test_a_damaged_folder_is_replaced_when_told(prepared):
+    source, folder = prepared
+    (folder / "meta.json").write_bytes((folder / "meta.json").read_bytes()[:90])
+    with pytest.raises(ElmoFastError, match=r"meta\.json is damaged"):
+        prepare(source, folder, processes=1)
+    prepare(source, folder, processes=1, overwrite=True)
+    assert open_corpus(folder).tokens == 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_corpus_is_never_replaced(prepared, overwrite):
+    source, folder = prepared
+    other = folder.parent / "other"
+    other.mkdir()
+    assert prepare(source, other, processes=1).tokens == 3, "an empty folder is free"
+    (folder.parent / "full").mkdir()
+    (folder.parent / "full" / "meta.json").write_text("{}")
+    for name, message in (("text.txt", "not a folder"), ("full", "holds other files than a prepared corpus")):
+        before = sorted(os.listdir(folder.parent))
+        with pytest.raises(ElmoFastError, match=message):
+            prepare(source, folder.parent / name, processes=1, overwrite=overwrite)
+        assert sorted(os.listdir(folder.parent)) == before
+    with pytest.raises(FileNotFoundError, match=r"absent"):
+        prepare(source, folder.parent / "absent" / "out", processes=1)
+
+
+def test_a_prepared_folder_is_no_text(prepared):
+    _, folder = prepared
+    assert is_prepared(folder)
+    assert not is_prepared(folder.parent)
+    assert not is_prepared(folder.parent / "text.txt")
+    assert not is_prepared(folder / "absent")
+    for call in (lambda: read_corpus(str(folder), VOCABULARY), lambda: count_words_of(str(folder))):
+        with pytest.raises(ElmoFastError, match="is a prepared corpus, and text is wanted"):
+            call()
+
+
+def test_counts_of_a_text_with_the_strings_of_the_markers(tmp_path):
+    """They are words like others; only the vocabulary gives them their own place."""
+    text = [["<S>", "a", "</S>"], ["<UNK>", "<UNK>"]]
+    assert count_words_of(write(tmp_path / "text.txt", text)) == Counter({"<UNK>": 2, "<S>": 1, "a": 1, "</S>": 1})
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_comes_under_the_name_meanwhile_is_kept(tmp_path, overwrite):
+    """A folder of other files, made while the text is read, is neither replaced nor removed."""
+    source, folder = write(tmp_path / "text.txt", [["a"]]), tmp_path / "out"
+
+    def meddle(*numbers):
+        folder.mkdir()
+        (folder / "mine.txt").write_text("mine")
+
+    with pytest.raises(ElmoFastError, match="holds other files"):
+        prepare(source, folder, processes=1, overwrite=overwrite, progress=meddle)
+    assert (folder / "mine.txt").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["out", "text.txt"]
+
+
+def test_the_old_folder_is_put_back_when_the_new_one_cannot_be_put_in_its_place(prepared, monkeypatch):
+    source, folder = prepared
+    before, rename = contents(folder), os.rename
+
+    def failing(old, new):
+        if os.path.basename(old) == "new":
+            raise OSError(5, "no luck", str(new))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match="no luck"):
+        prepare(source, folder, processes=1, overwrite=True)
+    assert contents(folder) == before
+    assert sorted(os.listdir(folder.parent)) == ["out", "text.txt"]

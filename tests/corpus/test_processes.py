@@ -1,0 +1,93 @@
+"""Tasks in other processes: in order, without torch, with their errors, and never outliving the one that asked."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from elmo_fast.corpus._processes import in_turn
+from elmo_fast.errors import ElmoFastError
+from tests.corpus import tasks
+
+
+def alive(number):
+    """Whether a process still runs (one that is dead and not yet asked after does not)."""
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+def test_results_come_in_the_order_of_the_tasks():
+    assert list(in_turn(tasks.doubled, [0, 1, 2], 2, 9)) == [0, 2, 4]
+
+
+def test_they_run_elsewhere_and_without_torch():
+    assert "torch" in sys.modules
+    found = list(in_turn(tasks.loaded, ["torch"] * 4, 2, 9))
+    assert not any(there for there, _ in found)
+    assert os.getpid() not in {process for _, process in found}
+
+
+@pytest.mark.parametrize(("numbers", "processes", "most"), [([2], 9, 9), ([1, 2], 1, 9), ([1, 2], 9, 1), ([], 9, 9)])
+def test_one_is_this_process(numbers, processes, most):
+    assert list(in_turn(lambda number: (number, os.getpid()), numbers, processes, most)) == [
+        (number, os.getpid()) for number in numbers
+    ]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_a_task_raises_is_raised(processes):
+    found = []
+    with pytest.raises(ElmoFastError, match=r"^two is too much$"):
+        found.extend(in_turn(tasks.failing, [0, 1, 2, 3], processes, 9))
+
+
+def test_a_killed_process_is_one_sentence():
+    with pytest.raises(ElmoFastError, match="one of 2 processes was killed, perhaps for want of memory; fewer"):
+        list(in_turn(tasks.killed, [0, 1, 2, 3], 2, 9))
+
+
+def test_no_process_is_none():
+    with pytest.raises(ElmoFastError, match="processes must be 1 or more; got 0"):
+        list(in_turn(tasks.doubled, [1], 0, 9))
+
+
+PARENT = """
+import sys
+from elmo_fast.corpus._processes import in_turn
+from tests.corpus.tasks import endless
+
+if __name__ == "__main__":
+    list(in_turn(endless, [sys.argv[1]] * 2, 2, 9))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_processes_die_with_the_one_that_asked(tmp_path, number):
+    """In the middle of a task, whichever way it ended."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, script, tmp_path / "child"], stderr=subprocess.PIPE, start_new_session=True
+    )
+    with contextlib.closing(parent.stderr):
+        until(lambda: len(list(tmp_path.glob("child.*"))) == 2)
+        children = [int(path.suffix[1:]) for path in tmp_path.glob("child.*")]
+        assert all(map(alive, children))
+        parent.send_signal(number)
+        assert parent.wait(60) != 0
+        until(lambda: not any(map(alive, children)))
