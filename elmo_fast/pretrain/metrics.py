@@ -47,19 +47,18 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
         raise ElmoFastError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
     steps: list[Row] = []
     heldout: list[Row] = []
-    resumed: list[int] = []
+    restarts: list[float] = []
     for row in _rows(path):
         event = row.get("event")
         if event == "resume":
-            resumed.append(row["step"])
             steps = [one for one in steps if one["step"] <= row["step"]]
             heldout = [one for one in heldout if one["step"] <= row["step"]]
+            restarts.append(steps[-1]["words"] / steps[-1]["step"] * row["step"] if steps else 0.0)
         elif event == "heldout":
             heldout.append(row)
         elif event is None:
             steps.append(row)
-    words_per_step = steps[-1]["words"] / max(steps[-1]["step"], 1) if steps else 0.0
-    return Metrics(steps, heldout, [step * words_per_step for step in resumed])
+    return Metrics(steps, heldout, restarts)
 
 
 def _rows(path: pathlib.Path) -> Iterator[Row]:

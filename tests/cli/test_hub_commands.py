@@ -9,6 +9,7 @@ import yaml
 
 from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
@@ -25,7 +26,8 @@ def run(tmp_path_factory):
     """The folder of a finished run with all that a run leaves, and more: three checkpoints, metrics, logs."""
     config = toy_config(tmp_path_factory.mktemp("text"), checkpoint_interval=2, max_steps=6, n_epochs=50)
     folder = pretrain(config, report=lambda line: None).folder
-    (folder / "checkpoints" / "step-0000004" / "optimiser.safetensors").write_bytes(b"secret")
+    for step in (4, 6):
+        (folder / "checkpoints" / f"step-000000{step}" / "optimiser.safetensors").write_bytes(b"secret")
     for name in ("train.log", "optimiser.safetensors", "rows.safetensors", "position.json", "notes.md", ".env"):
         (folder / name).write_bytes(b"secret")
     return folder
@@ -77,7 +79,7 @@ def test_the_page_tells_architecture_training_licence_and_use(hub, run):
         "| clips | cell 3.0, projection 3.0 |",
         "| batch | 3 rows of 5 words |",
         "| steps | 6 |",
-        "| words seen | 90, each in both directions |",
+        f"| words seen | {read_metrics(run).steps[-1]['words']}, each in both directions |",
     ):
         assert line in text
     assert re.search(r"\| training perplexity \| \d+\.\d \(sampled softmax\) \|", text)
@@ -102,6 +104,7 @@ def test_figures_of_an_unfinished_run_end_with_its_newest_checkpoint(hub, run, t
     unfinished = tmp_path / "unfinished"
     shutil.copytree(run, unfinished)
     (unfinished / "config.json").unlink()
+    shutil.rmtree(unfinished / "checkpoints" / "step-0000006")
     assert main(["upload", str(unfinished), "me/elmo", "-q"]) == 0
     newest = unfinished / "checkpoints" / "step-0000004"
     assert hub.repos["me/elmo"]["model.safetensors"] == (newest / "model.safetensors").read_bytes()

@@ -38,16 +38,16 @@ def written(folder, *rows, rest=""):
 
 
 def test_rows_that_the_trainer_writes_are_read(tmp_path):
-    progress = Progress(10, None, WORDS)
+    progress = Progress(10, None)
     with MetricsFile(tmp_path / "metrics.jsonl") as file:
         for _ in range(2):
-            progress.add(StepResult(2.0, 3.0, 0.5, None))
+            progress.add(StepResult(2.0, 3.0, 0.5, None), WORDS)
             file.write(**progress.report())
         file.write(event="checkpoint", step=2, seconds=1.0, path="somewhere")
     metrics = read_metrics(tmp_path)
     assert metrics.column("words") == ([50, 100], [50, 100])
     assert metrics.column("loss_backward")[1] == [3.0, 3.0]
-    assert metrics.column("data_wait") == ([], [])  # a row of an older release lacks it
+    assert metrics.column("another") == ([], [])  # a row may lack what a later release writes
     assert (metrics.heldout, metrics.restarts) == ([], [])
 
 

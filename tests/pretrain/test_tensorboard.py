@@ -39,15 +39,18 @@ def test_rows_become_scalars_over_the_steps(scalars, tmp_path):
     }
 
 
-def test_a_resumed_run_takes_back_what_lies_beyond_its_step(scalars, tmp_path):
+@pytest.mark.parametrize("told", ["when made", "by a row", "twice"])
+def test_a_resumed_run_takes_back_what_lies_beyond_its_step(scalars, tmp_path, told):
     """Steps up to the one resumed at stay; those after it are the new process's."""
     with TensorBoard(tmp_path) as board:
         for step in (2, 4, 6):
             board.write(REPORT | {"step": step, "loss": 1.0})
-    with TensorBoard(tmp_path) as board:
-        board.write({"event": "resume", "step": 4})
+    with TensorBoard(tmp_path, None if told == "by a row" else 4) as board:
+        if told != "when made":
+            board.write({"event": "resume", "step": 4})
         board.write(REPORT | {"step": 8, "loss": 2.0})
     assert scalars(tmp_path)["train/loss"] == {2: 1.0, 4: 1.0, 8: 2.0}
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_without_the_package_one_sentence_says_what_to_install(tmp_path, monkeypatch):
