@@ -28,10 +28,11 @@ GOAL = 1 / 1.15
 
 
 def corpus_of(words: int, sentences: int) -> Corpus:
-    """Random text whose words are as frequent as the sampler has them, among so many words."""
+    """Random text in a vocabulary of so many words: always the same text, of the words that all vocabularies have."""
     names = [*MARKERS, *(f"w{i}" for i in range(words - len(MARKERS)))]
     chosen = np.random.default_rng(0).random((sentences, 25))
-    ids = np.minimum((words + 1.0) ** chosen - 1, words - 1).astype(int)
+    # As frequent as the sampler has them.
+    ids = np.minimum((SIZES[0] + 1.0) ** chosen - 1, min(words, SIZES[0]) - 1).astype(int)
     return encode(([names[max(i, 3)] for i in line] for line in ids), Vocabulary(names))
 
 
