@@ -48,6 +48,7 @@ def build_parser() -> Any:
         "pretrain",
         f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
         _config_action(),
+        "a preset's name, or a YAML, JSON or TOML file of these options",
     )
     parser.add_argument(
         "--dry_run", action="store_true", help="tell weights, memory and tokens per step; write and train nothing"
