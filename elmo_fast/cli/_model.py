@@ -1,6 +1,7 @@
 """A pretrained model from the options --model, --options_file, --weight_file, --softmax_file and --precision."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -52,7 +53,9 @@ def check_named(arguments: Any) -> None:
         )
     for path in (arguments.model, *pair, softmax):
         if path is not None and "://" not in path and not os.path.exists(path):
-            raise ElmoFastError(f"there is no {path!r}")
+            named = path == arguments.model and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
+            hint = f"; a model of that name on the hub is fetched by `elmo-fast download {path}`" if named else ""
+            raise ElmoFastError(f"there is no {path!r}{hint}")
 
 
 def model_name(arguments: Any) -> str:

@@ -79,7 +79,7 @@ def test_the_softmax_may_lie_beside_the_weights(tmp_path):
 
 
 def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
-    """Steps are compared as numbers; what is written aside is none."""
+    """Steps are compared as numbers, the finished model's too; what is written aside is none."""
     for name in ("step-0000900", "step-0001000", ".unfinished-step-2000", "step-x"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     newest = tmp_path / "checkpoints" / "step-0001000"
@@ -90,8 +90,10 @@ def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
     (tmp_path / "other" / "deep").mkdir(parents=True)
     assert file_beside(newest) == file_beside(tmp_path) == tmp_path / "vocab.txt"
     assert file_beside(tmp_path / "other" / "deep") is None
-    (tmp_path / "config.json").write_text("")
-    assert model_folder(str(tmp_path)) == tmp_path
+    model = load_checkpoint(None, *make_weights(tmp_path / "pair"))
+    for step, wanted in ((999, newest), (1000, tmp_path), (None, newest)):
+        save_folder(tmp_path, *model, extra=None if step is None else {"pretraining_step": step})
+        assert model_folder(str(tmp_path)) == wanted
 
 
 @pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])
