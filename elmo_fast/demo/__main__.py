@@ -103,9 +103,8 @@ def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
         loss_curve(metrics, before.mean, after.mean, folder / "loss.png"),
         layer_weights(trained, folder / "layers.png"),
     ]
-    print(
-        f"\ntext      {paths[0]}  {paths[1]}\ncorpus    {folder / 'corpus'}\nmodel     {run.folder}\npictures  {'  '.join(map(str, pictures))}"
-    )
+    print(f"\ntext      {paths[0]}  {paths[1]}\ncorpus    {folder / 'corpus'}\nmodel     {run.folder}")
+    print(f"pictures  {'  '.join(map(str, pictures))}")
     return after.mean < WANTED_SHARE * before.mean
 
 

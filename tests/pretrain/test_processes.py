@@ -45,6 +45,17 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
             assert (tensor - weights[key]).abs().max() < 1e-3, key
 
 
+def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
+    """Twelve steps in three processes, the rest in two: the losses of one process, as rows keep their state."""
+    for name, sittings in (("alone", [(1, 30)]), ("mixed", [(3, 12), (2, 30)])):
+        for count, steps in sittings:
+            status, output = pretrain(tmp_path, name, count, dropout=0.1, max_steps=steps)
+            assert status == 0, output
+    assert "going on after step 12" in output
+    for ours, wanted in zip(losses(tmp_path, "mixed"), losses(tmp_path, "alone"), strict=True):
+        assert ours == pytest.approx(wanted, rel=1e-4)
+
+
 def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
     status, output = pretrain(tmp_path, "out", 2, batch_size=5)
     assert status != 0

@@ -239,3 +239,11 @@ def test_losses_that_are_tensors_are_reported_alike():
         json.dumps(row)
         reports.append([row[name] for name in ("step", "loss", "loss_forward", "loss_backward", "gradient_norm")])
     assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]
+
+
+def test_gradients_are_laid_out_as_their_parameters():
+    """Or DistributedDataParallel warns and copies."""
+    model, batches = setting(torch.float32)
+    stepping(model, AdaGrad(model.parameters()))(batches[0], None, 0)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.is_sparse or parameter.grad.stride() == parameter.stride(), name
