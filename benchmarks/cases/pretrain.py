@@ -21,8 +21,8 @@ from benchmarks.results import Report, faster, row, significant
 SIDES = ("plain torch, float32", "elmo_fast, float32")
 MINUTES = 20.0
 PICTURE = ROOT / "docs" / "pretrain_small.png"
-# Of the preset, these alone are changed: more updates in the time that a CPU has; reports of the same steps on both sides,
-# so often that none comes for the silence.
+# Of the preset, these alone are changed: more updates in the time that a CPU has; reports of the same steps on both
+# sides, so often that none comes because of a long silence.
 CHANGES = {"batch_size": 32, "log_interval": 10, "heldout_interval": 200, "checkpoint_interval": 500}
 
 
