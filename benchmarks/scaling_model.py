@@ -71,13 +71,13 @@ def exchanged(shape: Shape, processes: int, *, union: float, longest: float) -> 
     """Bytes that one process sends in a step, by what for.
 
     A ring adds up n numbers by 2 (N - 1) / N · n sent per process; it gathers N parts of n by (N - 1) · n. union: ids
-    used by any process; longest: ids of the process that uses most. Both the table and its bias exchange ids (8 bytes,
-    and their number) and add up their rows of the union.
+    used by any process; longest: ids of the process that uses most, 8 bytes each. The table and its bias add up their
+    rows of the union.
     """
     ring, others = 2 * (processes - 1) / processes, processes - 1
     return {
         "dense": ring * 4 * shape.dense,
-        "ids": 2 * others * (8 * longest + 8),
+        "ids": others * 8 * (longest + 1),
         "rows": ring * 4 * union * (shape.projection + 1),
     }
 
@@ -97,7 +97,7 @@ def step_time(shape: Shape, cluster: Cluster, gpus: int, rate: float) -> dict[st
     link = cluster.reached * (cluster.inside if gpus <= cluster.machine else min(cluster.inside, cards))
     latency = 2 * math.ceil(math.log2(gpus)) * cluster.hop
     dense = sent["dense"] / link + latency
-    rows = (sent["ids"] + sent["rows"]) / link + 3 * latency
+    rows = (sent["ids"] + sent["rows"]) / link + 4 * latency
     hidden = min(dense, cluster.overlapped * compute)
     step = compute + dense - hidden + rows
     costs = {"compute": compute, "rows of the table": rows, "dense gradients": dense - hidden}

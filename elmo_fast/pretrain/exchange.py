@@ -1,6 +1,6 @@
-"""Gradients of processes that train together, added up: dense ones in DDP's buckets, those of a table as its rows."""
+"""Gradients of processes that train together, their mean: dense ones in DDP's buckets, those of a table as its rows."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -10,19 +10,13 @@ from torch.nn.parallel import DistributedDataParallel
 from elmo_fast.pretrain.peers import Peers
 
 
-def _added(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    # DDP's own hook divides by the number of processes; losses here are shares of one sum already.
-    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
-    future: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return future
-
-
-def added_over_processes(module: nn.Module, peers: Peers) -> nn.Module:
-    """The module, whose dense gradients become the sum over all processes where there are several."""
+def meaned_over_processes(module: nn.Module, peers: Peers) -> nn.Module:
+    """The module, whose dense gradients become the mean over all processes where there are several."""
     if not peers.together:
         return module
-    wrapped = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
-    wrapped.register_comm_hook(None, _added)
+    # No hook of ours that would add in place of DDP's mean: gloo's threads would run Python, also while it ends.
+    wrapped = DistributedDataParallel(module, gradient_as_bucket_view=True)
+    wrapped.broadcast_buffers = False
     return wrapped
 
 
@@ -39,29 +33,39 @@ def _all_ids(ids: Tensor, peers: Peers) -> Tensor:
 
 
 @torch.no_grad()
-def add_rows(gradient: Tensor, peers: Peers) -> Tensor:
-    """The sum over all processes of a sparse gradient: the rows that any of them used, coalesced.
+def mean_rows(gradients: Sequence[Tensor], peers: Peers) -> list[Tensor]:
+    """The means over all processes of sparse gradients with the same ids: the rows that any process used, coalesced.
 
-    gradient: sparse COO [V, ...], sparse in the first dimension. Exchanged are 8 bytes per id and one block of the rows
-    of the union of all ids, whatever V is.
+    gradients: sparse COO [V, ...], sparse in the first dimension, of one op. Exchanged are 8 bytes per id and one block
+    each of the rows of the union of all ids, whatever V is. On a GPU the host waits to know how many ids there are.
     """
     if not peers.together:
-        return gradient
-    gradient = gradient.coalesce()
-    ids, rows = gradient.indices()[0], gradient.values()
+        return list(gradients)
+    mine = [gradient.coalesce() for gradient in gradients]
+    ids = mine[0].indices()[0]
+    assert all(len(each.indices()[0]) == len(ids) for each in mine)
     union = _all_ids(ids, peers)
-    block = rows.new_zeros(len(union), *rows.shape[1:])
-    block[torch.searchsorted(union, ids)] = rows
-    dist.all_reduce(block)
-    return torch.sparse_coo_tensor(union[None], block, gradient.shape, is_coalesced=True, check_invariants=False)
+    places = torch.searchsorted(union, ids)
+    blocks = []
+    for gradient in mine:
+        block = gradient.values().new_zeros(len(union), *gradient.shape[1:])
+        block[places] = gradient.values()
+        dist.all_reduce(block.div_(peers.size))
+        blocks.append(
+            torch.sparse_coo_tensor(union[None], block, gradient.shape, is_coalesced=True, check_invariants=False)
+        )
+    return blocks
 
 
 @torch.no_grad()
-def add_gradients(parameters: list[nn.Parameter], peers: Peers) -> None:
-    """Makes the gradients of parameters that DDP does not hold their sum over all processes."""
-    for parameter in parameters:
-        if peers.together and parameter.grad is not None:
-            if parameter.grad.is_sparse:
-                parameter.grad = add_rows(parameter.grad, peers)
-            else:
-                dist.all_reduce(parameter.grad)
+def mean_gradients(table: Sequence[nn.Parameter], peers: Peers) -> None:
+    """Makes the gradients of the softmax table's parameters, which DDP does not hold, their mean over all processes."""
+    gradients = [parameter.grad for parameter in table if parameter.grad is not None]
+    if not peers.together:
+        return
+    if gradients and gradients[0].is_sparse:
+        for parameter, gradient in zip(table, mean_rows(gradients, peers), strict=True):
+            parameter.grad = gradient
+    else:
+        for gradient in gradients:
+            dist.all_reduce(gradient.div_(peers.size))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from elmo_fast.ops import backend_for, log_uniform_sample, sampled_softmax
 from elmo_fast.pretrain.adagrad import clip_and_step
 from elmo_fast.pretrain.dropout import RowDropout
-from elmo_fast.pretrain.exchange import add_gradients, added_over_processes
+from elmo_fast.pretrain.exchange import mean_gradients, meaned_over_processes
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.peers import Peers
 
@@ -90,7 +90,7 @@ class Step:
         self.num_samples, self.clip_norm, self.seed = num_samples, clip_norm, seed
         self.micro_batches, self.sparse = micro_batches, sparse
         self.peers = Peers() if peers is None else peers
-        self.streams = added_over_processes(model.streams, self.peers)
+        self.streams = meaned_over_processes(model.streams, self.peers)
         self.table: list[nn.Parameter] = [model.softmax_weight, model.softmax_bias]
 
     def __call__(self, words: Words, state: State | None, number: int) -> StepResult:
@@ -104,10 +104,11 @@ class Step:
         for part, held, last in self._parts(words, state):
             with contextlib.nullcontext() if last else self._without_exchange():
                 losses, after = self._losses(part, held, number, drawn)
-                (0.5 * losses.sum() / words.rows).backward()
+                # The mean over processes of this, which the exchange makes, is the sum over all rows.
+                (0.5 * self.peers.size / words.rows * losses.sum()).backward()
             sums += losses.detach()
             states.append(after)
-        add_gradients(self.table, self.peers)
+        mean_gradients(self.table, self.peers)
         norm = clip_and_step(self.optimiser, self.model.parameters(), self.clip_norm)
         means = self.peers.sum_(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()

@@ -236,11 +236,11 @@ class Trainer:
         """Runs to the last step, the end of the time, or Ctrl-C; saves at intervals and, in every case, at the end."""
         run, progress = self.config.run, self.progress
         progress.start()
-        saved = evaluated = progress.step
+        saved, evaluated = progress.step, -1
         with StopRequest() as request:
             while not (stop := self._reason_to_stop(request)):
                 self.step()
-                if progress.step % run.log_interval == 0 or self._silent_for_long():
+                if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
                     self._log()
                 if run.heldout_interval and progress.step % run.heldout_interval == 0:
                     evaluated = progress.step
@@ -251,7 +251,7 @@ class Trainer:
             self._log()
             if saved != progress.step:
                 self.save()
-            if stop != "interrupt" and (evaluated != progress.step or not run.heldout_interval):
+            if stop != "interrupt" and evaluated != progress.step:
                 self.evaluate()
         return Outcome(progress.step, progress.seconds, stop)
 
@@ -264,10 +264,6 @@ class Trainer:
             self.record.say(f"NOT SAVED after step {self.progress.step}: {error}; training goes on from memory")
             return before
         return self.progress.step
-
-    def _silent_for_long(self) -> bool:
-        # The clocks of several processes differ, and all must agree on when to report: intervals alone then.
-        return not self.peers.together and self.progress.since_report > LONGEST_SILENCE
 
     def _reason_to_stop(self, request: StopRequest) -> str:
         progress = self.progress

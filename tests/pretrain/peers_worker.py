@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.exchange import add_gradients, add_rows, added_over_processes
+from elmo_fast.pretrain.exchange import mean_gradients, mean_rows, meaned_over_processes
 from elmo_fast.pretrain.peers import Peers, joined
 
 
@@ -13,32 +13,33 @@ def tables():
     generator = torch.Generator().manual_seed(0)
     ids = [[4, 1, 4], [0], [9, 1, 2, 9, 3]]
     rows = [torch.randn(len(each), 2, generator=generator) for each in ids]
-    return [torch.sparse_coo_tensor([i], r, (10, 2)) for i, r in zip(ids, rows, strict=True)]
+    return [torch.sparse_coo_tensor([i], r, (10, 2), check_invariants=True) for i, r in zip(ids, rows, strict=True)]
 
 
 def check_rows(peers: Peers) -> None:
     mine = tables()[peers.rank]
-    total = add_rows(mine, peers)
+    total, twice = mean_rows([mine, 2 * mine], peers)
+    torch.testing.assert_close(twice.to_dense(), 2 * total.to_dense())
     assert total.is_coalesced()
     assert total.indices()[0].tolist() == [0, 1, 2, 3, 4, 9]
-    wanted = sum(each.to_dense().double() for each in tables())
+    wanted = sum(each.to_dense().double() for each in tables()) / 3
     torch.testing.assert_close(total.to_dense().double(), wanted, rtol=1e-6, atol=1e-6)
 
 
 def check_dense(peers: Peers) -> None:
-    """A module's gradients become the sum over the processes, a skipped exchange included."""
+    """A module's gradients become the mean over the processes, a skipped exchange included."""
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
     apart = torch.nn.Parameter(torch.zeros(4))
-    wrapped = added_over_processes(module, peers)
+    wrapped = meaned_over_processes(module, peers)
     inputs = torch.arange(18.0).reshape(3, 2, 3)
     with wrapped.no_sync():
         wrapped(inputs[peers.rank, :1]).sum().backward()
     (wrapped(inputs[peers.rank, 1:]).sum() + apart.sum() * (peers.rank + 1)).backward()
-    add_gradients([apart], peers)
-    torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3))
-    torch.testing.assert_close(module.bias.grad, torch.full((2,), 6.0))
-    assert apart.grad.tolist() == [6.0] * 4
+    mean_gradients([apart], peers)
+    torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3) / 3)
+    torch.testing.assert_close(module.bias.grad, torch.full((2,), 2.0))
+    assert apart.grad.tolist() == [2.0] * 4
 
 
 def check_talk(peers: Peers) -> None:

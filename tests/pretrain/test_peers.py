@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.exchange import add_rows, added_over_processes
+from elmo_fast.pretrain.exchange import mean_rows, meaned_over_processes
 from elmo_fast.pretrain.peers import Peers
 from tests.pretrain.processes import torchrun
 
 
-def test_three_processes_add_gradients_and_agree():
+def test_three_processes_exchange_gradients_and_agree():
     """Rows of the union of all ids, dense buckets, the largest number, gathered rows, the leader's word and error."""
     status, output = torchrun(3, pathlib.Path(__file__).with_name("peers_worker.py"))
     assert status == 0, output
@@ -22,8 +22,8 @@ def test_alone_nothing_is_exchanged():
     peers, module = Peers(), torch.nn.Linear(2, 2)
     table = torch.sparse_coo_tensor([[1, 1]], torch.ones(2, 3), (4, 3), check_invariants=True)
     assert (peers.rank, peers.size, peers.leads) == (0, 1, True)
-    assert add_rows(table, peers) is table
-    assert added_over_processes(module, peers) is module
+    assert mean_rows([table], peers)[0] is table
+    assert meaned_over_processes(module, peers) is module
     assert peers.gathered(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
     assert peers.led(lambda: 5) == 5
 
