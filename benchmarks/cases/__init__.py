@@ -25,6 +25,7 @@ CASES = {
     "limits": "what one core can do at most: float32 products, reading weights",
     "embed_file": "elmo-fast embed on a long file: memory over time, one thread and two",
     "text": "words to character ids",
+    "corpus": "text to numbers, and numbers to batches",
     "demo": "make demo: held-out perplexity before and after",
     "ops": "every op, native against reference (pytest-benchmark)",
 }

@@ -32,16 +32,15 @@ class Epoch:
 
     def __init__(self, corpus: Corpus, seed: int | None, epoch: int) -> None:
         count = corpus.sentences
-        order: npt.NDArray[np.integer] = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
-        if seed is not None:
-            # As default_rng(...).permutation(count), in fewer bytes.
-            np.random.default_rng((seed, epoch)).shuffle(order)
         # The stream's last boundary counts as a sentence; the text's first boundary will do for it.
-        self.begins, self.bounds = np.zeros(count + 1, np.int64), np.zeros(count + 2, np.int64)
+        self.begins, self.bounds = np.arange(count + 1), np.zeros(count + 2, np.int64)
+        self.begins[-1] = 0
+        if seed is not None:
+            # As default_rng(...).permutation(count), in place.
+            np.random.default_rng((seed, epoch)).shuffle(self.begins[:-1])
         for i in range(0, count, _SENTENCES_AT_ONCE):
-            begins, lengths = corpus.places(order[i : i + _SENTENCES_AT_ONCE])
-            self.begins[i : i + len(begins)] = begins
-            self.bounds[i + 1 : i + 1 + len(begins)] = lengths
+            some = slice(i, min(i + _SENTENCES_AT_ONCE, count))
+            self.begins[some], self.bounds[1:][some] = corpus.places(self.begins[some])
         self.bounds[-1] = 1
         np.cumsum(self.bounds, out=self.bounds)
 
@@ -55,19 +54,23 @@ class Epoch:
         counts, missing = end - begin + 1, width - 1 - (high - low)
         total = counts + missing
         at = np.cumsum(total) - total
-        # Sentence numbers rise (or fall) by one within a row; those of what is missing stay where they are.
-        turn = np.arange(int(total.sum())) - np.repeat(at, total)
+        # Sentence numbers rise, or fall, by one from run to run of a row.
+        turns = np.arange(int(total.sum()))
+        sentences = np.repeat(end + at, total) - turns if backward else np.repeat(begin - at, total) + turns
+        if missing.any():
+            # A boundary at a time: the text begins with one.
+            beyond = turns - np.repeat(at, total) >= np.repeat(counts, total)
+            sentences[beyond] = 0
+        first = self.begins[sentences]
+        lengths = self.bounds[sentences + 1] - self.bounds[sentences]
         if backward:
-            sentences = np.repeat(end, total) - turn
-        else:
-            sentences = np.repeat(begin, total) + turn
-        beyond = missing.any() and turn >= np.repeat(counts, total)
-        sentences[beyond] = 0
-        boundaries = self.bounds[sentences]
-        lows = np.maximum(boundaries, np.repeat(low, total))
-        highs = np.minimum(self.bounds[sentences + 1] - 1, np.repeat(high, total))
-        first = self.begins[sentences] + (highs if backward else lows) - boundaries
-        lengths = highs - lows + 1
-        # What is missing are boundaries, one at a time: the text begins with one.
-        first[beyond], lengths[beyond] = 0, 1
+            first += lengths - 1
+        # A row is entered and left within a sentence.
+        before, after = low - self.bounds[begin], self.bounds[end + 1] - 1 - high
+        entered, left = (-after, before) if backward else (before, after)
+        first[at] += entered
+        lengths[at] -= np.abs(entered)
+        lengths[at + counts - 1] -= left
+        if missing.any():
+            first[beyond], lengths[beyond] = 0, 1
         return Runs(first, lengths)

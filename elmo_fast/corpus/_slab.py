@@ -42,7 +42,7 @@ class StoredText:
             whole = torch.empty(int(self.offsets[-1]), dtype=torch.int32, device=whole_on)
             for part, shard in zip(whole.split([len(shard) for shard in self.shards]), self.shards, strict=True):
                 part.copy_(shard)
-            self.shards, self.offsets = [whole], self.offsets[[0, -1]]
+            self.shards = [whole]
 
     def read(self, forward: Runs, backward: Runs, *, pinned: bool = False) -> Tensor:
         """The numbers of the forward runs, read upwards, and then of the backward runs, [n] int32 where the text is.
@@ -80,9 +80,9 @@ class Reader:
 
         numbers: for each direction and row the numbers of its places and of the one after, [2 · B · (steps · T + 1)].
         """
-        types = numbers.view(2, rows, -1) - 1
+        types = numbers.sub_(1).view(2, rows, -1)
         # -1 where the number is a boundary, or the word outside the vocabulary: sums are faster than selections.
-        boundary, outside = types >> 31, (self.size - 1 - types) >> 31
+        boundary, outside = types >> 31, (self.size - 1 - types).bitwise_right_shift_(31)
         targets = torch.addcmul(types, outside, types - self.unknown)
         for way in (0, 1):
             types[way].sub_(boundary[way], alpha=self.read_as[way] + 1)

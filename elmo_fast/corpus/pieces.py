@@ -43,7 +43,7 @@ def pieces_of(path: str, size: int) -> Iterator[Piece]:
             if cut > begin:
                 file.seek(cut - 1)
                 end = _after_line_end(file)
-                if begin < end < total:
+                if begin < end:
                     yield Piece(path, begin, end)
                     begin = end
     if begin < total:

@@ -150,7 +150,7 @@ class Stream:
         backward = order.runs(
             np.maximum(self._high - last, self._low), np.maximum(self._high - first, self._low), width, backward=True
         )
-        return self._text.read(forward, backward, pinned=self._thread is not None)
+        return self._text.read(forward, backward, pinned=self.placement == "host" and self.device.type != "cpu")
 
 
 def _best_placement(corpus: Corpus, device: torch.device) -> Placement:

@@ -57,7 +57,8 @@ def test_help_is_quick():
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["--version"], ["embed", "--help"], ["neighbours", "--help"], ["embed", "a"]]
+    "words",
+    [["--help"], ["--version"], ["embed", "--help"], ["neighbours", "--help"], ["prepare", "--help"], ["embed", "a"]],
 )
 def test_parsing_does_not_import_torch(words):
     code = """import sys

@@ -105,3 +105,9 @@ def test_the_fingerprint_tells_what_decides_on_batches(other):
     corpus = encode(TEXT, VOCABULARY)
     assert corpus.fingerprint == encode([*TEXT, []], VOCABULARY).fingerprint != other.fingerprint
     assert resharded(corpus, [1]).fingerprint == corpus.fingerprint
+
+
+def test_the_fingerprint_tells_where_words_end():
+    first, second = (encode([words], VOCABULARY) for words in (["xy", "z"], ["x", "yz"]))
+    assert np.array_equal(first.types.data, second.types.data)
+    assert first.fingerprint != second.fingerprint

@@ -66,6 +66,8 @@ def folder(tmp_path_factory):
 @given(BYTES, st.integers(1, 30), st.integers(1, 8), st.booleans())
 @example(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", 3, 2, False)
 @example(b"a b\r\nc\r\n", 4, 1, False)
+@example(b"a\nb \0 c\n", 2, 1, False)
+@example(b"a\nb \xff c\n", 2, 1, True)
 def test_any_bytes_in_pieces_of_any_size_are_the_sentences_of_the_file_or_its_error(folder, data, size, block, packed):
     """The same sentences, or the same words about the same line, whatever pieces and blocks the file is read in."""
     path = folder / ("in.gz" if packed else "in.txt")
@@ -88,6 +90,12 @@ def test_pieces_are_whole_lines_end_to_end(folder, data, size):
         cut = -(-(piece.begin + 1) // size) * size
         assert data.index(b"\n", cut - 1) + 1 == piece.end or piece.end > cut
     assert all(piece.begin < piece.end for piece in found)
+
+
+def test_a_line_that_ends_where_a_piece_may_is_the_last_of_it(folder):
+    path = folder / "in.txt"
+    path.write_bytes(b"a\nb\nccc\nd\n")
+    assert [(piece.begin, piece.end) for piece in pieces_of(str(path), 2)] == [(0, 2), (2, 4), (4, 8), (8, 10)]
 
 
 def test_damaged_gzip_is_named(folder):

@@ -21,6 +21,7 @@ from elmo_fast.corpus import (
     prepare,
     read_corpus,
 )
+from elmo_fast.corpus._shards import Shards, renumbered
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary, count_words
 from tests.corpus.test_streams import all_batches, equal
@@ -262,6 +263,26 @@ def test_counts_of_a_text_with_the_strings_of_the_markers(tmp_path):
     """They are words like others; only the vocabulary gives them their own place."""
     text = [["<S>", "a", "</S>"], ["<UNK>", "<UNK>"]]
     assert count_words_of(write(tmp_path / "text.txt", text)) == Counter({"<UNK>": 2, "<S>": 1, "a": 1, "</S>": 1})
+
+
+def test_parts_of_a_piece_are_whole_sentences(tmp_path):
+    """Whatever is read at a time; each number is replaced."""
+    numbers = np.array([1, 2, 0, 3, 0, 1, 1, 1, 1, 2, 0], np.uint32)
+    (tmp_path / "ids").write_bytes(numbers.data)
+    new = np.array([0, 7, 8, 9], np.uint32)
+    for at_once in range(1, 13):
+        parts = list(renumbered(tmp_path / "ids", new, at_once))
+        assert all(part[-1] == 0 for part in parts)
+        assert np.array_equal(np.concatenate(parts), new[numbers])
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_was_written_of_pieces_goes_as_it_is_read(tmp_path, monkeypatch):
+    """So that the disk need not hold the text's numbers twice."""
+    held = []
+    monkeypatch.setattr(Shards, "add", lambda *_: held.append(len(list(tmp_path.glob(".out.*/*.ids")))))
+    prepare(write(tmp_path / "text.txt", long_text()), tmp_path / "out", processes=1)
+    assert held == list(range(len(held), 0, -1))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

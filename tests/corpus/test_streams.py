@@ -1,7 +1,9 @@
 """Streams against bilm-tf's generator, and what is promised of rows, steps, epochs, processes and places."""
 
 import itertools
+import types
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis.strategies as st
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from elmo_fast.corpus import Stream, encode, streams
+from elmo_fast.corpus import Stream, _epoch, encode, streams
 from elmo_fast.corpus._epoch import Epoch
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import bilm_tf_stream
@@ -147,6 +149,19 @@ def test_any_order_of_access_gives_the_same_batches(random):
         assert equal(again.batch(*where), expected[where])
 
 
+def test_reading_ahead_in_a_thread_gives_the_same_batches():
+    """What a GPU's stream does while the text lies on the host, here with batches that stay there."""
+    corpus = encode(LONG, VOCABULARY)
+    stream, expected = Stream(corpus, 3, 4, seed=1), Stream(corpus, 3, 4, seed=1)
+    with ThreadPoolExecutor(1) as thread:
+        stream._thread = thread
+        for where in [*itertools.product(range(3), range(stream.steps_per_epoch)), (0, 5), (2, 0), (1, 7)]:
+            assert equal(stream.batch(*where), expected.batch(*where))
+        ahead = [stream.batch(0, step) and stream._next[0] for step in range(stream.steps_per_epoch)]
+    slabs = -(-stream.steps_per_epoch // 2)
+    assert ahead == [(0, step // 2 + 1) if step // 2 + 1 < slabs else (1, 0) for step in range(len(ahead))]
+
+
 def test_orders_are_permutations_drawn_from_seed_and_epoch():
     """numpy's permutation of (seed, epoch): equal for equal seeds, another for each seed and epoch."""
     corpus = encode(LONG, VOCABULARY)
@@ -158,6 +173,16 @@ def test_orders_are_permutations_drawn_from_seed_and_epoch():
         orders[tuple(expected)] = seed, epoch
     assert len(orders) == 4
     assert np.array_equal(Epoch(corpus, None, 5).begins[:-1], starts)
+
+
+@pytest.mark.parametrize("cuts", [[], [9, 30]])
+def test_an_epoch_is_made_part_by_part(monkeypatch, cuts):
+    corpus = resharded(encode(LONG, VOCABULARY), cuts)
+    whole = Epoch(corpus, 3, 0)
+    monkeypatch.setattr(_epoch, "_SENTENCES_AT_ONCE", 7)
+    parts = Epoch(corpus, 3, 0)
+    assert np.array_equal(whole.begins, parts.begins)
+    assert np.array_equal(whole.bounds, parts.bounds)
 
 
 def test_an_epoch_holds_sixteen_bytes_per_sentence():
@@ -177,14 +202,15 @@ def test_batches_are_the_callers_own():
     assert all(torch.equal(stream.batch(0, step).types, before[step]) for step in range(stream.steps_per_epoch))
 
 
-def test_waiting_is_counted():
+def test_waiting_is_counted(monkeypatch):
+    """By a clock that goes on by 1 whenever it is asked: each slab that is read takes 1, the steps after it nothing."""
+    monkeypatch.setattr(streams, "time", types.SimpleNamespace(perf_counter=itertools.count().__next__))
     stream = Stream(encode(LONG, VOCABULARY), 3, 4, seed=1)
-    assert stream.waited == 0
-    stream.batch(0, 0)
-    first = stream.waited
-    assert first > 0
-    stream.batch(0, 1)
-    assert stream.waited == first, "the second step of a slab is there already"
+    waited = [stream.waited]
+    for step in range(4):
+        stream.batch(0, step)
+        waited.append(stream.waited)
+    assert waited == [0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ def test_characters_are_those_of_the_character_table(words, max_characters, data
     table = TypeTable.of(["<S>", *words])
     ids = table.characters(max_characters).ids(torch.from_numpy(rows + 1))
     assert ids.dtype == torch.int64
-    np.testing.assert_array_equal(ids.numpy(), CharacterTable(["<S>", *words], max_characters).ids(rows + 1))
+    expected = CharacterTable(["<S>", *words], max_characters)
+    np.testing.assert_array_equal(table.characters(max_characters).bytes.numpy(), expected.bytes)
+    np.testing.assert_array_equal(ids.numpy(), expected.ids(rows + 1))
 
 
 def test_large_tables_are_made_part_by_part(monkeypatch):

@@ -160,6 +160,16 @@ def test_files_matching_a_glob_are_sorted(tmp_path):
         files_matching(f"{tmp_path}/*.gz")
 
 
+def test_a_folder_stands_for_its_files(tmp_path):
+    """Not for those of folders in it, nor for hidden ones."""
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(ElmoFastError, match="no file in the folder"):
+        files_matching(str(tmp_path))
+    for name in ("b.txt", "a.gz", ".hidden", "sub/c.txt"):
+        (tmp_path / name).write_text("")
+    assert files_matching(str(tmp_path)) == [f"{tmp_path}/a.gz", f"{tmp_path}/b.txt"]
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_as_python_reads_them_or_refused(tmp_path_factory, data):
     """The reference: decode the whole file at once, translate line ends, split."""

@@ -1,0 +1,62 @@
+"""Text to numbers and numbers to batches, one thread: `elmo-fast vocab`, `elmo-fast prepare`, `corpus.Stream`."""
+
+import pathlib
+import tempfile
+
+import torch
+
+from benchmarks import texts
+from benchmarks.cases import Settings
+from benchmarks.results import Report, row
+from benchmarks.timing import in_turn, seconds
+from elmo_fast.corpus import Corpus, Stream, count_words_of, open_corpus, prepare, read_corpus
+from elmo_fast.text import Vocabulary
+
+STEPS = 20
+
+
+def run(settings: Settings) -> Report:
+    """Rows "words/s" of the text, read once; rows "tokens/s" of batches, a token being read in both directions."""
+    torch.set_num_threads(1)
+    text = texts.many_lines(settings.text, 2000 if settings.quick else 200_000)
+    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
+        source, out = pathlib.Path(folder, "text.txt"), pathlib.Path(folder, "prepared")
+        source.write_text("".join(" ".join(sentence) + "\n" for sentence in text.sentences), encoding="utf-8")
+        words = sum(map(len, text.sentences))
+        report = Report(notes={"text": text.source, "words": f"{words:,}"})
+
+        def counted() -> float:
+            return words / seconds(lambda: Vocabulary.build(count_words_of(str(source), 1)))
+
+        def prepared() -> float:
+            return words / seconds(lambda: prepare(str(source), out, processes=1, overwrite=True))
+
+        for name, values in in_turn({"vocab": counted, "prepare": prepared}, 2 if settings.quick else 7).items():
+            report.rows.append(row("text to numbers", name, values, threads=1, unit="words/s"))
+        mapped = open_corpus(out)
+        report.rows += batches(
+            {"in memory": read_corpus(str(source), mapped.vocabulary), "from files": mapped}, settings
+        )
+    return report
+
+
+def read(stream: Stream, epoch: int) -> None:
+    """Asks for every batch of an epoch."""
+    for step in range(stream.steps_per_epoch):
+        stream.batch(epoch, step)
+
+
+def batches(corpora: dict[str, Corpus], settings: Settings) -> list:
+    """Rows of the rate of batches in turn, a whole epoch at a time; the orders of sentences are drawn meanwhile."""
+    rows = []
+    for count in (128, 1024):
+        streams = {name: Stream(corpus, count, STEPS, seed=0) for name, corpus in corpora.items()}
+        epochs = iter(range(10**9))
+
+        def rate(stream: Stream, epochs: object = epochs) -> float:
+            return stream.corpus.positions / seconds(lambda: read(stream, next(epochs)))  # type: ignore[call-overload]
+
+        sides = {name: lambda stream=stream: rate(stream) for name, stream in streams.items()}
+        for name, values in in_turn(sides, 2 if settings.quick else 20).items():
+            rows.append(row(f"batches of {count} x {STEPS}", name, values, threads=1, unit="tokens/s"))
+    return rows
