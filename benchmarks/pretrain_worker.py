@@ -7,6 +7,7 @@ import torch
 import yaml
 
 from elmo_fast.corpus import open_corpus, read_corpus
+from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.optimisers import new_scheduler
 from elmo_fast.pretrain.record import Record
@@ -18,6 +19,8 @@ from elmo_fast.pretrain.trainer import Trainer
 def main(side: str, folder: pathlib.Path, seconds: float) -> None:
     """Trains for so many seconds into folder/SIDE."""
     torch.set_num_threads(1)
+    # Reports of the same steps on both sides: none for a long silence.
+    trainer_module.LONGEST_SILENCE = float("inf")
     config = PretrainConfig.from_flat(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
     plain = side.startswith("plain torch")
     config.run.backend = "reference" if plain else "auto"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_fast import __version__
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, sentence_of
 
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
 COMMANDS = {
@@ -81,12 +81,6 @@ def command_module(name: str) -> Any:
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(COMMANDS)}"
         raise ElmoFastError(f"there is no command {name!r}; {hint}")
     return importlib.import_module(f"elmo_fast.cli.{name.replace('-', '_')}")
-
-
-def sentence_of(error: OSError) -> str:
-    """What went wrong with which file, in words: "No space left on device: 'out.hdf5'"."""
-    text = error.strerror or str(error) or type(error).__name__
-    return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
 
 
 @contextlib.contextmanager

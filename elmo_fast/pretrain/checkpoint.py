@@ -49,9 +49,10 @@ def save_step(folder: pathlib.Path, step: int, keep: int, write: Callable[[pathl
         flush(folder)
     finally:
         remove_unfinished(folder)
-    for _, path in saved_steps(folder)[:-keep]:
-        # Under a name that no reader looks for before it loses its first file.
-        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"))
+    older = [path for number, path in saved_steps(folder) if number < step]
+    for path in older[: len(older) + 1 - keep]:
+        # First under a name that no reader looks for; what cannot be removed now is at the next save.
+        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)
     return target
 
 

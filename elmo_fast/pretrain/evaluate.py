@@ -17,6 +17,11 @@ from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.peers import Peers
 
 
+def perplexity(loss: float) -> float:
+    """exp of a loss in nats; of one that no float could hold, of 700, so that a run that diverges can be told so."""
+    return math.exp(min(loss, 700.0))
+
+
 @dataclass(frozen=True)
 class Perplexity:
     """How well a text is predicted: mean losses in nats per word, sentence ends counted as words.
@@ -32,16 +37,16 @@ class Perplexity:
 
     @property
     def forward(self) -> float:
-        return math.exp(self.forward_loss)
+        return perplexity(self.forward_loss)
 
     @property
     def backward(self) -> float:
-        return math.exp(self.backward_loss)
+        return perplexity(self.backward_loss)
 
     @property
     def mean(self) -> float:
         """exp of the mean of both losses, which is what bilm-tf prints."""
-        return math.exp((self.forward_loss + self.backward_loss) / 2)
+        return perplexity((self.forward_loss + self.backward_loss) / 2)
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} (forward {self.forward:.2f}, backward {self.backward:.2f}) over {self.words:,} words"

@@ -8,19 +8,22 @@ from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain.checkpoint import CHECKPOINTS, saved_steps
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.record import METRICS_FILE
-from elmo_fast.pretrain.snapshot import Snapshot, read_snapshot
+from elmo_fast.pretrain.metrics import METRICS_FILE
+from elmo_fast.pretrain.snapshot import Snapshot, digest_of, read_snapshot
 
 
 def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]) -> Snapshot | None:
     """The checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
 
-    A damaged one is reported by name, and the one before is used. Raises ElmoFastError when all are damaged, the named
-    one is, or the folder holds a run that is not to be gone on with.
+    A named one is where a run begins: once save_dir has checkpoints of its own, the newest of them counts, so that the
+    same command goes on. A damaged one is reported by name, and the one before is used.
+
+    Raises ElmoFastError when all are damaged, the named one is, or the folder holds a run that is not to be gone on
+    with.
     """
     folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
     saved = saved_steps(folder / CHECKPOINTS)
-    if resume not in ("auto", "never"):
+    if resume not in ("auto", "never") and not saved:
         return read_snapshot(pathlib.Path(resume))
     if resume == "never":
         if saved or (folder / METRICS_FILE).exists():
@@ -29,6 +32,8 @@ def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]
                 "--resume auto"
             )
         return None
+    if saved and resume != "auto":
+        report(f"resume {folder} has checkpoints of its own, which count before {resume}")
     for _, path in reversed(saved):
         try:
             return read_snapshot(path)
@@ -63,6 +68,11 @@ def check_same_run(snapshot: Snapshot, config: PretrainConfig, corpus: Corpus) -
     if at.fingerprint == corpus.fingerprint:
         return True
     if config.run.allow_other_corpus and config.run.resume not in ("auto", "never"):
+        if at.vocabulary != digest_of(corpus.vocabulary):
+            raise ElmoFastError(
+                "allow_other_corpus takes another text in the same vocabulary, and the words to predict have changed; "
+                "prepare the text with the vocabulary of the run (--vocab_file), or start a new run by --init_from"
+            )
         return False
     raise ElmoFastError(
         f"the checkpoint after step {at.step} was trained on another corpus or vocabulary (fingerprint "

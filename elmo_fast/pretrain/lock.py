@@ -4,6 +4,7 @@ import fcntl
 import os
 import pathlib
 import socket
+import warnings
 from types import TracebackType
 
 from elmo_fast.errors import ElmoFastError
@@ -32,6 +33,12 @@ class FolderLock:
             raise ElmoFastError(
                 f"save_dir {self.path.parent}: {holder} trains there now; wait for its end, or give another save_dir"
             ) from error
+        except OSError as error:
+            warnings.warn(
+                f"{self.path.parent}: this file system has no locks ({error.strerror}); see to it that no second "
+                "run is started there",
+                stacklevel=2,
+            )
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         return self

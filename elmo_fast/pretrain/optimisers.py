@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from elmo_fast.ops import backend_for
 from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.config import OptimiserConfig
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -14,9 +15,10 @@ def new_optimiser(config: OptimiserConfig, model: LanguageModel) -> torch.optim.
     """AdaGrad as bilm-tf has it, with the softmax table's rows updated alone; or torch's AdamW over whole tensors."""
     rate = config.rate
     if config.optimiser == "adagrad":
-        return AdaGrad(model.parameters(), rate, config.initial_accumulator_value)
-    fused = next(model.parameters()).is_floating_point()
-    return torch.optim.AdamW(model.parameters(), rate, weight_decay=config.weight_decay, fused=fused)
+        return AdaGrad(
+            model.parameters(), rate, config.initial_accumulator_value, backend=backend_for("adagrad", model.backend)
+        )
+    return torch.optim.AdamW(model.parameters(), rate, weight_decay=config.weight_decay, fused=True)
 
 
 def course(config: OptimiserConfig, total_steps: int) -> Callable[[int], float]:

@@ -51,15 +51,21 @@ def model_config(options: ElmoOptions) -> ModelConfig:
     )
 
 
+def take_architecture(
+    config: PretrainConfig, wanted: ModelConfig, folder: object, report: Callable[[str], None]
+) -> None:
+    """Makes `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
+    differing = [name for name, value in dataclasses.asdict(wanted).items() if getattr(config.model, name) != value]
+    if differing:
+        report(f"init   the architecture is that of {folder}: {', '.join(differing)} of the configuration do not count")
+    config.model = wanted
+
+
 def origin_of(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
     """The model that init_from names, or None; its architecture becomes the configuration's."""
     if config.run.init_from is None:
         return None
     folder = newest_model(config.run.init_from)
     weights, options = load_checkpoint(folder)
-    wanted = model_config(options)
-    differing = [name for name, value in dataclasses.asdict(wanted).items() if getattr(config.model, name) != value]
-    if differing:
-        report(f"init   the architecture is that of {folder}: {', '.join(differing)} of the configuration do not count")
-    config.model = wanted
+    take_architecture(config, model_config(options), folder, report)
     return Origin(folder, dict(weights), Vocabulary.read(vocabulary_beside(folder)))

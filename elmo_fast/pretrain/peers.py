@@ -86,6 +86,21 @@ class Peers:
         found: Result = told[0]
         return found
 
+    def led_by_itself(self, work: Callable[[bool], Result]) -> Result:
+        """What `work(leads)` gives each process; an ElmoFastError or OSError of the one that leads is raised by all."""
+        mine: list[Result] = []
+        self.led(lambda: mine.append(work(True)))
+        return mine[0] if mine else work(False)
+
+    def check_same(self, told: str, what: str) -> None:
+        """Raises ElmoFastError in all processes when one of them runs another thing than the one that leads."""
+        leaders = self.led(lambda: told)
+        if self.largest(int(told != leaders)):
+            raise ElmoFastError(
+                f"the processes do not agree on {what} (here {told}, where the first one runs {leaders}); on several "
+                "machines all need the same files under the same names, save_dir on a file system that all of them see"
+            )
+
     def wait(self) -> None:
         """Returns when all processes have come here."""
         if self.together:

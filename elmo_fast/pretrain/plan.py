@@ -7,10 +7,10 @@ import torch
 
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
+from elmo_fast.durations import duration
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.progress import duration
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
 from elmo_fast.text import Vocabulary
 
@@ -30,7 +30,8 @@ def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str,
     model, optimiser = config.model, config.optimiser
     bilm, softmax = weights(config, vocabulary_size)
     kept = 1 if optimiser.optimiser == "adagrad" else 2
-    touched = softmax if kept == 2 else 2 * optimiser.n_negative_samples_batch * (model.projection_dim + 1)
+    used = 2 * (optimiser.n_negative_samples_batch + optimiser.micro_batches * rows * optimiser.unroll_steps)
+    touched = softmax if kept == 2 else min(used, vocabulary_size) * (model.projection_dim + 1)
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands beside float32 cells
     return {

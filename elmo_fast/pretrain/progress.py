@@ -1,6 +1,7 @@
 """What a run says of itself: one line for people, one row of metrics.jsonl for programs."""
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -13,18 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmo_fast.durations import duration
 from elmo_fast.files import replacing
 from elmo_fast.pretrain.step import StepResult
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words: 45s, 12m05s, 3h07m."""
-    whole = max(0, math.ceil(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
 def memory_in_use(device: torch.device) -> int | None:
@@ -41,7 +33,7 @@ class Progress:
     """Averages over the steps since the last report, and the time left.
 
     total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; step, words,
-    seconds: what earlier sittings of the run have done; unreported, unreported_words: what they have not reported.
+    seconds: what earlier sittings of the run have done; unreported: what they have not reported.
 
     step: taken in all; words: read in all, one that both directions read counting once.
     """
@@ -55,13 +47,11 @@ class Progress:
         words: int = 0,
         seconds: float = 0.0,
         unreported: Sequence[Sequence[float]] = (),
-        unreported_words: int = 0,
     ) -> None:
         self.total_steps, self.max_seconds = total_steps, max_seconds
         self.step, self.words, self._first_step, self._before = step, words, step, seconds
         self._results: list[tuple[float | Tensor, float | Tensor, float | Tensor]] = []
         self._results += [(forward, backward, norm) for forward, backward, norm in unreported]
-        self._unreported_words = unreported_words
         self._words, self._waited, self._away = 0, 0.0, 0.0
         self.start()
 
@@ -94,14 +84,13 @@ class Progress:
         self.step += 1
         self.words += words
         self._words += words
-        self._unreported_words += words
         self._waited += waited
         self._results.append(result[:3])
 
     @property
-    def unreported(self) -> tuple[list[list[float]], int]:
-        """Losses and norm of each step since the last report, and the words of those steps."""
-        return [[float(number) for number in result] for result in self._results], self._unreported_words
+    def unreported(self) -> list[list[float]]:
+        """Losses and norm of each step since the last report."""
+        return [[float(number) for number in result] for result in self._results]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -136,7 +125,7 @@ class Progress:
             "data_wait": self._waited / span,
         }
         self._results, self._reported = [], time.monotonic()
-        self._words, self._unreported_words, self._waited, self._away = 0, 0, 0.0, 0.0
+        self._words, self._waited, self._away = 0, 0.0, 0.0
         return row
 
     def line(self, row: dict[str, Any]) -> str:
@@ -163,7 +152,8 @@ class MetricsFile:
         path = pathlib.Path(path)
         if step is not None and path.exists():
             _keep_until(path, step)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._cut, self._path = False, path
 
     def __enter__(self) -> "MetricsFile":
         return self
@@ -171,10 +161,18 @@ class MetricsFile:
     def __exit__(self, *error: object) -> None:
         self._file.close()
 
+    def last_step(self, event: str) -> int:
+        """The step of the last row of that event, -1 where there is none."""
+        rows = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
+        return max((int(row["step"]) for row in rows if row.get("event") == event), default=-1)
+
     def write(self, **row: Any) -> None:
-        """Appends one row."""
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        """Appends one row; OSError where the disk does not take it whole."""
+        line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
+        self._cut = True
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        self._cut = False
 
 
 def _keep_until(path: pathlib.Path, step: int) -> None:

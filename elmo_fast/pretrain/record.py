@@ -5,10 +5,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from elmo_fast.errors import sentence_of
 from elmo_fast.pretrain.evaluate import Perplexity
+from elmo_fast.pretrain.metrics import METRICS_FILE
 from elmo_fast.pretrain.progress import MetricsFile
-
-METRICS_FILE = "metrics.jsonl"
 
 
 class Record:
@@ -34,6 +34,8 @@ class Record:
             from elmo_fast.pretrain.tensorboard import TensorBoard
 
             self._board = TensorBoard(folder / "tensorboard")
+        # The step of the last evaluation that is on record, -1 where there is none.
+        self.evaluated_at = -1 if self._metrics is None else self._metrics.last_step("heldout")
         if step is not None:
             self._write(event="resume", step=step)
 
@@ -75,7 +77,11 @@ class Record:
         self.say(f"eval   step {step} | held-out perplexity {perplexity}")
 
     def _write(self, **row: Any) -> None:
-        if self._metrics is not None:
-            self._metrics.write(**row)
-        if self._board is not None:
-            self._board.write(row)
+        try:
+            if self._metrics is not None:
+                self._metrics.write(**row)
+            if self._board is not None:
+                self._board.write(row)
+        except OSError as error:
+            # A row is not worth a run; checkpoints keep what counts.
+            self.say(f"NOT WRITTEN to {METRICS_FILE}: {sentence_of(error)}; training goes on")

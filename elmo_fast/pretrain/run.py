@@ -9,21 +9,22 @@ from typing import Any
 import torch
 
 from elmo_fast.corpus import Corpus
+from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import remove_partial
 from elmo_fast.pretrain.checkpoint import CHECKPOINTS, VOCABULARY_FILE, remove_unfinished, save_model
-from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.lock import FolderLock
-from elmo_fast.pretrain.origin import Origin, origin_of
+from elmo_fast.pretrain.metrics import METRICS_FILE
+from elmo_fast.pretrain.origin import Origin, origin_of, take_architecture
 from elmo_fast.pretrain.peers import Peers, joined, own_device
 from elmo_fast.pretrain.plan import plan
-from elmo_fast.pretrain.progress import duration
-from elmo_fast.pretrain.record import METRICS_FILE, Record
+from elmo_fast.pretrain.record import Record
 from elmo_fast.pretrain.snapshot import Position
-from elmo_fast.pretrain.texts import heldout_corpus, training_corpus
+from elmo_fast.pretrain.texts import heldout_corpus, prepared_corpus, training_corpus
 from elmo_fast.pretrain.trainer import Outcome, Trainer, check_possible
 from elmo_fast.pretrain.validation import validate
 from elmo_fast.text import Vocabulary, replacing
@@ -95,12 +96,10 @@ def pretrain(
     validate(config)
     device = own_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
-    with joined(device) as peers, _settings(config, device), _locked(folder, peers):
-        return _run(config, folder, peers, device, report if peers.leads else _nothing)
-
-
-def _locked(folder: pathlib.Path, peers: Peers) -> contextlib.AbstractContextManager[object]:
-    return FolderLock(folder) if peers.leads else contextlib.nullcontext()
+    with joined(device) as peers, _settings(config, device), contextlib.ExitStack() as held:
+        say = report if peers.leads else _nothing
+        peers.led(lambda: held.enter_context(FolderLock(folder)).path)
+        return train(begun(config, folder, peers, device, say, held), folder)
 
 
 def dry_run(
@@ -121,43 +120,72 @@ def _nothing(line: str) -> None:
     """Says nothing."""
 
 
-def _run(
+def begun(
     config: PretrainConfig,
     folder: pathlib.Path,
     peers: Peers,
     device: torch.device,
     report: Callable[[str], None],
-) -> Run:
-    began_before = (folder / METRICS_FILE).exists()
-    if peers.leads:
-        remove_unfinished(folder / CHECKPOINTS)
-        remove_partial(folder)
-    peers.wait()
+    held: contextlib.ExitStack,
+) -> Trainer:
+    """The trainer of a run, where the run stands; what must be closed is given to `held`."""
+    began_before = peers.led(lambda: (folder / METRICS_FILE).exists())
+    peers.led(lambda: clear_leftovers(folder))
     snapshot = snapshot_to_go_on_from(config, report)
-    origin = origin_of(config, report) if snapshot is None else None
-    given = vocabulary_given(config, origin)
-    # The process that leads prepares the text; then the others find it prepared.
-    peers.led(lambda: training_corpus(config.data, given, folder, report).fingerprint)
-    corpus = training_corpus(config.data, given, folder, _nothing)
+    peers.check_same(str(snapshot and snapshot.position.step), "the step to go on from")
+    origin = None
+    if snapshot is None:
+        origin = origin_of(config, report)
+    elif config.run.init_from is not None:
+        take_architecture(config, ModelConfig(**snapshot.position.model), config.run.init_from, report)
+    corpus = agreed_corpus(config, vocabulary_given(config, origin), folder, peers, report)
     heldout = heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
+    peers.check_same(str(heldout and heldout.fingerprint), "the held-out text")
     check_possible(config, corpus)
     peers.share(config.optimiser.batch_size, config.optimiser.micro_batches)
-    same_place = snapshot is not None and check_same_run(snapshot, config, corpus)
+    if snapshot is not None and not check_same_run(snapshot, config, corpus):
+        snapshot = dataclasses.replace(snapshot, state=None, position=_beginning(snapshot.position))
     model = new_model(config, len(corpus.vocabulary), device)
     if origin is not None:
         origin.give(model, corpus.vocabulary, config.run.seed, report)
-    if snapshot is not None and not same_place:
-        snapshot = dataclasses.replace(snapshot, state=None, position=_beginning(snapshot.position))
+    peers.led(lambda: write_beside(config, folder, corpus))
     step = None if snapshot is None and not began_before else 0 if snapshot is None else snapshot.position.step
-    if peers.leads:
-        write_beside(config, folder, corpus)
-    with Record(folder, report, step=step, tensorboard=config.run.tensorboard, silent=not peers.leads) as record:
-        trainer = Trainer(config, model, corpus, record, snapshot=snapshot, heldout=heldout, device=device, peers=peers)
-        return train(trainer, folder)
+    record = peers.led_by_itself(
+        lambda leads: held.enter_context(
+            Record(folder, report, step=step, tensorboard=config.run.tensorboard, silent=not leads)
+        )
+    )
+    return Trainer(config, model, corpus, record, snapshot=snapshot, heldout=heldout, device=device, peers=peers)
+
+
+def clear_leftovers(folder: pathlib.Path) -> None:
+    """Removes what killed runs were writing in a run's folder."""
+    remove_unfinished(folder / CHECKPOINTS)
+    remove_partial(folder)
+
+
+def agreed_corpus(
+    config: PretrainConfig,
+    vocabulary: Vocabulary | None,
+    folder: pathlib.Path,
+    peers: Peers,
+    report: Callable[[str], None],
+) -> Corpus:
+    """The training corpus, prepared by the process that leads; the others open it, and must find the same."""
+    mine: list[Corpus] = []
+
+    def lead() -> str:
+        mine.append(training_corpus(config.data, vocabulary, folder, report))
+        return mine[0].fingerprint
+
+    peers.led(lead)
+    corpus = mine[0] if mine else prepared_corpus(config.data, folder)
+    peers.check_same(corpus.fingerprint, "the training text")
+    return corpus
 
 
 def _beginning(position: Position) -> Position:
-    return dataclasses.replace(position, step=0, words=0, seconds=0.0, unreported=[], unreported_words=0)
+    return dataclasses.replace(position, step=0, words=0, seconds=0.0, unreported=[])
 
 
 def write_beside(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
@@ -179,7 +207,7 @@ def train(trainer: Trainer, folder: pathlib.Path) -> Run:
     if trainer.peers.leads:
         save_model(folder, trainer.model, outcome.steps)
     record.say(
-        f"done   {outcome.steps:,} steps, {duration(outcome.seconds)} of training in all, stopped by "
+        f"done   {outcome.steps:,} steps, {duration(outcome.seconds)} in all, stopped by "
         f"{outcome.stopped_by}; model in {folder}"
     )
     return Run(outcome, trainer.model, trainer.corpus.vocabulary, folder, trainer.perplexity)

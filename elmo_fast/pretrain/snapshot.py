@@ -14,6 +14,7 @@ from elmo_fast.checkpoints import load_folder
 from elmo_fast.errors import CheckpointError
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.language_model import LanguageModel, State
+from elmo_fast.text import Vocabulary
 
 POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
 FORMAT = "elmo_fast training position"
@@ -25,8 +26,8 @@ class Position:
     """Where a run stands, and of which run it is.
 
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
-    shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; unreported: losses and gradient norm
-    of each step since the last report, and how many words those steps read.
+    shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
+    its words; unreported: losses and gradient norm of each step since the last report.
     """
 
     step: int
@@ -39,8 +40,8 @@ class Position:
     shuffle: bool
     optimiser: str
     model: dict[str, Any]
+    vocabulary: str
     unreported: list[list[float]]
-    unreported_words: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +52,11 @@ class Snapshot:
     weights: dict[str, Tensor]
     optimiser: dict[str, Tensor]
     state: State | None
+
+
+def digest_of(vocabulary: Vocabulary) -> str:
+    """A digest of a vocabulary's words, in their order."""
+    return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()
 
 
 def write_snapshot(

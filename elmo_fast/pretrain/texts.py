@@ -4,9 +4,11 @@ import hashlib
 import json
 import os
 import pathlib
+import time
 from collections.abc import Callable
 
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
+from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.pretrain.config import DataConfig
@@ -21,28 +23,49 @@ def training_corpus(
     """The corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
 
     vocabulary: to encode text with; None: one is built of the text. Raises ElmoFastError when a prepared corpus has
-    another vocabulary, or the text has changed since it was prepared.
+    another vocabulary, or the text or what it was prepared with has changed since.
     """
-    if is_prepared(data.train_prefix):
-        corpus = open_corpus(data.train_prefix)
-        if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
-            raise ElmoFastError(
-                f"{data.train_prefix} was prepared with another vocabulary than the one given; leave vocab_file out, "
-                "or prepare the text with that one"
-            )
-        return corpus
-    target = folder / CORPUS_FOLDER
-    if is_prepared(target):
-        _check_sources(data.train_prefix, folder)
-        return open_corpus(target)
-    _note_sources(data.train_prefix, folder)
+    target = pathlib.Path(data.train_prefix)
+    if not is_prepared(target):
+        target = folder / CORPUS_FOLDER
+        if not is_prepared(target):
+            return _prepared(data, vocabulary, folder, report)
+        _check_sources(data, vocabulary is None, folder)
+    corpus = open_corpus(target)
+    if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
+        raise ElmoFastError(
+            f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
+            "another save_dir (for a folder that elmo-fast prepare wrote: prepare the text with that vocabulary)"
+        )
+    return corpus
+
+
+def prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
+    """The corpus that another process has found or prepared by `training_corpus`.
+
+    Raises ElmoFastError where it is not to be seen from here.
+    """
+    place = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
+    if place is None:
+        raise ElmoFastError(
+            f"{folder / CORPUS_FOLDER} is not there, though another process has prepared it; save_dir must be on "
+            "a file system that all machines see"
+        )
+    return open_corpus(place)
+
+
+def _prepared(
+    data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
+) -> Corpus:
+    _note_sources(data, vocabulary is None, folder)
     try:
         corpus = prepare(
             data.train_prefix,
-            target,
+            folder / CORPUS_FOLDER,
             vocabulary=vocabulary,
             min_count=data.min_count,
             max_vocab_size=data.max_vocab_size,
+            progress=_Lines(report),
         )
     except BaseException:
         (folder / SOURCES_FILE).unlink()
@@ -53,6 +76,21 @@ def training_corpus(
             f"{data.min_count} times in {data.train_prefix}"
         )
     return corpus
+
+
+class _Lines:
+    """A line every ten seconds on how far the preparation of a text is."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report, self._began = report, time.monotonic()
+        self._said = self._began
+
+    def __call__(self, done: int, total: int, words: int) -> None:
+        now = time.monotonic()
+        if now - self._said >= 10.0:
+            self._said = now
+            left = duration((now - self._began) * (total - done) / max(done, 1))
+            self._report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
 
 def heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
@@ -72,35 +110,49 @@ def heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
     return corpus
 
 
-def _note_sources(pattern: str, folder: pathlib.Path) -> None:
+def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
+    """What a vocabulary built of the text depends on besides it; nothing where one was given."""
+    return {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {}
+
+
+def _note_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    sources = [{"path": path, **_stamp(path), "sha256": _digest(path)} for path in files_matching(pattern)]
+    files = {path: {**_stamp(path), "sha256": _digest(path)} for path in files_matching(data.train_prefix)}
     with replacing(folder / SOURCES_FILE) as aside:
-        aside.write_text(json.dumps(sources, indent=2) + "\n", encoding="utf-8")
+        aside.write_text(json.dumps({"files": files, **_settings(data, built)}, indent=2) + "\n", encoding="utf-8")
 
 
-def _check_sources(pattern: str, folder: pathlib.Path) -> None:
+def _check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """Raises ElmoFastError unless the text is that which was prepared; it is read again only where its time changed."""
     try:
-        told = {each["path"]: each for each in json.loads((folder / SOURCES_FILE).read_text(encoding="utf-8"))}
-        paths = files_matching(pattern)
-        changed = sorted(told.keys() ^ set(paths))
-        for path in paths:
-            now = _stamp(path)
-            if path in told and any(told[path][name] != value for name, value in now.items()):
-                changed += [path] if now["size"] != told[path]["size"] or _digest(path) != told[path]["sha256"] else []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        told = json.loads((folder / SOURCES_FILE).read_text(encoding="utf-8"))
+        changed = _changed(told.pop("files"), files_matching(data.train_prefix))
+        # A vocabulary given then, by init_from, is not given again when the run goes on: then nothing was noted.
+        changed += [
+            f"{name} ({told[name]} before)" for name in told if built and _settings(data, True)[name] != told[name]
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ElmoFastError):
             raise
         raise ElmoFastError(
-            f"{folder / SOURCES_FILE}, which names the text of this run, cannot be used ({error!r}); give "
-            "another save_dir"
+            f"{folder / SOURCES_FILE}, which names the text of this run, cannot be used ({error!r}); give another "
+            "save_dir"
         ) from error
     if changed:
         raise ElmoFastError(
-            f"the text of {pattern!r} is not the one this run was started with ({', '.join(changed[:5])} came, went or "
-            "changed); give another save_dir"
+            f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
+            f"{', '.join(changed[:5])}; give another save_dir"
         )
+
+
+def _changed(before: dict[str, dict[str, int | str]], paths: list[str]) -> list[str]:
+    found = sorted(before.keys() ^ set(paths))
+    for path in paths:
+        now = _stamp(path)
+        if path in before and any(before[path][name] != value for name, value in now.items()):
+            same = now["size"] == before[path]["size"] and _digest(path) == before[path]["sha256"]
+            found += [] if same else [path]
+    return found
 
 
 def _stamp(path: str) -> dict[str, int]:

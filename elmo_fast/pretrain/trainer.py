@@ -21,7 +21,7 @@ from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.plan import corpus_line, lines, steps_line
 from elmo_fast.pretrain.progress import Progress, memory_in_use
 from elmo_fast.pretrain.record import Record
-from elmo_fast.pretrain.snapshot import Position, Snapshot, load_optimiser, write_snapshot
+from elmo_fast.pretrain.snapshot import Position, Snapshot, digest_of, load_optimiser, write_snapshot
 from elmo_fast.pretrain.step import Step, StepResult, Words
 
 # A line at least this often, however slow the steps are.
@@ -36,6 +36,10 @@ class Outcome:
     steps: int
     seconds: float
     stopped_by: str
+
+
+class TrainingLost(ElmoFastError):
+    """Numbers are no longer finite: there is nothing to go on with but the last checkpoint."""
 
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
@@ -90,6 +94,7 @@ class Trainer:
         self.device, self.peers = torch.device(device), peers or Peers()
         # On a GPU to look at a number is to wait for the device: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
+        self.vocabulary = digest_of(corpus.vocabulary)
         self.first_row, self.row_count = self.peers.share(optimiser.batch_size, optimiser.micro_batches)
         self.stream = Stream(
             corpus,
@@ -136,7 +141,6 @@ class Trainer:
             words=at.words,
             seconds=at.seconds,
             unreported=at.unreported,
-            unreported_words=at.unreported_words,
         )
 
     def describe(self) -> list[str]:
@@ -152,7 +156,6 @@ class Trainer:
     def position(self) -> Position:
         """Where the run stands, and of which run it is."""
         optimiser, progress = self.config.optimiser, self.progress
-        unreported, unreported_words = progress.unreported
         return Position(
             step=progress.step,
             words=progress.words,
@@ -164,8 +167,8 @@ class Trainer:
             shuffle=self.config.data.shuffle,
             optimiser=optimiser.optimiser,
             model=asdict(self.config.model),
-            unreported=unreported,
-            unreported_words=unreported_words,
+            vocabulary=self.vocabulary,
+            unreported=progress.unreported,
         )
 
     def words(self, number: int) -> Words:
@@ -190,6 +193,7 @@ class Trainer:
         number, waited = self.progress.step, self.stream.waited
         words = self.words(number)
         result = self.update(words, self.state, number)
+        self.rate = self.optimiser.param_groups[0]["lr"]
         if self.looks_at_every_step:
             self._check_finite(f"step {number + 1}", *map(float, result[:3]))
         self.scheduler.step()
@@ -202,7 +206,7 @@ class Trainer:
             skipped = getattr(self.optimiser, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
             epoch, number = divmod(self.progress.step, self.stream.steps_per_epoch)
-            raise ElmoFastError(
+            raise TrainingLost(
                 f"{when} (batch {number + 1} of epoch {epoch + 1}): the loss ({forward:g} forward, {backward:g} "
                 f"backward) or the gradient's norm ({norm:g}) is no longer finite; {left_out}earlier checkpoints are "
                 f"in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
@@ -211,6 +215,7 @@ class Trainer:
     def save(self) -> pathlib.Path | None:
         """Writes the checkpoint of this step, by the process that leads; raises what the disk complains of."""
         began, at = time.monotonic(), self.position
+        self._check_worth_saving(at)
         rows = None if self.state is None else [self.peers.gathered(each, dim=2) for each in self.state]
         state = None if rows is None or rows[0] is None or rows[1] is None else (rows[0], rows[1])
 
@@ -226,6 +231,14 @@ class Trainer:
         self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
         return path
 
+    def _check_worth_saving(self, at: Position) -> None:
+        """Raises ElmoFastError, in all processes, rather than save what is no number and would be gone on with."""
+        for forward, backward, norm in at.unreported:
+            self._check_finite(f"up to step {at.step}", forward, backward, norm)
+        lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
+        if self.peers.largest(int(lost)):
+            raise TrainingLost(f"after step {at.step} the LSTM's state is no longer finite; nothing was saved")
+
     def evaluate(self) -> None:
         """Tells the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
@@ -236,18 +249,18 @@ class Trainer:
         """Runs to the last step, the end of the time, or Ctrl-C; saves at intervals and, in every case, at the end."""
         run, progress = self.config.run, self.progress
         progress.start()
-        saved, evaluated = progress.step, -1
+        saved, evaluated = progress.step, self.peers.led(lambda: self.record.evaluated_at)
         with StopRequest() as request:
             while not (stop := self._reason_to_stop(request)):
                 self.step()
                 if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
                     self._log()
+                if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
+                    saved = self._try_to_save(saved)
                 if run.heldout_interval and progress.step % run.heldout_interval == 0:
                     evaluated = progress.step
                     with progress.paused():
                         self.evaluate()
-                if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
-                    saved = self._try_to_save(saved)
             self._log()
             if saved != progress.step:
                 self.save()
@@ -260,6 +273,8 @@ class Trainer:
         try:
             with self.progress.paused():
                 self.save()
+        except TrainingLost:
+            raise
         except (ElmoFastError, OSError) as error:
             self.record.say(f"NOT SAVED after step {self.progress.step}: {error}; training goes on from memory")
             return before
@@ -280,5 +295,5 @@ class Trainer:
             row = self.progress.report()
             means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
             self._check_finite(f"up to step {self.progress.step}", *means)
-            row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "memory_bytes": memory_in_use(self.device)}
+            row |= {"learning_rate": self.rate, "memory_bytes": memory_in_use(self.device)}
             self.record.step(row, self.progress.line(row))

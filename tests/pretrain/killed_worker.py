@@ -58,12 +58,12 @@ def was_killed(child: int) -> bool:
     return status != 0
 
 
-def killed_at_random(folder: pathlib.Path, name: str, kills: int) -> int:
-    """Kills run after run at random moments, then lets one come to its end; how many were killed before theirs."""
+def killed_at_random(folder: pathlib.Path, name: str, kills: int, seconds: float) -> int:
+    """Kills run after run at random moments of the seconds that one takes, then lets one end; how many were killed."""
     chance, fell = random.Random(0), 0
     for _ in range(kills):
         child = in_a_child(lambda: train(folder, name))
-        time.sleep(chance.uniform(0.02, 0.25))
+        time.sleep(chance.uniform(0.02, 0.3 * seconds))
         os.kill(child, signal.SIGKILL)
         fell += was_killed(child)
     assert not was_killed(in_a_child(lambda: train(folder, name)))
@@ -119,8 +119,15 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, kills = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     # In this process, so that its children find everything imported and reach their training at once.
+    # Twice, as the first time is one of imports too.
+    train(folder, "warm")
+    began = time.monotonic()
     train(folder, "undisturbed")
-    found = {"random": killed_at_random(folder, "random", kills), "saving": killed_while_saving(folder, "saving")}
+    seconds = time.monotonic() - began
+    found = {
+        "random": killed_at_random(folder, "random", kills, seconds),
+        "saving": killed_while_saving(folder, "saving"),
+    }
     names = ("undisturbed", "random", "saving")
     lines = {name: (folder / name / "metrics.jsonl").read_text().splitlines() for name in names}
     losses = {

@@ -17,6 +17,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import snapshot
 from elmo_fast.pretrain.checkpoint import load_model, saved_steps
 from elmo_fast.pretrain.lock import FolderLock
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
 from elmo_fast.pretrain.trainer import Trainer
@@ -50,7 +51,7 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     lines, before = [], resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def full(trainer):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
 
     def room(trainer):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -61,17 +62,19 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
 
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     at_step(monkeypatch, 11, full)
-    at_step(monkeypatch, 19, room)
+    at_step(monkeypatch, 22, room)
     try:
         run = pretrain(long_run(tmp_path), report=lines.append)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
     failed = [line for line in lines if line.startswith("NOT SAVED")]
-    assert len(failed) == 2, lines
+    assert len(failed) == 3, lines
     assert "after step 12" in failed[0]
     assert "File too large" in failed[0]
+    assert any(line.startswith("NOT WRITTEN to metrics.jsonl: File too large") for line in lines)
     assert run.outcome.steps == 40
+    assert [row["step"] for row in read_metrics(run.folder).steps] == [10, 30, 40]
     monkeypatch.undo()
     wanted = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in load_model(run.folder).checkpoint_state().items())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain.checkpoint import load_model, saved_steps
+from elmo_fast.pretrain.checkpoint import load_model, save_step, saved_steps
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
 from tests.pretrain.toy import toy_config
@@ -65,7 +65,10 @@ def _until(config, steps, report):
 def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
     first = pretrain(longer(tmp_path, 4), report=quiet)
     before = weights(first.folder)
-    again = pretrain(longer(tmp_path, 4), report=quiet)
+    for _ in range(2):
+        again = pretrain(longer(tmp_path, 4, heldout_prefix=str(tmp_path / "train-1*")), report=quiet)
+    rows = [json.loads(line) for line in (first.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row.get("event") == "heldout"] == [4]
     assert (again.outcome.steps, again.outcome.stopped_by) == (4, "steps")
     assert same(weights(first.folder), before)
     more = pretrain(longer(tmp_path, 6), report=quiet)
@@ -150,6 +153,46 @@ def test_another_corpus_is_refused_unless_told_otherwise(tmp_path):
     assert not same(weights(second.folder), weights(first.folder))
 
 
+def test_another_corpus_in_another_vocabulary_is_refused_all_the_same(tmp_path):
+    """As many words, other ones: their rows of the softmax would belong to others."""
+    first = pretrain(longer(tmp_path, 4), report=quiet)
+    words = first.vocabulary.words
+    (tmp_path / "words.txt").write_text("\n".join([*words[:3], *reversed(words[3:])]) + "\n")
+    config = longer(tmp_path, 3, save_dir=str(tmp_path / "second"), vocab_file=str(tmp_path / "words.txt"))
+    config.run.resume, config.run.allow_other_corpus = str(first.folder / "checkpoints" / "step-0000004"), True
+    with pytest.raises(ElmoFastError, match="the words to predict have changed"):
+        pretrain(config, report=quiet)
+
+
+def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
+    """What the run's folder was prepared with counts, and a flag that says otherwise is not ignored."""
+    pretrain(longer(tmp_path, 2), report=quiet)
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
+    with pytest.raises(ElmoFastError, match="prepared with another vocabulary"):
+        pretrain(longer(tmp_path, 4, vocab_file=str(tmp_path / "words.txt")), report=quiet)
+    with pytest.raises(ElmoFastError, match=r"changed: min_count \(1 before\)"):
+        pretrain(longer(tmp_path, 4, min_count=2), report=quiet)
+
+
+def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
+    """Begun from a step of another run, in a folder of its own; given again, it goes on from its own newest."""
+    first = pretrain(longer(tmp_path, 6, keep_checkpoints=9), report=quiet)
+    lines, branch = [], {"save_dir": str(tmp_path / "branch"), "resume": str(first.folder / "checkpoints/step-0000002")}
+    for steps in (4, 6):
+        run = pretrain(longer(tmp_path, steps, **branch), report=lines.append)
+    assert [line.split("going on after step ")[1][0] for line in lines if "going on after" in line] == ["2", "4"]
+    assert any("has checkpoints of its own" in line for line in lines)
+    assert same(weights(run.folder), weights(first.folder))
+
+
+def test_the_checkpoint_just_written_is_never_removed(tmp_path):
+    """Checkpoints of higher numbers, left by an earlier branch, do not push it out."""
+    folder = tmp_path / "checkpoints"
+    for step in (35, 40, 22, 23, 24):
+        save_step(folder, step, 2, lambda aside: (aside / "x").write_text("x"))
+    assert [step for step, _ in saved_steps(folder)] == [23, 24, 35, 40]
+
+
 def test_a_named_checkpoint_that_is_none_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"position\.json: cannot be read"):
         pretrain(longer(tmp_path, 2, resume=str(tmp_path)), report=quiet)
@@ -171,6 +214,9 @@ def test_init_from_keeps_known_words_and_takes_the_architecture(tmp_path):
     lstm = "_elmo_lstm.forward_layer_0.state_linearity.weight"
     torch.testing.assert_close(new[lstm], old[lstm])
     assert any("the architecture is that of" in line and "dim" in line for line in lines)
+    config.run.max_steps, config.model.dim = 2, 99
+    assert pretrain(config, report=lines.append).outcome.steps == 2
+    assert sum("going on after step 1" in line for line in lines) == 1
 
 
 def test_unfinished_saves_are_cleared_away(tmp_path):
