@@ -8,10 +8,10 @@ import yaml
 
 from elmo_fast.corpus import open_corpus, read_corpus
 from elmo_fast.pretrain import trainer as trainer_module
+from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.optimisers import new_scheduler
 from elmo_fast.pretrain.record import Record
-from elmo_fast.pretrain.run import new_model
 from elmo_fast.pretrain.step import Step
 from elmo_fast.pretrain.trainer import Trainer
 

@@ -18,8 +18,8 @@ from benchmarks.results import Report, faster, row, significant
 from benchmarks.timing import in_turn
 from elmo_fast.corpus import Corpus, encode
 from elmo_fast.pretrain import step as step_module
+from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
-from elmo_fast.pretrain.run import new_model
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import MARKERS, Vocabulary
 

@@ -8,11 +8,34 @@ import torch
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.durations import duration
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
 from elmo_fast.text import Vocabulary
+
+
+def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
+    """Steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
+
+    A pass is every position of the text or, where n_train_tokens is given, so many words, as in bilm-tf.
+    """
+    optimiser = config.optimiser
+    if optimiser.n_train_tokens is not None:
+        steps_per_epoch = max(1, optimiser.n_train_tokens // (optimiser.batch_size * optimiser.unroll_steps))
+    steps = optimiser.n_epochs * steps_per_epoch
+    return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
+
+
+def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
+    """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn."""
+    samples = config.optimiser.n_negative_samples_batch
+    if samples > len(corpus.vocabulary):
+        raise ElmoFastError(
+            f"n_negative_samples_batch must not exceed the {len(corpus.vocabulary):,} words of the vocabulary, as "
+            f"samples are distinct; got {samples:,}"
+        )
 
 
 def weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
@@ -81,8 +104,6 @@ def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: i
 
 def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str]:
     """What --dry_run tells: all that can be known without reading unprepared text or writing anything."""
-    from elmo_fast.pretrain.trainer import planned_steps
-
     folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
     prepared = next((folder for folder in folders if is_prepared(folder)), None)
     if prepared is None:

@@ -1,8 +1,5 @@
 """The corpora of a run: prepared ones are opened; text is prepared once, into the run's folder."""
 
-import hashlib
-import json
-import os
 import pathlib
 import time
 from collections.abc import Callable
@@ -10,11 +7,11 @@ from collections.abc import Callable
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
 from elmo_fast.pretrain.config import DataConfig
-from elmo_fast.text import Vocabulary, files_matching
+from elmo_fast.pretrain.sources import SOURCES_FILE, check_sources, note_sources
+from elmo_fast.text import Vocabulary
 
-CORPUS_FOLDER, SOURCES_FILE = "corpus", "corpus-sources.json"
+CORPUS_FOLDER = "corpus"
 
 
 def training_corpus(
@@ -30,7 +27,7 @@ def training_corpus(
         target = folder / CORPUS_FOLDER
         if not is_prepared(target):
             return _prepared(data, vocabulary, folder, report)
-        _check_sources(data, vocabulary is None, folder)
+        check_sources(data, vocabulary is None, folder)
     corpus = open_corpus(target)
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
@@ -57,7 +54,7 @@ def prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
 def _prepared(
     data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
 ) -> Corpus:
-    _note_sources(data, vocabulary is None, folder)
+    note_sources(data, vocabulary is None, folder)
     try:
         corpus = prepare(
             data.train_prefix,
@@ -108,58 +105,3 @@ def heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
             f"heldout_prefix {prefix}: prepared with another vocabulary than the training text; use that"
         )
     return corpus
-
-
-def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
-    """What a vocabulary built of the text depends on besides it; nothing where one was given."""
-    return {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {}
-
-
-def _note_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {path: {**_stamp(path), "sha256": _digest(path)} for path in files_matching(data.train_prefix)}
-    with replacing(folder / SOURCES_FILE) as aside:
-        aside.write_text(json.dumps({"files": files, **_settings(data, built)}, indent=2) + "\n", encoding="utf-8")
-
-
-def _check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError unless the text is that which was prepared; it is read again only where its time changed."""
-    try:
-        told = json.loads((folder / SOURCES_FILE).read_text(encoding="utf-8"))
-        changed = _changed(told.pop("files"), files_matching(data.train_prefix))
-        # A vocabulary given then, by init_from, is not given again when the run goes on: then nothing was noted.
-        changed += [
-            f"{name} ({told[name]} before)" for name in told if built and _settings(data, True)[name] != told[name]
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ElmoFastError):
-            raise
-        raise ElmoFastError(
-            f"{folder / SOURCES_FILE}, which names the text of this run, cannot be used ({error!r}); give another "
-            "save_dir"
-        ) from error
-    if changed:
-        raise ElmoFastError(
-            f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
-            f"{', '.join(changed[:5])}; give another save_dir"
-        )
-
-
-def _changed(before: dict[str, dict[str, int | str]], paths: list[str]) -> list[str]:
-    found = sorted(before.keys() ^ set(paths))
-    for path in paths:
-        now = _stamp(path)
-        if path in before and any(before[path][name] != value for name, value in now.items()):
-            same = now["size"] == before[path]["size"] and _digest(path) == before[path]["sha256"]
-            found += [] if same else [path]
-    return found
-
-
-def _stamp(path: str) -> dict[str, int]:
-    told = os.stat(path)
-    return {"size": told.st_size, "mtime_ns": told.st_mtime_ns}
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

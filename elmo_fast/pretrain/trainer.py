@@ -18,7 +18,7 @@ from elmo_fast.pretrain.interrupts import StopRequest
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.optimisers import new_optimiser, new_scheduler
 from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.plan import corpus_line, lines, steps_line
+from elmo_fast.pretrain.plan import check_possible, corpus_line, lines, planned_steps, steps_line
 from elmo_fast.pretrain.progress import Progress, memory_in_use
 from elmo_fast.pretrain.record import Record
 from elmo_fast.pretrain.snapshot import Position, Snapshot, digest_of, load_optimiser, write_snapshot
@@ -40,28 +40,6 @@ class Outcome:
 
 class TrainingLost(ElmoFastError):
     """Numbers are no longer finite: there is nothing to go on with but the last checkpoint."""
-
-
-def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
-    """Steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
-
-    A pass is every position of the text or, where n_train_tokens is given, so many words, as in bilm-tf.
-    """
-    optimiser = config.optimiser
-    if optimiser.n_train_tokens is not None:
-        steps_per_epoch = max(1, optimiser.n_train_tokens // (optimiser.batch_size * optimiser.unroll_steps))
-    steps = optimiser.n_epochs * steps_per_epoch
-    return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
-
-
-def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
-    """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn."""
-    samples = config.optimiser.n_negative_samples_batch
-    if samples > len(corpus.vocabulary):
-        raise ElmoFastError(
-            f"n_negative_samples_batch must not exceed the {len(corpus.vocabulary):,} words of the vocabulary, as "
-            f"samples are distinct; got {samples:,}"
-        )
 
 
 class Trainer:

@@ -50,7 +50,7 @@ def test_the_rate_after_a_restart_is_the_one_without(schedule):
 
 
 def test_each_name_gives_its_optimiser():
-    from elmo_fast.pretrain.run import new_model
+    from elmo_fast.pretrain.beginning import new_model
 
     config = toy_config(optimiser="adamw", weight_decay=0.1)
     model = new_model(config, 20)
