@@ -18,18 +18,24 @@ def sent(array: Ints, device: torch.device) -> Tensor:
 
 
 def expanded(first: Ints, lengths: Ints, upward: int, device: torch.device) -> Tensor:
-    """Every place of these runs, [sum(lengths)] int64; the first `upward` runs are read upwards, others downwards."""
+    """Every place of these runs, [sum(lengths)] int64, or int32 on the host where that holds them.
+
+    upward: how many runs, the first ones, are read upwards from where they begin; the others are read downwards.
+    """
+    at = np.cumsum(lengths) - lengths
     total, turn = int(lengths.sum()), int(lengths[:upward].sum())
-    last = first + lengths - 1
-    last[upward:] = first[upward:] - lengths[upward:] + 1
-    # A step of 1 or -1 from each place to the next, and a jump from the end of a run to the next run: summed up.
-    jumps = first.copy()
-    jumps[1:] -= last[:-1]
-    at, jump = sent(np.stack([np.cumsum(lengths) - lengths, jumps]), device)
-    places = torch.ones(total, dtype=torch.int64, device=device)
-    places[turn:] = -1
-    places[at] = jump
-    return torch.cumsum(places, 0, out=places)
+    # A place is its run's shift and its own number; downwards, less its own number.
+    shift = np.concatenate([first[:upward] - at[:upward], first[upward:] + at[upward:]])
+    if device.type == "cpu":
+        small = int(first.max()) + total < 2**31
+        places = torch.from_numpy(np.repeat(shift.astype(np.int32) if small else shift, lengths))
+    else:
+        shifts, repeats = sent(np.stack([shift, lengths]), device)
+        places = shifts.repeat_interleave(repeats, output_size=total)
+    numbers = torch.arange(total, dtype=places.dtype, device=device)
+    places[:turn] += numbers[:turn]
+    places[turn:] -= numbers[turn:]
+    return places
 
 
 class StoredText:
