@@ -1,5 +1,7 @@
 """Errors that speak to the user: what was wanted, what was given, what to do."""
 
+import os
+
 
 class ElmoFastError(ValueError):
     """Something the user can put right; the command line prints its message alone and exits with status 2."""
@@ -11,3 +13,9 @@ class CheckpointError(ElmoFastError):
 
 class PerformanceWarning(UserWarning):
     """A slower path was taken than the one that exists; the message says which and why."""
+
+
+def sentence_of(error: OSError) -> str:
+    """What went wrong with which file, in words: "No space left on device: 'out.hdf5'"."""
+    text = error.strerror or str(error) or type(error).__name__
+    return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text

@@ -14,6 +14,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 
+_PARTIAL = ".partial"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -33,7 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
             raise ElmoFastError(f"cannot write {os.fspath(path)!r}: it is {kind}, and a regular file is needed")
         mode = stat.S_IMODE(target.stat().st_mode)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".partial", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=_PARTIAL, dir=target.parent)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
     os.close(handle)
@@ -51,6 +52,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_partial(folder: pathlib.Path) -> None:
+    """Removes from a folder the files that killed processes were writing. Only where no other process writes."""
+    for path in folder.glob(f".*{_PARTIAL}"):
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -158,8 +166,8 @@ def _umask() -> int:
     return mask
 
 
-def flush(path: pathlib.Path) -> None:
-    """Sees to it that the bytes of a file, or the names in a folder, are on the disk."""
+def flush(path: str | os.PathLike[str]) -> None:
+    """Returns when what a file or folder holds is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

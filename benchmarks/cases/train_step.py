@@ -12,14 +12,13 @@ import torch
 from benchmarks import texts
 from benchmarks.architectures import ORIGINAL_FILTERS, SIZES
 from benchmarks.cases import Settings
+from benchmarks.reading import reading
 from benchmarks.results import Report, faster, row, significant
 from benchmarks.timing import in_turn, seconds
-from elmo_fast import batch_to_ids
 from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
-from elmo_fast.pretrain.step import StepResult, train_step
-from elmo_fast.pretrain.tensors import Side, TensorBatch
+from elmo_fast.pretrain.step import Step, StepResult, Words
 
 ROWS, STEPS = 8, 20
 SIDES = {
@@ -50,18 +49,13 @@ def run(settings: Settings) -> Report:
     return report
 
 
-def batches_of(sentences: list[list[str]], words: int) -> Iterator[TensorBatch]:
+def batches_of(sentences: list[list[str]], words: int) -> Iterator[Words]:
     """Windows of the text, ROWS x STEPS words each; a word's id is its rank in the text."""
     running = [word for sentence in sentences for word in sentence]
     ranks = {word: i % words for i, (word, _) in enumerate(Counter(running).most_common())}
-
-    def side(start: int) -> Side:
-        window = running[start : start + ROWS * STEPS]
-        ids = batch_to_ids([window[i : i + STEPS] for i in range(0, ROWS * STEPS, STEPS)])
-        return Side(ids, torch.tensor([ranks[word] for word in window]))
-
-    for start in range(0, min(len(running), 20 * 2 * ROWS * STEPS) - 2 * ROWS * STEPS, 2 * ROWS * STEPS):
-        yield TensorBatch(side(start), side(start + ROWS * STEPS))
+    count = ROWS * STEPS
+    for start in range(0, min(len(running), 20 * 2 * count) - 2 * count, 2 * count):
+        yield reading(running[start : start + count], running[start + count : start + 2 * count], ranks, ROWS)
 
 
 class Stepper:
@@ -69,7 +63,7 @@ class Stepper:
 
     def __init__(
         self,
-        batches: list[TensorBatch],
+        batches: list[Words],
         words: int,
         negatives: int,
         quick: bool,
@@ -87,25 +81,16 @@ class Stepper:
         )
         torch.manual_seed(0)
         self.model = LanguageModel(options_of(model, words), precision=precision, backend=backend)
-        self.optimiser = AdaGrad(self.model.parameters())
-        self.batches, self.negatives, self.sparse = batches, negatives, sparse
+        self.update = Step(
+            self.model, AdaGrad(self.model.parameters()), num_samples=negatives, clip_norm=10.0, sparse=sparse
+        )
+        self.batches = batches
         self.state, self.taken = None, 0
         self.losses: list[float] = []
 
     def step(self) -> StepResult:
         """The next step; dropout masks come from the step's number, so that all sides draw the same."""
-        torch.manual_seed(self.taken)
-        result = train_step(
-            self.model,
-            self.optimiser,
-            self.batches[self.taken % len(self.batches)],
-            self.state,
-            num_samples=self.negatives,
-            clip_norm=10.0,
-            seed=0,
-            step=self.taken,
-            sparse=self.sparse,
-        )
+        result = self.update(self.batches[self.taken % len(self.batches)], self.state, self.taken)
         self.state, self.taken = result.state, self.taken + 1
         self.losses += result[:2]
         return result

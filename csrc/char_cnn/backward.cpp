@@ -122,7 +122,8 @@ void weight_gradients(
       for (int64_t i = begin; i < end; ++i)
         add_weight_gradients<T>(p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), filters, bias);
     });
-    d_weights.push_back(d_filters.permute({0, 2, 1}).contiguous());
+    // A clone: contiguous() would keep the odd stride of a width of 1, of which DistributedDataParallel warns.
+    d_weights.push_back(d_filters.permute({0, 2, 1}).clone(at::MemoryFormat::Contiguous));
   }
 }
 

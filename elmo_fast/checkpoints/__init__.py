@@ -20,8 +20,9 @@ and, where a file has them,
 
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
+from .hub import fetch, offer, pretrained_folder
 from .options import ORIGINAL_FILTERS, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
-from .resolve import load_checkpoint
+from .resolve import file_beside, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
 
@@ -33,8 +34,14 @@ __all__ = [
     "State",
     "bilm_part",
     "check_state",
+    "fetch",
+    "file_beside",
     "load_checkpoint",
     "load_folder",
+    "model_files",
+    "model_folder",
+    "offer",
+    "pretrained_folder",
     "read_allennlp_state",
     "read_bilm_hdf5",
     "read_config",

@@ -61,10 +61,18 @@ def bilm_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Sha
     if options.char_cnn is None or "embedding" in found:
         shapes["embedding"] = (options.n_tokens_vocab if options.char_cnn is None else None, width)
     if any(root(name) == "softmax" for name in found):
-        shapes["softmax/b"] = (options.n_tokens_vocab,)
+        words = _softmax_words(options, found)
+        shapes["softmax/b"] = (words,)
         if "softmax/W" in found or not options.share_embedding_softmax:
-            shapes["softmax/W"] = (options.n_tokens_vocab, width)
+            shapes["softmax/W"] = (words, width)
     return shapes
+
+
+def _softmax_words(options: ElmoOptions, found: Mapping[str, Any]) -> int | None:
+    """V of the options or, where they leave it open, of the table, so that the bias is held to it."""
+    if options.n_tokens_vocab is None and "softmax/W" in found:
+        return (found["softmax/W"].shape or (None,))[0]
+    return options.n_tokens_vocab
 
 
 def _encoder_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Shape]:

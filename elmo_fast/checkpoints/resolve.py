@@ -1,4 +1,4 @@
-"""Where a model lies: a folder of the own format, a folder of bilm-tf's, or a pair of files."""
+"""Where a model lies: a folder of the own format, a folder of bilm-tf's, a run's folder, or a pair of files."""
 
 import os
 import re
@@ -8,57 +8,101 @@ from ..errors import CheckpointError
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5
 from .options import ElmoOptions, read_options
-from .safetensors_folder import CONFIG, WEIGHTS, load_folder
+from .safetensors_folder import CONFIG, WEIGHTS, load_folder, read_config
 from .state import State
 
 PathLike = str | os.PathLike[str]
+OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
 _TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
+_CHECKPOINTS, _STEP = "checkpoints", re.compile(r"step-(\d+)")
 
 
 def load_checkpoint(
-    model: PathLike | None = None, options_file: PathLike | None = None, weight_file: PathLike | None = None
+    model: PathLike | None = None,
+    options_file: PathLike | None = None,
+    weight_file: PathLike | None = None,
+    softmax_file: PathLike | None = None,
 ) -> tuple[State, ElmoOptions]:
     """The state and the options of a model: from a folder, or from a pair of files.
 
-    model: a folder with config.json and model.safetensors, or with options.json and model.hdf5 (else its first *.hdf5).
+    model: a folder with config.json and model.safetensors, or with options.json and model.hdf5 (else its first other
+        *.hdf5), where softmax.hdf5 holds the softmax if it is there.
     options_file, weight_file: bilm-tf's options.json, and HDF5 weights or a .th/.pt state dictionary of AllenNLP's.
+    softmax_file: beside the pair: HDF5 with softmax/W and softmax/b, where the weights lack them.
     Raises: CheckpointError naming the file and what is wrong with it.
     """
-    for name, path in (("model", model), ("options_file", options_file), ("weight_file", weight_file)):
+    pair = {"options_file": options_file, "weight_file": weight_file, "softmax_file": softmax_file}
+    for name, path in {"model": model, **pair}.items():
         _refuse_address(name, path)
     if model is not None:
-        if options_file is not None or weight_file is not None:
+        if any(path is not None for path in pair.values()):
             raise CheckpointError("wanted either model or the pair options_file and weight_file, found both")
-        return _from_folder(Path(model))
+        return _read(*model_files(model))
     if options_file is None or weight_file is None:
         raise CheckpointError(
             f"wanted model, or options_file and weight_file; found {options_file=!s}, {weight_file=!s}"
         )
-    return _from_pair(options_file, weight_file)
+    return _from_pair(options_file, weight_file, softmax_file)
+
+
+def model_folder(path: PathLike) -> Path:
+    """`path` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
+    folder = Path(path)
+    saved = [
+        (int(match[1]), step) for step in (folder / _CHECKPOINTS).glob("*") if (match := _STEP.fullmatch(step.name))
+    ]
+    if not saved or (folder / OPTIONS).exists() or ((folder / CONFIG).exists() and _step_of(folder) >= max(saved)[0]):
+        return folder
+    return max(saved)[1]
+
+
+def _step_of(folder: Path) -> int:
+    """After how many steps of training the model in a folder was saved."""
+    extra = read_config(folder).get("extra")
+    return int(extra.get("pretraining_step", -1)) if isinstance(extra, dict) else -1
+
+
+def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
+    """A file in a model's folder or, where that is a checkpoint of a run, in the run's; None where there is none."""
+    place = Path(folder).resolve()
+    run = [place.parent.parent] if place.parent.name == _CHECKPOINTS else []
+    return next((file for at in (place, *run) if (file := at / name).is_file()), None)
+
+
+def model_files(path: PathLike) -> list[Path]:
+    """The files of the model in a folder: config.json and model.safetensors; or options.json, the HDF5 weights and,
+    where it is there, softmax.hdf5.
+
+    Raises: CheckpointError where the folder holds no model.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
+        raise CheckpointError(f"{folder}: wanted a folder with a model, found {'a file' if hint else 'nothing'}{hint}")
+    if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not (folder / OPTIONS).exists()):
+        return [folder / CONFIG, folder / WEIGHTS]
+    weights = folder / "model.hdf5"
+    if not weights.exists():
+        weights = next((file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX), weights)
+    if not (folder / OPTIONS).exists() or not weights.exists():
+        names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
+        raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
+    return [folder / OPTIONS, weights, *([folder / SOFTMAX] if (folder / SOFTMAX).exists() else [])]
+
+
+def _read(first: Path, weights: Path, softmax: Path | None = None) -> tuple[State, ElmoOptions]:
+    return load_folder(first.parent) if first.name == CONFIG else _from_pair(first, weights, softmax)
+
+
+def _from_pair(options_file: PathLike, weights: PathLike, softmax: PathLike | None) -> tuple[State, ElmoOptions]:
+    options = read_options(options_file)
+    if Path(weights).suffix.lower() not in _TORCH_SUFFIXES:
+        return read_bilm_hdf5(weights, options, softmax_file=softmax), options
+    if softmax is not None:
+        raise CheckpointError(f"softmax_file goes with HDF5 weights; found {softmax} beside {weights}")
+    return read_allennlp_state(weights, options), options
 
 
 def _refuse_address(name: str, path: PathLike | None) -> None:
     if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
         raise CheckpointError(f"{name}: wanted a path, found the address {path}; download it and give the file's path")
-
-
-def _from_folder(folder: Path) -> tuple[State, ElmoOptions]:
-    if not folder.is_dir():
-        hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
-        raise CheckpointError(f"{folder}: wanted a folder with a model, found {'a file' if hint else 'nothing'}{hint}")
-    if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not (folder / "options.json").exists()):
-        return load_folder(folder)
-    weights = folder / "model.hdf5"
-    if not weights.exists():
-        weights = next(iter(sorted(folder.glob("*.hdf5"))), weights)
-    if not (folder / "options.json").exists() or not weights.exists():
-        names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
-        raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or options.json and a *.hdf5, found {names}")
-    return _from_pair(folder / "options.json", weights)
-
-
-def _from_pair(options_file: PathLike, weight_file: PathLike) -> tuple[State, ElmoOptions]:
-    options = read_options(options_file)
-    if Path(weight_file).suffix.lower() in _TORCH_SUFFIXES:
-        return read_allennlp_state(weight_file, options), options
-    return read_bilm_hdf5(weight_file, options), options

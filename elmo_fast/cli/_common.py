@@ -7,16 +7,21 @@ from typing import Any
 from elmo_fast.errors import ElmoFastError
 
 
-def new_parser(command: str, description: str, config_action: Any = "config") -> Any:
+def new_parser(
+    command: str,
+    description: str,
+    config_action: Any = "config",
+    config_help: str = "a YAML or JSON file of these options",
+) -> Any:
     """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, --seed, --device, --threads.
 
     Option names are written with underscores: `main.normalised` turns the hyphens a user types into them.
-    config_action: jsonargparse's action for --config, or a kind of it.
+    config_action, config_help: jsonargparse's action for --config, or a kind of it, and what it takes.
     """
     import jsonargparse
 
     parser = jsonargparse.ArgumentParser(prog=f"elmo-fast {command}", description=description)
-    parser.add_argument("--config", action=config_action, help="a YAML or JSON file of these options")
+    parser.add_argument("--config", action=config_action, help=config_help)
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings and errors")
     parser.add_argument("--seed", type=int, default=0, help="seed of whatever is random")

@@ -1,6 +1,7 @@
-"""A pretrained model from the options --model, --options_file, --weight_file and --precision."""
+"""A pretrained model from the options --model, --options_file, --weight_file, --softmax_file and --precision."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -10,13 +11,23 @@ from elmo_fast.errors import ElmoFastError
 UNASKED_BYTES = 1 << 30
 
 
-def add_options(parser: Any, *, precision: bool = True) -> None:
-    """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model."""
+def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -> None:
+    """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model.
+
+    softmax: adds --softmax_file too, for commands that want the language model whole.
+    """
     parser.add_argument(
         "--model", type=str | None, default=None, help="folder with config.json + safetensors, or options.json + HDF5"
     )
     parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
     parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
+    if softmax:
+        parser.add_argument(
+            "--softmax_file",
+            type=str | None,
+            default=None,
+            help="HDF5 with softmax/W and softmax/b, beside --options_file and --weight_file that lack them",
+        )
     if precision:
         parser.add_argument(
             "--precision",
@@ -29,14 +40,22 @@ def add_options(parser: Any, *, precision: bool = True) -> None:
 def check_named(arguments: Any) -> None:
     """Raises ElmoFastError unless the options name one model, and files that exist."""
     pair = (arguments.options_file, arguments.weight_file)
+    softmax = getattr(arguments, "softmax_file", None)
     if (arguments.model is None) == (pair == (None, None)) or (arguments.model is None and None in pair):
         raise ElmoFastError(
             "name a model by --model FOLDER, or by --options_file and --weight_file; "
             f"got --model {arguments.model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
-    for path in (arguments.model, *pair):
+    if arguments.model is not None and softmax is not None:
+        raise ElmoFastError(
+            f"--softmax_file goes with --options_file and --weight_file; a folder (--model {arguments.model}) has its "
+            "own, named softmax.hdf5"
+        )
+    for path in (arguments.model, *pair, softmax):
         if path is not None and "://" not in path and not os.path.exists(path):
-            raise ElmoFastError(f"there is no {path!r}")
+            named = path == arguments.model and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
+            hint = f"; a model of that name on the hub is fetched by `elmo-fast download {path}`" if named else ""
+            raise ElmoFastError(f"there is no {path!r}{hint}")
 
 
 def model_name(arguments: Any) -> str:

@@ -5,18 +5,9 @@ import time
 from typing import Any
 
 from elmo_fast.cli._common import logger
+from elmo_fast.durations import duration
 
 SECONDS_BETWEEN_LINES = 10.0
-
-
-def duration(seconds: float) -> str:
-    """Seconds as 7s, 3m12s or 2h05m."""
-    whole = int(seconds + 0.5)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
 class Progress:

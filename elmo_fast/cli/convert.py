@@ -13,6 +13,11 @@ SAMPLE = [
     ["Résumé", "naïve", "日本語", "•", "x" * 60],
     ["."],
 ]
+# What a conversion may write; none of it may be there before, or the folder would hold parts of two models.
+WRITTEN = {
+    "safetensors": ("config.json", "model.safetensors", "vocab.txt"),
+    "hdf5": ("options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"),
+}
 # Adding and taking away the forget bias's 1 may move the last place of a bias.
 TOLERANCE = 1e-5
 
@@ -23,12 +28,13 @@ def build_parser() -> Any:
         "convert",
         "Reads a model, writes it in another format, reads that back and compares the vectors of both on sample text.",
     )
-    _model.add_options(parser, precision=False)
+    _model.add_options(parser, precision=False, softmax=True)
     parser.add_argument(
         "--to",
         type=Literal["safetensors", "hdf5"],
         required=True,
-        help="safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5",
+        help="safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
+        "softmax.hdf5 where the model has a softmax. vocab.txt beside the model goes along",
     )
     parser.add_argument("--outdir", type=str, required=True, help="folder to write, made if need be")
     return parser
@@ -36,13 +42,16 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Converts, then verifies; exit status 2, with the files taken away again, when the vectors differ."""
-    from elmo_fast.checkpoints import load_checkpoint
+    from elmo_fast.checkpoints import load_checkpoint, model_folder
 
     _model.check_named(arguments)
     _common.set_up(arguments)
-    state, options = load_checkpoint(arguments.model, arguments.options_file, arguments.weight_file)
+    if arguments.model is not None:
+        arguments.model = os.fspath(model_folder(arguments.model))
+    names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
+    state, options = load_checkpoint(*names)
     folder = pathlib.Path(arguments.outdir)
-    refuse_own_source(arguments, folder)
+    refuse_what_is_there(arguments.to, folder)
     files = write(arguments.to, folder, state, options)
     difference = largest_difference(arguments, state, folder)
     if not difference <= TOLERANCE:
@@ -52,14 +61,14 @@ def run(arguments: Any) -> int:
             f"{folder}: what was written is another model (largest difference {difference:.3g}, wanted at most "
             f"{TOLERANCE:g}); it was taken away again"
         )
+    files += copied_vocabulary(arguments, folder)
     print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}")
     return 0
 
 
-def refuse_own_source(arguments: Any, folder: pathlib.Path) -> None:
+def refuse_what_is_there(to: str, folder: pathlib.Path) -> None:
     """Raises ElmoFastError when the folder to write holds the files that are read, or others of their names."""
-    names = ("config.json", "model.safetensors") if arguments.to == "safetensors" else ("options.json", "weights.hdf5")
-    for name in names:
+    for name in WRITTEN[to]:
         if (folder / name).exists():
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --outdir, or remove it")
 
@@ -71,13 +80,26 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathl
     folder.mkdir(parents=True, exist_ok=True)
     if to == "safetensors":
         save_folder(folder, state, options)
-        return [folder / "config.json", folder / "model.safetensors"]
-    kept = bilm_part(state)
-    if left := sorted(state.keys() - kept.keys()):
-        _common.logger().warning("bilm-tf's format has no place for %s: left out", ", ".join(left))
-    write_bilm_hdf5(folder / "weights.hdf5", kept, options)
-    write_options(folder / "options.json", options.with_n_characters(262))
-    return [folder / "options.json", folder / "weights.hdf5"]
+    else:
+        kept = bilm_part(state)
+        if left := sorted(state.keys() - kept.keys()):
+            _common.logger().warning("bilm-tf's format has no place for %s: left out", ", ".join(left))
+        write_bilm_hdf5(folder / "weights.hdf5", kept, options, softmax_file=folder / "softmax.hdf5")
+        write_options(folder / "options.json", options.with_n_characters(262))
+    return [folder / name for name in WRITTEN[to] if (folder / name).exists()]
+
+
+def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Copies vocab.txt from beside the model, where there is one; the file written."""
+    from elmo_fast.checkpoints import file_beside
+    from elmo_fast.files import replacing
+
+    source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
+    if source is None:
+        return []
+    with replacing(folder / "vocab.txt") as aside:
+        aside.write_bytes(source.read_bytes())
+    return [folder / "vocab.txt"]
 
 
 def largest_difference(arguments: Any, state: Any, folder: pathlib.Path) -> float:

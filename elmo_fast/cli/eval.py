@@ -1,5 +1,6 @@
 """`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
 
+import contextlib
 from typing import Any
 
 from elmo_fast.cli._common import logger, new_parser, set_up
@@ -10,15 +11,30 @@ from elmo_fast.errors import ElmoFastError
 def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
     parser = new_parser("eval", "Perplexity of held-out text: forward, backward and mean, by the full softmax.")
-    add_options(parser)
+    add_options(parser, softmax=True)
     parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
     parser.add_argument(
         "--vocab_file", type=str | None, default=None, help="the vocabulary of the training; vocab.txt beside the model"
     )
-    parser.add_argument("--test_prefix", type=str | None, default=None, help="glob of the text to be predicted")
-    parser.add_argument("--batch_size", type=int, default=256, help="rows, each its own stream of sentences")
+    parser.add_argument(
+        "--test_prefix",
+        type=str | None,
+        default=None,
+        help="the text to be predicted: a file, a glob in quotes, a folder of `elmo-fast prepare`, or - for the "
+        "standard input",
+    )
+    parser.add_argument("--batch_size", type=int, default=256, help="rows, each its own part of the text")
     parser.add_argument("--unroll_steps", type=int, default=20, help="words per row at a time")
     parser.add_argument("--output_file", type=str | None, default=None, help="where to write the figures as JSON")
+    parser.add_argument(
+        "--per_sentence",
+        type=str | None,
+        default=None,
+        metavar="FILE",
+        help="where to write one row per sentence, parted by tabs: its line (counted through all files), its words, "
+        "what these and its end lose together in nats, and the perplexities",
+    )
+    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
 
 
@@ -36,31 +52,63 @@ def _check(arguments: Any) -> None:
 
 
 def run(arguments: Any) -> int:
-    """Prints the perplexity and, where asked, writes it as JSON."""
-    from elmo_fast.pretrain.checkpoint import load_model, newest_model, vocabulary_beside
-    from elmo_fast.pretrain.corpus import read_corpus
+    """Prints the perplexity and, where asked, writes it as JSON, and that of each sentence as a table."""
+    from elmo_fast.cli._per_sentence import write_table
+    from elmo_fast.cli._progress import Progress
     from elmo_fast.pretrain.evaluate import evaluate
-    from elmo_fast.text import Vocabulary
+    from elmo_fast.text import rereadable
 
     _check(arguments)
     device = set_up(arguments)
+    model, vocabulary = _loaded(arguments, device)
+    given = arguments.test_prefix
+    with rereadable(given) if given == "-" else contextlib.nullcontext(given) as text:
+        corpus = _read(text, vocabulary)
+        with Progress(corpus.positions, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+            perplexity = evaluate(
+                model,
+                corpus,
+                batch_size=arguments.batch_size,
+                unroll_steps=arguments.unroll_steps,
+                device=device,
+                per_sentence=arguments.per_sentence is not None,
+                progress=progress.add,
+            )
+        unknown = corpus.unknown / corpus.tokens
+        print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")
+        if perplexity.sentences is not None:
+            write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
+    if arguments.output_file is not None:
+        _write(arguments.output_file, perplexity, unknown)
+    return 0
+
+
+def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
+    """The language model on its device, and its vocabulary."""
+    from elmo_fast.pretrain.checkpoint import load_model, newest_model, vocabulary_beside
+    from elmo_fast.text import Vocabulary
+
     folder = None if arguments.model is None else newest_model(arguments.model)
-    model = load_model(folder, arguments.options_file, arguments.weight_file, precision=arguments.precision).to(device)
+    files = (folder, arguments.options_file, arguments.weight_file, arguments.softmax_file)
+    model = load_model(*files, precision=arguments.precision).to(device)
     if folder is not None:
         logger().info(f"model  {folder}")
         arguments.vocab_file = arguments.vocab_file or vocabulary_beside(folder)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    vocabulary = Vocabulary.read(arguments.vocab_file)
-    corpus = read_corpus(arguments.test_prefix, vocabulary)
-    perplexity = evaluate(
-        model, corpus, batch_size=arguments.batch_size, unroll_steps=arguments.unroll_steps, device=device
-    )
-    unknown = float((corpus.targets(corpus.ids) == corpus.unknown).mean())
-    print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")
-    if arguments.output_file is not None:
-        _write(arguments.output_file, perplexity, unknown)
-    return 0
+    return model, Vocabulary.read(arguments.vocab_file)
+
+
+def _read(text: str, vocabulary: Any) -> Any:
+    """The corpus of a text, or of a prepared folder."""
+    from elmo_fast.corpus import is_prepared, open_corpus, read_corpus
+
+    if not is_prepared(text):
+        return read_corpus(text, vocabulary)
+    corpus = open_corpus(text)
+    if corpus.vocabulary.words != vocabulary.words:
+        raise ElmoFastError(f"--test_prefix {text} was prepared with another vocabulary than that of the model")
+    return corpus
 
 
 def _write(path: str, perplexity: Any, unknown: float) -> None:

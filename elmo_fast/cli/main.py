@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_fast import __version__
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, sentence_of
 
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
 COMMANDS = {
@@ -19,9 +19,12 @@ COMMANDS = {
     "prepare": "text files to the folder of numbers that pretraining reads",
     "pretrain": "train a bidirectional language model on your own text",
     "eval": "perplexity of held-out text under a pretrained model",
+    "plot": "the curves of a pretraining run as a picture",
     "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
     "neighbours": "tokens of a corpus nearest to one token in its context",
     "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",
+    "upload": "a model to the Hugging Face hub, with a page about it",
+    "download": "a model from the Hugging Face hub",
     "cache-vocab": "context-free vectors of a vocabulary file (bilm-tf's dump_token_embeddings)",
     "info": "versions, CPU, and which kernels run here and why not the others",
 }
@@ -78,12 +81,6 @@ def command_module(name: str) -> Any:
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(COMMANDS)}"
         raise ElmoFastError(f"there is no command {name!r}; {hint}")
     return importlib.import_module(f"elmo_fast.cli.{name.replace('-', '_')}")
-
-
-def sentence_of(error: OSError) -> str:
-    """What went wrong with which file, in words: "No space left on device: 'out.hdf5'"."""
-    text = error.strerror or str(error) or type(error).__name__
-    return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
 
 
 @contextlib.contextmanager

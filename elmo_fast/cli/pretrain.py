@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
 # bilm-tf's and AllenNLP's other names for an option.
@@ -12,7 +13,7 @@ _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
 def _config_action() -> Any:
-    """jsonargparse's --config, which also takes the name of a preset where no file has that name."""
+    """jsonargparse's --config, which also takes TOML, and the name of a preset where no file has that name."""
     from jsonargparse import ActionConfigFile
 
     class PresetOrFile(ActionConfigFile):
@@ -21,9 +22,24 @@ def _config_action() -> Any:
                 if values not in presets():
                     parser.error(f"--config {values}: neither a file nor a preset; presets: {', '.join(presets())}")
                 values = str(preset_file(values))
+            if values.endswith(".toml"):
+                values = _as_yaml(values, parser)
             super().__call__(parser, cfg, values, option_string)
 
     return PresetOrFile
+
+
+def _as_yaml(path: str, parser: Any) -> str:
+    import tomllib
+
+    import yaml
+
+    try:
+        with open(path, "rb") as file:
+            return str(yaml.safe_dump(tomllib.load(file)))
+    except tomllib.TOMLDecodeError as error:
+        parser.error(f"--config {path}: not TOML: {error}")
+        raise
 
 
 def build_parser() -> Any:
@@ -32,6 +48,13 @@ def build_parser() -> Any:
         "pretrain",
         f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
         _config_action(),
+        "a preset's name, or a YAML, JSON or TOML file of these options",
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="tell weights, memory and tokens per step; write and train nothing"
+    )
+    parser.add_argument(
+        "--n_gpus", type=int | None, default=None, help="bilm-tf's flag: tells the torchrun line to type instead"
     )
     common = {"seed", "threads"}
     for name, section in SECTIONS.items():
@@ -47,16 +70,27 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains as told; 130 after Ctrl-C, with the model saved."""
+    """Trains as told; 130 after Ctrl-C or SIGTERM, with everything saved."""
     from elmo_fast.cli.main import INTERRUPTED
-    from elmo_fast.pretrain.run import pretrain
+    from elmo_fast.pretrain.run import dry_run, pretrain
 
+    if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
+        raise ElmoFastError(
+            "--n_gpus: torchrun starts the processes, one per GPU: torchrun --standalone "
+            f"--nproc-per-node={arguments.n_gpus} -m elmo_fast pretrain --device cuda ... (batch_size counts the rows "
+            "of all GPUs together)"
+        )
     device = set_up(arguments)
     names = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
     config = PretrainConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
+    if arguments.dry_run:
+        dry_run(config, report=logger().info, device=device)
+        return 0
     done = pretrain(config, report=logger().info, device=device)
     if done.outcome.stopped_by == "interrupt":
         return INTERRUPTED
-    logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
-    logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
+    if os.environ.get("RANK", "0") == "0":
+        logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
+        logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
+        logger().info(f"       elmo-fast plot {done.folder}")
     return 0

@@ -8,18 +8,19 @@ import sys
 import time
 from collections.abc import Sequence
 
+from elmo_fast.corpus import prepare, read_corpus
 from elmo_fast.demo import neighbours
 from elmo_fast.demo.pictures import layer_weights, loss_curve
 from elmo_fast.demo.probe import probes
 from elmo_fast.demo.text import write_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
-from elmo_fast.pretrain.corpus import read_corpus
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.run import Run, new_model, pretrain, vocabulary_for
+from elmo_fast.pretrain.run import Run, pretrain
 
-PARTS = ("train.txt", "heldout.txt", "model", "loss.png", "layers.png")
+PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")
 # Perplexity must come down to this share of what it was, or the demonstration has failed.
 WANTED_SHARE = 0.25
 EVALUATION_ROWS = 16
@@ -31,7 +32,7 @@ LAYER = -1
 def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
     """Preset tiny on the corpus of the folder, for so many seconds."""
     config = load_preset("tiny")
-    config.data.train_prefix = str(folder / "train.txt")
+    config.data.train_prefix = str(folder / "corpus")
     config.run.save_dir = str(folder / "model")
     config.run.max_seconds = seconds
     config.optimiser.n_epochs = 1000
@@ -41,9 +42,9 @@ def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
 def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perplexity]:
     """Pretrains, and tells the held-out perplexity before and after."""
     config = configuration(folder, seconds)
-    vocabulary = vocabulary_for(config, report=lambda line: None)
-    heldout = read_corpus(str(folder / "heldout.txt"), vocabulary)
-    before = evaluate(new_model(config, len(vocabulary)), heldout, batch_size=EVALUATION_ROWS)
+    corpus = prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)
+    heldout = read_corpus(str(folder / "heldout.txt"), corpus.vocabulary)
+    before = evaluate(new_model(config, len(corpus.vocabulary)), heldout, batch_size=EVALUATION_ROWS)
     print(f"before training: held-out perplexity {before}")
     run = pretrain(config)
     if run.outcome.stopped_by == "interrupt":
@@ -103,7 +104,8 @@ def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
         loss_curve(metrics, before.mean, after.mean, folder / "loss.png"),
         layer_weights(trained, folder / "layers.png"),
     ]
-    print(f"\ncorpus    {paths[0]}  {paths[1]}\nmodel     {run.folder}\npictures  {'  '.join(map(str, pictures))}")
+    print(f"\ntext      {paths[0]}  {paths[1]}\ncorpus    {folder / 'corpus'}\nmodel     {run.folder}")
+    print(f"pictures  {'  '.join(map(str, pictures))}")
     return after.mean < WANTED_SHARE * before.mean
 
 

@@ -1,11 +1,11 @@
 """The demonstration's two pictures."""
 
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.demo.probe import Probe
+from elmo_fast.pretrain.metrics import read_metrics
 
 BLUE, ORANGE, GREY = "#3b6fb6", "#d9822b", "#6b6b6b"
 
@@ -31,8 +31,7 @@ def _save(figure: Any, path: pathlib.Path) -> pathlib.Path:
 
 def loss_curve(metrics: pathlib.Path, before: float, after: float, path: pathlib.Path) -> pathlib.Path:
     """Sampled training loss of both directions over the words read, and the held-out perplexity before and after."""
-    rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    rows = [row for row in rows if "loss" in row]
+    rows = read_metrics(metrics.parent).steps
     figure, axes = _axes(7.5, 4.2)
     words = [row["words"] / 1000 for row in rows]
     axes.plot(words, [row["loss_forward"] for row in rows], color=BLUE, label="forward")

@@ -23,13 +23,15 @@ def check_settings(precision: str, backend: str) -> None:
 
 
 def read_bilm(
-    options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | None
+    options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | State | None
 ) -> tuple[ElmoOptions, State | None]:
     """The options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
     if isinstance(options_file, ElmoOptions):
-        if weight_file is not None:
-            raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
-        return options_file, None
+        if weight_file is None or isinstance(weight_file, Mapping):
+            return options_file, weight_file
+        raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
+    if isinstance(weight_file, Mapping):
+        raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
     if weight_file is None and options_file is not None and Path(options_file).is_dir():
         state, options = load_checkpoint(options_file)
     else:

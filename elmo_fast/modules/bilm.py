@@ -14,7 +14,7 @@ from elmo_fast.modules._loading import State, check_settings, load_state, read_b
 from elmo_fast.modules._replayed import Replayed
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
-from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates, both_ways
+from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
 from elmo_fast.text import batch_to_ids
 
 
@@ -23,8 +23,8 @@ class BiLM(nn.Module):
 
     Args:
         options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
-        weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): new parameters, drawn as
-            bilm-tf does.
+        weight_file: any checkpoint elmo_fast.checkpoints reads; with an ElmoOptions: a state as load_checkpoint returns
+            it, or None for new parameters, drawn as bilm-tf does.
         requires_grad: whether the parameters are trained.
         vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first stands for the
             padding.
@@ -42,7 +42,7 @@ class BiLM(nn.Module):
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
-        weight_file: str | os.PathLike[str] | None = None,
+        weight_file: str | os.PathLike[str] | State | None = None,
         requires_grad: bool = False,
         vocab_to_cache: list[str] | None = None,
         *,
@@ -79,6 +79,15 @@ class BiLM(nn.Module):
                     stacklevel=2,
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    def checkpoint_state(self) -> dict[str, Tensor]:
+        """The parameters under the names of elmo_fast.checkpoints, the vectors of a vocab_to_cache left out.
+
+        Warns where these have been trained, and so are no more what the character encoder says.
+        """
+        if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
+            warnings.warn("the trained vectors of vocab_to_cache have no place in a checkpoint: left out", stacklevel=3)
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
 
     def get_output_dim(self) -> int:
         """2D, the width of every layer's activations."""
@@ -124,36 +133,69 @@ class BiLM(nn.Module):
         return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
 
     def language_model(
-        self, forward_ids: Tensor, backward_ids: Tensor, state: LayerStates | None = None
+        self,
+        forward_ids: Tensor,
+        backward_ids: Tensor,
+        state: LayerStates | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, LayerStates]:
-        """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
-
-        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left alone.
-        While training, the options' dropout falls on the input of every LSTM layer, before the residual branches off,
-        and on the result.
+        """`run_streams` over words given by their characters.
 
         Args:
-            forward_ids: character ids of the stream, [B, T, C] int64, no padding.
+            forward_ids: character ids of the stream, [B, T, C] int64.
             backward_ids: those of the reversed stream, in its reading order (first position read first), [B, T, C].
-            state: what the call before returned, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
+            state, lengths: as `run_streams`'.
 
         Returns:
             (forward [B, T, D], backward [B, T, D], state, detached).
-
-        Source: bilm-tf, training.py.
         """
         if forward_ids.shape != backward_ids.shape or forward_ids.dim() != 3:
             raise ElmoFastError(
                 "forward_ids and backward_ids must share one shape [B, T, C]; "
                 f"got {tuple(forward_ids.shape)} and {tuple(backward_ids.shape)}"
             )
-        dropout = self.options.dropout if self.training else 0.0
         words = self._token_embedder.encode(torch.stack([forward_ids, backward_ids]))
+        top, state = self.run_streams(words, state, lengths)
+        return top[0], top[1], state
+
+    def run_streams(
+        self,
+        words: Tensor,
+        state: LayerStates | None = None,
+        lengths: Tensor | None = None,
+        drop: Drop | None = None,
+    ) -> tuple[Tensor, LayerStates]:
+        """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
+
+        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left alone.
+        While training, dropout falls on the input of every LSTM layer, before the residual branches off, and on the
+        result.
+
+        Args:
+            words: context-free vectors, [2, B, T, D]; the backward stream, [1], in its reading order.
+            state: what the call before returned, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
+            lengths: positions of each row that are text, [B] int64; None: all T. The state stands still past them.
+            drop: the dropout of the training mode; None: the options' probability, drawn by torch's global generator.
+
+        Returns:
+            (top [2, B, T, D], state, detached).
+
+        Source: bilm-tf, training.py.
+        """
+        if not self.training:
+            drop = None
+        elif drop is None and self.options.dropout > 0:
+            drop = self._drawn
         layers, (h, c) = self._elmo_lstm.run_layers(
-            words[0], words[1], None, state, reverse=(False, False), dropout=dropout
+            words[0], words[1], lengths, state, reverse=(False, False), drop=drop
         )
-        top = F.dropout(layers[-1], dropout) if dropout > 0 else layers[-1]
-        return top[0], top[1], (h.detach(), c.detach())
+        top = layers[-1]
+        if drop is not None:
+            top = torch.stack([drop(each, len(layers), direction) for direction, each in enumerate(top)])
+        return top, (h.detach(), c.detach())
+
+    def _drawn(self, x: Tensor, layer: int, direction: int) -> Tensor:
+        return F.dropout(x, self.options.dropout)
 
     @torch.no_grad()
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:

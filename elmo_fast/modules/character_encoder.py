@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -188,6 +188,22 @@ class CharacterEncoder(nn.Module):
         else:
             vectors = self._kept(rows) if torch.compiler.is_compiling() else self._unique(rows)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
+
+    def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
+        """Vectors [..., D] of words given by number; each distinct one is spelled and encoded once.
+
+        Args:
+            types: numbers of words, any shape, int64.
+            characters: the words' spelling: numbers [U] to character ids [U, C] int64.
+        """
+        rows = types.reshape(-1, 1)
+        if self._waits_for_nothing or rows.device.type == "cuda":
+            unique, inverse, count = ops.padded_unique_rows(rows)
+            vectors = ops.gather_rows(self._encode(characters(unique[:, 0]), count), inverse)
+        else:
+            unique, inverse = ops.unique_rows(rows)
+            vectors = self._kept(characters(unique[:, 0])).index_select(0, inverse)
+        return vectors.reshape(*types.shape, self.output_dim)
 
     def _unique(self, rows: Tensor) -> Tensor:
         unique, inverse = ops.unique_rows(rows)

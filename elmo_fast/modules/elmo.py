@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions
+from elmo_fast.checkpoints import ElmoOptions, State, save_folder
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import load_state, section
+from elmo_fast.modules._pretrained import mixes_of, read_elmo
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
@@ -40,7 +42,7 @@ class Elmo(nn.Module):
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions | None,
-        weight_file: str | os.PathLike[str] | None,
+        weight_file: str | os.PathLike[str] | State | None,
         num_output_representations: int,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
@@ -73,6 +75,13 @@ class Elmo(nn.Module):
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(p=dropout)
         self._count = num_output_representations
+        self._settings = {
+            "num_output_representations": num_output_representations,
+            "do_layer_norm": bool(do_layer_norm),
+            "dropout": dropout,
+            "keep_sentence_boundaries": keep_sentence_boundaries,
+            "statistics": statistics,
+        }
         for k in range(num_output_representations):
             mix = ScalarMix(
                 self._elmo_lstm.num_layers,  # type: ignore[arg-type]
@@ -83,6 +92,38 @@ class Elmo(nn.Module):
                 backend=backend,
             )
             self.add_module(f"scalar_mix_{k}", mix)
+
+    @classmethod
+    def from_pretrained(
+        cls, model: str | os.PathLike[str], num_output_representations: int | None = None, **settings: Any
+    ) -> "Elmo":
+        """The model of a folder or of the hub, with the mixes' weights and the settings that save_pretrained kept.
+
+        Args:
+            model: a folder that holds a model or a run, or a name of the hub, "user/name" or "user/name@revision".
+            num_output_representations: as many as there are mixes in the folder, or 1 where there are none, if None.
+            settings: as Elmo's, in place of those kept; with scalar_mix_parameters, these are the mixes' weights.
+
+        Raises: ElmoFastError, CheckpointError.
+        """
+        options, state, arguments = read_elmo(model, num_output_representations, settings)
+        elmo = cls(options, state, **arguments)
+        if mixes_of(state) and settings.get("scalar_mix_parameters") is None:
+            for k, mix in enumerate(elmo._scalar_mixes):
+                load_state(mix, section(state, f"scalar_mix_{k}.") or {}, f"scalar_mix_{k}")
+        return elmo
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes config.json and model.safetensors: the biLM, the mixes' weights and what else from_pretrained needs to
+        make this module again.
+
+        Raises: ElmoFastError: a biLM that is not of this package; CheckpointError: the disk, or numbers that are not
+        finite float32.
+        """
+        if not isinstance(self._elmo_lstm, BiLM):
+            raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
+        state = {**self._elmo_lstm.checkpoint_state(), **mixes_of(self.state_dict())}
+        save_folder(folder, state, self._elmo_lstm.options, extra={"elmo": self._settings})
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
@@ -12,6 +11,9 @@ from elmo_fast.modules.projected_lstm import ProjectedLSTM
 
 LayerStates = tuple[Tensor, Tensor]
 """(h [L, R, B, D], c [L, R, B, H])"""
+
+Drop = Callable[[Tensor, int, int], Tensor]
+"""Dropout of x [B, T, D], the input of a layer (0 .. L-1) or the result (L), of a direction (0, 1)."""
 
 
 class StatefulModule(nn.Module):
@@ -145,7 +147,7 @@ class ElmoLstm(StatefulModule):
         state: LayerStates | None,
         *,
         reverse: tuple[bool, bool] = (False, True),
-        dropout: float = 0.0,
+        drop: Drop | None = None,
     ) -> tuple[list[Tensor], LayerStates]:
         """Both directions, each over its own inputs [B, T, I], layer by layer; the state given and returned, not kept.
 
@@ -154,15 +156,16 @@ class ElmoLstm(StatefulModule):
             state: what to start from; None: zeros.
             reverse: which direction walks its inputs from the end; bilm-tf's backward model reads a reversed stream
                 forwards.
-            dropout: on the input of every layer; the residual adds the dropped input (Peters' bilm-tf, training.py).
+            drop: dropout of the inputs of every layer; the residual adds the dropped input (Peters' bilm-tf,
+                training.py).
 
         Returns:
             (L outputs [2, B, T, D], state after each row's last valid step).
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
         for i, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
-            if dropout > 0:
-                both = [F.dropout(x, dropout) for x in both]
+            if drop is not None:
+                both = [drop(x, i, direction) for direction, x in enumerate(both)]
             masks = [m for lstm in pair if (m := lstm.recurrent_mask(len(both[0]), both[0])) is not None]
             output, (h, c) = ops.projected_lstm(
                 both,

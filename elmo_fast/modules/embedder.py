@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.checkpoints import ElmoOptions
+from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules.bilm import BiLM
@@ -41,7 +41,7 @@ class ElmoEmbedder:
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
-        weight_file: str | os.PathLike[str] | None,
+        weight_file: str | os.PathLike[str] | State | None,
         cuda_device: int = -1,
         **settings: Any,
     ) -> None:
@@ -50,6 +50,18 @@ class ElmoEmbedder:
         self._slots = self.elmo_bilm._token_embedder.max_characters_per_token
         if cuda_device >= 0:
             self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
+
+    @classmethod
+    def from_pretrained(cls, model: str | os.PathLike[str], cuda_device: int = -1, **settings: Any) -> "ElmoEmbedder":
+        """The embedder of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
+
+        Args:
+            cuda_device, settings: as ElmoEmbedder's.
+
+        Raises: ElmoFastError, CheckpointError.
+        """
+        state, options = load_checkpoint(pretrained_folder(model))
+        return cls(options, state, cuda_device, **settings)
 
     def reset_states(self) -> None:
         """Forgets the carried state: the next batch starts from zeros."""

@@ -1,5 +1,6 @@
 """TensorFlow's AdaGrad, with row updates for tables whose gradient is sparse, and the clip before it."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -132,7 +133,9 @@ def clip_and_step(
     trained = [parameter for parameter in params if parameter.grad is not None]
     if not isinstance(optimiser, AdaGrad) or plain(trained, optimiser.backend):
         norm = clip_by_global_norm(trained, max_norm)
-        optimiser.step()
+        # Other optimisers have no way to leave an update out on the device: a look at the norm keeps the weights.
+        if math.isfinite(norm):
+            optimiser.step()
         return norm
     total, orders = global_norm(trained, optimiser.backend)
     optimiser.step(scale=clip_scale(total, max_norm), orders=orders)

@@ -5,14 +5,17 @@ import pathlib
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 
-from elmo_fast.checkpoints import load_checkpoint, save_folder
+from elmo_fast.checkpoints import file_beside, load_checkpoint, model_folder, save_folder
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import flush
 from elmo_fast.pretrain.language_model import LanguageModel
 
 VOCABULARY_FILE = "vocab.txt"
 CHECKPOINTS = "checkpoints"
 _STEP = re.compile(r"step-(\d+)")
+_UNFINISHED = ".unfinished-"
 
 
 def save_model(folder: pathlib.Path, model: LanguageModel, step: int) -> None:
@@ -26,43 +29,59 @@ def saved_steps(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     return sorted(found)
 
 
-def save_step(folder: pathlib.Path, model: LanguageModel, step: int, keep: int) -> pathlib.Path:
-    """Writes the checkpoint folder/step-N, which appears under its name only when complete; keeps the newest `keep`."""
+def save_step(folder: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Makes the checkpoint folder/step-N of what `write` puts into the folder it is given; keeps the newest `keep`.
+
+    It appears under its name when it is complete and on the disk. One of that step that was there is replaced.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"step-{step:07d}"
-    aside = pathlib.Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
+    aside = pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder))
     try:
-        save_model(aside, model, step)
+        write(aside)
+        for path in aside.iterdir():
+            flush(path)
         os.chmod(aside, 0o755)
+        flush(aside)
+        if target.exists():
+            os.replace(target, pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)) / target.name)
         os.replace(aside, target)
+        flush(folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    for _, path in saved_steps(folder)[:-keep]:
-        shutil.rmtree(path)
+        remove_unfinished(folder)
+    older = [path for number, path in saved_steps(folder) if number < step]
+    for path in older[: len(older) + 1 - keep]:
+        # First under a name that no reader looks for; what cannot be removed now is at the next save.
+        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)
     return target
+
+
+def remove_unfinished(folder: pathlib.Path) -> None:
+    """Removes what saves that did not come to their end have left in a folder of checkpoints."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def load_model(
     folder: str | os.PathLike[str] | None,
     options_file: str | os.PathLike[str] | None = None,
     weight_file: str | os.PathLike[str] | None = None,
+    softmax_file: str | os.PathLike[str] | None = None,
     *,
     precision: str = "float32",
     backend: str = "auto",
 ) -> LanguageModel:
-    """The language model of a folder, or of a pair of bilm-tf files that hold the softmax too.
+    """The language model of a folder, or of bilm-tf's files, as `load_checkpoint` reads them.
 
     Raises ElmoFastError when a file is missing, damaged or has no softmax.
     """
-    state, options = load_checkpoint(folder, options_file, weight_file)
+    state, options = load_checkpoint(folder, options_file, weight_file, softmax_file)
     return LanguageModel.from_checkpoint(options, state, precision=precision, backend=backend)
 
 
 def newest_model(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """`folder` itself or, when a run in it did not come to its end, the newest of its checkpoints."""
-    place = pathlib.Path(folder)
-    saved = saved_steps(place / CHECKPOINTS)
-    return saved[-1][1] if saved and not (place / "config.json").exists() else place
+    """`folder` itself or, where a run in it has gone on since or never ended, the newest of its checkpoints."""
+    return model_folder(folder)
 
 
 def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
@@ -70,8 +89,6 @@ def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises ElmoFastError when there is none.
     """
-    place = pathlib.Path(folder)
-    for candidate in (place / VOCABULARY_FILE, place.resolve().parent.parent / VOCABULARY_FILE):
-        if candidate.is_file():
-            return candidate
-    raise ElmoFastError(f"{place} has no {VOCABULARY_FILE}; name the vocabulary it was trained with by --vocab_file")
+    if (found := file_beside(folder)) is not None:
+        return found
+    raise ElmoFastError(f"{folder} has no {VOCABULARY_FILE}; name the vocabulary it was trained with by --vocab_file")

@@ -14,9 +14,13 @@ from typing import Any
 from elmo_fast.errors import ElmoFastError
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
-PRECISIONS = ("float32", "bfloat16", "float16")
-BACKENDS = ("auto", "native", "reference")
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+BACKENDS = ("auto", "native", "triton", "reference")
 ACTIVATIONS = ("relu", "tanh")
+OPTIMISERS = ("adagrad", "adamw")
+SCHEDULES = ("constant", "linear", "cosine")
+PLACEMENTS = ("auto", "device", "host")
+DEFAULT_RATES = {"adagrad": 0.2, "adamw": 0.001}
 
 
 def _field(default: Any, sentence: str) -> Any:
@@ -51,28 +55,42 @@ class ModelConfig:
 class DataConfig:
     """The text: one sentence per line, tokens split by white space."""
 
-    train_prefix: str = _field("", "Glob of the training files, as in 'corpus/train-*'.")
-    heldout_prefix: str | None = _field(None, "Glob of the held-out files; their perplexity is printed at the end.")
+    train_prefix: str = _field(
+        "", "A folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')."
+    )
+    heldout_prefix: str | None = _field(None, "Glob of held-out text files, or a prepared folder, to be evaluated on.")
     vocab_file: str | None = _field(
-        None, "One word per line, <S>, </S> and <UNK> first; built from the training text when absent."
+        None, "One word per line, <S>, </S> and <UNK> among them; built from the training text when absent."
     )
     min_count: int = _field(3, "Occurrences a word needs to enter a vocabulary built here.")
     max_vocab_size: int | None = _field(None, "Most words of a vocabulary built here; null for no bound.")
-    shuffle: bool = _field(True, "Whether sentences come in a new random order each pass, another one per direction.")
+    shuffle: bool = _field(True, "Whether sentences come in a new random order each epoch.")
+    placement: str = _field("auto", "Where the corpus lies: device (GPU memory), host, or auto: device where it fits.")
 
 
 @dataclass
 class OptimiserConfig:
     """The loss and its descent."""
 
-    batch_size: int = _field(128, "Rows, each its own stream of sentences.")
+    batch_size: int = _field(128, "Rows of text of all processes together; fixed for the life of a run.")
+    micro_batches: int = _field(1, "Parts in which each process computes its rows, to save memory; same numbers.")
     unroll_steps: int = _field(20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on.")
-    n_negative_samples_batch: int = _field(8192, "Words drawn per direction and step for the sampled softmax.")
-    learning_rate: float = _field(0.2, "AdaGrad's step size.")
+    n_negative_samples_batch: int = _field(8192, "Words drawn per direction and step, shared by all rows.")
+    optimiser: str = _field("adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table).")
+    learning_rate: float | None = _field(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
+    schedule: str = _field("constant", "How the learning rate goes on after the warm-up: constant, linear or cosine.")
+    warmup_steps: int = _field(0, "Steps over which the learning rate rises in a line.")
+    final_share: float = _field(0.0, "What is left of the learning rate at the end of a linear or cosine schedule.")
     initial_accumulator_value: float = _field(1.0, "What AdaGrad's sums of squares start from.")
+    weight_decay: float = _field(0.0, "AdamW's decay of weights.")
     all_clip_norm_val: float = _field(10.0, "Largest norm of all gradients together.")
     n_epochs: int = _field(10, "Passes over the training text.")
-    n_train_tokens: int | None = _field(None, "Words per pass; null counts them.")
+    n_train_tokens: int | None = _field(None, "Words per pass, bilm-tf's way to plan steps; null: every word, exactly.")
+
+    @property
+    def rate(self) -> float:
+        """The learning rate in force."""
+        return DEFAULT_RATES[self.optimiser] if self.learning_rate is None else self.learning_rate
 
 
 @dataclass
@@ -80,14 +98,23 @@ class RunConfig:
     """Where results go, how long the run may take, and on what it computes."""
 
     save_dir: str = _field("", "Folder for checkpoints, vocabulary, options and metrics.jsonl.")
+    resume: str = _field("auto", "auto: go on from the newest checkpoint of save_dir, if any; never; or a checkpoint.")
+    allow_other_corpus: bool = _field(False, "Go on from a checkpoint with another text, from its beginning.")
+    init_from: str | None = _field(None, "Model whose weights a new run starts from; words known to it keep theirs.")
     max_steps: int | None = _field(None, "Most steps; null for as many as n_epochs needs.")
-    max_seconds: float | None = _field(None, "Most seconds of training; null for no bound.")
-    checkpoint_interval: int = _field(1250, "Steps between checkpoints; the model is also written at the end.")
+    max_seconds: float | None = _field(None, "Most seconds of training in this sitting; null for no bound.")
+    checkpoint_interval: int = _field(1250, "Steps between checkpoints; one is also written at the end.")
     keep_checkpoints: int = _field(2, "Newest checkpoints that stay; older ones are removed.")
+    heldout_interval: int | None = _field(None, "Steps between evaluations of heldout_prefix; null: at the end only.")
     log_interval: int = _field(100, "Steps between progress lines and rows of metrics.jsonl.")
+    tensorboard: bool = _field(False, "Whether to write the same figures for TensorBoard, to save_dir/tensorboard.")
     seed: int = _field(0, "Seed of initial weights, sentence order, dropout and negative samples.")
-    precision: str = _field("float32", "To what operands of matrix products are rounded: float32, bfloat16 or float16.")
-    backend: str = _field("auto", "Who computes: auto, native (C++) or reference (plain torch).")
+    precision: str = _field(
+        "float32",
+        "To what operands of matrix products are rounded: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
+        "products alone).",
+    )
+    backend: str = _field("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
     threads: int | None = _field(None, "CPU threads; null leaves torch's choice.")
 
 
@@ -132,7 +159,7 @@ class PretrainConfig:
 
 def presets() -> list[str]:
     """The names of the configurations that come with the package, smallest first."""
-    order = ["tiny", "small", "medium", "original"]
+    order = ["tiny", "small", "medium", "original", "original_h200"]
     names = {path.stem for path in PRESET_FOLDER.glob("*.yaml")}
     return [name for name in order if name in names] + sorted(names - set(order))
 

@@ -1,69 +1,55 @@
-"""Perplexity of held-out text: the whole softmax, carried state, every word counted once."""
+"""Perplexity of held-out text: the whole softmax, carried state, every word counted once in each direction."""
 
+import contextlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import full_softmax
-from elmo_fast.pretrain.corpus import Corpus
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.streams import Batch, Window, single_pass
-from elmo_fast.pretrain.tensors import Encoder
+from elmo_fast.pretrain.peers import Peers
+
+
+def perplexity(loss: float) -> float:
+    """exp of a loss in nats; of one that no float could hold, of 700, so that a run that diverges can be told so."""
+    return math.exp(min(loss, 700.0))
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How well a text is predicted: mean losses in nats per word, sentence ends counted as words."""
+    """How well a text is predicted: mean losses in nats per word, sentence ends counted as words.
+
+    sentences: where they were asked for, the losses of each sentence with its end, nats, [2, sentences] float64,
+    forward and backward.
+    """
 
     forward_loss: float
     backward_loss: float
     words: int
+    sentences: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
     def forward(self) -> float:
-        return math.exp(self.forward_loss)
+        return perplexity(self.forward_loss)
 
     @property
     def backward(self) -> float:
-        return math.exp(self.backward_loss)
+        return perplexity(self.backward_loss)
 
     @property
     def mean(self) -> float:
         """exp of the mean of both losses, which is what bilm-tf prints."""
-        return math.exp((self.forward_loss + self.backward_loss) / 2)
+        return perplexity((self.forward_loss + self.backward_loss) / 2)
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} (forward {self.forward:.2f}, backward {self.backward:.2f}) over {self.words:,} words"
-
-
-def _windows(corpus: Corpus, batch_size: int, unroll_steps: int) -> Iterator[Batch]:
-    """Both directions' windows in step; the direction that ends first goes on with empty ones."""
-    shape = (batch_size, unroll_steps)
-    nothing = Window(np.full(shape, corpus.begin, np.int32), np.zeros(shape, np.int32), np.zeros(batch_size, np.int64))
-    streams = [single_pass(corpus, batch_size, unroll_steps, reverse) for reverse in (False, True)]
-    for forward, backward in zip_longest(*streams, fillvalue=nothing):
-        yield Batch(forward, backward)
-
-
-def _total_loss(model: LanguageModel, hidden: Tensor, targets: Tensor, window: Window, chunk_bytes: int) -> Tensor:
-    """The sum of the losses of the words that are text, [] float64, not waited for; which they are the host knows."""
-    filled = np.flatnonzero(np.arange(window.inputs.shape[1]) < window.filled[:, None])
-    places = torch.from_numpy(filled).to(hidden.device, non_blocking=True)
-    losses = full_softmax(
-        hidden.index_select(0, places),
-        targets.index_select(0, places),
-        model.softmax_weight,
-        model.softmax_bias,
-        chunk_bytes=chunk_bytes,
-        precision=model.precision,
-    )
-    return losses.sum(dtype=torch.float64)
 
 
 def evaluate(
@@ -74,41 +60,107 @@ def evaluate(
     unroll_steps: int = 20,
     chunk_bytes: int = 32 * 2**20,
     device: torch.device | str = "cpu",
+    per_sentence: bool = False,
+    progress: Callable[[int], None] | None = None,
+    peers: Peers | None = None,
 ) -> Perplexity:
-    """Perplexity of a text in file order; dropout is off, every row starts from a zero state and carries it to its end.
+    """Perplexity of a text in its order; dropout is off, every row starts from a zero state and carries it to its end.
 
-    corpus: encoded with the vocabulary the model was trained with; batch_size: rows, each its own stream of sentences,
-    so that another number gives a slightly different state and figure; chunk_bytes: bound of the logits held at a time.
+    corpus: encoded with the vocabulary the model was trained with; batch_size: rows, at most one per sentence, each its
+    own part of the text, so that another number gives a slightly different state and figure; chunk_bytes: bound of the
+    logits held at a time; per_sentence: tell the losses of each sentence too (16 bytes a word); progress: takes the
+    words of each step; peers: the processes that share the rows, and all get the figures.
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
+    _check(model, corpus)
+    rows, peers = min(batch_size, corpus.sentences), peers or Peers()
+    first, last = (rank * rows // peers.size for rank in (peers.rank, peers.rank + 1))
+    totals = torch.zeros(2, dtype=torch.float64, device=device)
+    each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)
+    if first < last:  # there may be more processes than rows
+        stream = Stream(corpus, rows, unroll_steps, seed=None, first_row=first, row_count=last - first, device=device)
+        bounds = stream.row_bounds[first : last + 1]
+        with evaluating(model), torch.no_grad():
+            for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
+                totals += losses.sum(1, dtype=torch.float64)
+                if per_sentence:
+                    places = torch.from_numpy(positions(bounds, step, batch)).to(each.device)
+                    each.scatter_(1, places, losses.double())
+                if progress is not None:
+                    progress(batch.words)
+    forward, backward = (peers.sum_(totals) / corpus.positions).tolist()
+    sentences = _by_sentence(corpus, peers.sum_(each).cpu().numpy()) if per_sentence else None
+    return Perplexity(forward, backward, corpus.positions, sentences)
+
+
+def _check(model: LanguageModel, corpus: Corpus) -> None:
     if corpus.tokens == 0:
         raise ElmoFastError("the text to evaluate has no words")
-    if corpus.vocabulary_size != len(model.softmax_bias):
+    if len(corpus.vocabulary) != len(model.softmax_bias):
         raise ElmoFastError(
             f"the vocabulary must have the {len(model.softmax_bias):,} words the model was trained with; "
-            f"got {corpus.vocabulary_size:,}"
+            f"got {len(corpus.vocabulary):,}"
         )
-    batch_size = min(batch_size, corpus.sentences)
-    encoder = Encoder(corpus, model.options.char_cnn.max_characters_per_token, device)  # type: ignore[union-attr]
-    totals, state, training = torch.zeros(2, dtype=torch.float64, device=device), None, model.training
+
+
+def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[Batch, Tensor]]:
+    """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
+    slots = model.options.char_cnn.max_characters_per_token  # type: ignore[union-attr]
+    characters, state = stream.corpus.types.characters(slots, stream.device), None
+    for step in range(stream.steps_per_epoch):
+        batch = stream.batch(0, step)
+        losses, state = _step(model, batch, characters.ids, state, chunk_bytes)
+        yield batch, losses
+
+
+@contextlib.contextmanager
+def evaluating(model: LanguageModel) -> Iterator[None]:
+    """While open, the model is in its mode for evaluation."""
+    training = model.training
     model.eval()
     try:
-        with torch.no_grad():
-            for windows in _windows(corpus, batch_size, unroll_steps):
-                state = _add_window(model, encoder, windows, state, totals, chunk_bytes)
+        yield
     finally:
         model.train(training)
-    words = corpus.tokens + corpus.sentences
-    forward, backward = (totals / words).tolist()
-    return Perplexity(forward, backward, words)
 
 
-def _add_window(
-    model: LanguageModel, encoder: Encoder, windows: Batch, state: State | None, totals: Tensor, chunk_bytes: int
-) -> State:
-    batch = encoder.batch(windows)
-    forward, backward, state = model(batch.forward.ids, batch.backward.ids, state)
-    for way, (hidden, side, window) in enumerate(zip((forward, backward), batch, windows, strict=True)):
-        totals[way] += _total_loss(model, hidden, side.targets, window, chunk_bytes)
-    return state
+def _step(
+    model: LanguageModel, batch: Batch, characters: Callable[[Tensor], Tensor], state: State | None, chunk_bytes: int
+) -> tuple[Tensor, State]:
+    steps, lengths, targets = batch.types.shape[2], None, batch.targets.flatten(1)
+    partial = bool((batch.filled < steps).any())
+    if partial:
+        lengths = torch.from_numpy(batch.filled).to(targets.device)
+    hidden, state = model(batch.types, characters, state, lengths)
+    hidden = hidden.flatten(1, 2)
+    if partial:
+        filled = torch.from_numpy(np.flatnonzero(np.arange(steps) < batch.filled[:, None])).to(targets.device)
+        hidden, targets = hidden.index_select(1, filled), targets.index_select(1, filled)
+    losses = full_softmax(
+        hidden.flatten(0, 1),
+        targets.flatten(),
+        model.softmax_weight,
+        model.softmax_bias,
+        chunk_bytes=chunk_bytes,
+        precision=model.precision,
+    )
+    return losses.view_as(targets), state
+
+
+def positions(bounds: npt.NDArray[np.int64], step: int, batch: Batch) -> npt.NDArray[np.int64]:
+    """The positions of the text at which a step's filled places stand, row by row, forward and backward, [2, n].
+
+    bounds: where the batch's rows begin, and the last one ends, [B + 1].
+    """
+    steps = batch.types.shape[2]
+    places = step * steps + np.arange(steps)
+    forward, backward = bounds[:-1, None] + places, bounds[1:, None] - 1 - places
+    filled = np.arange(steps) < batch.filled[:, None]
+    return np.stack([forward[filled], backward[filled]])
+
+
+def _by_sentence(corpus: Corpus, losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Sums of [2, positions] over the positions of each sentence, its end included, [2, sentences]."""
+    _, lengths = corpus.places(np.arange(corpus.sentences))
+    return np.add.reduceat(losses, np.cumsum(lengths) - lengths, axis=1)

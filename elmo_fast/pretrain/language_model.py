@@ -2,16 +2,26 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
+from elmo_fast.checkpoints import (
+    CharCnnOptions,
+    ElmoOptions,
+    LstmOptions,
+    load_checkpoint,
+    pretrained_folder,
+    save_folder,
+)
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
+from elmo_fast.modules.elmo_lstm import Drop
 from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.text import Vocabulary
 
 State = tuple[Tensor, Tensor]
 """LSTM states of both directions: (h [L, 2, B, D], c [L, 2, B, H])."""
@@ -60,9 +70,16 @@ class LanguageModel(nn.Module):
             raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
         self.options, self.precision, self.backend = options, precision, backend
         self.bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)
+        # Not a submodule of its own: every parameter has one name.
+        self._streams = (Streams(self.bilm),)
         dim = options.lstm.projection_dim
         self.softmax_weight = nn.Parameter(torch.empty(options.n_tokens_vocab, dim).normal_(0, math.sqrt(1 / dim)))
         self.softmax_bias = nn.Parameter(torch.zeros(options.n_tokens_vocab))
+
+    @property
+    def streams(self) -> "Streams":
+        """The biLM over two streams of words, as a module of its own."""
+        return self._streams[0]
 
     @classmethod
     def from_checkpoint(
@@ -82,6 +99,31 @@ class LanguageModel(nn.Module):
         model.load(state)
         return model
 
+    @classmethod
+    def from_pretrained(
+        cls, model: str | os.PathLike[str], *, precision: str = "float32", backend: str = "auto"
+    ) -> "LanguageModel":
+        """The language model of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
+
+        Raises ElmoFastError when it is not there, damaged or has no softmax.
+        """
+        state, options = load_checkpoint(pretrained_folder(model))
+        return cls.from_checkpoint(options, state, precision=precision, backend=backend)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> None:
+        """Writes config.json and model.safetensors, which every command reads, and vocab.txt where one is given.
+
+        vocabulary: the V words of the softmax, in the order of its rows; evaluation wants it.
+        Raises ElmoFastError when the vocabulary is of another size, or the disk does not take the files.
+        """
+        if vocabulary is not None and len(vocabulary) != len(self.softmax_bias):
+            raise ElmoFastError(
+                f"vocabulary must have the {len(self.softmax_bias):,} words of the softmax; got {len(vocabulary):,}"
+            )
+        save_folder(folder, self.checkpoint_state(), self.options)
+        if vocabulary is not None:
+            vocabulary.write(os.path.join(folder, "vocab.txt"))
+
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copies a checkpoint's state into the parameters, all of them."""
         self.bilm.load_state_dict({k: v for k, v in state.items() if k.startswith(("_token_embedder.", "_elmo_lstm."))})
@@ -92,13 +134,37 @@ class LanguageModel(nn.Module):
     def checkpoint_state(self) -> dict[str, Tensor]:
         """All weights under the names of `elmo_fast.checkpoints`."""
         softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
-        return {**self.bilm.state_dict(), **softmax}
+        return {**self.bilm.checkpoint_state(), **softmax}
 
-    def forward(self, forward_ids: Tensor, backward_ids: Tensor, state: State | None) -> tuple[Tensor, Tensor, State]:
-        """What the softmax sees: the top layer of each direction over its own stream, with dropout while training.
+    def forward(
+        self, types: Tensor, characters: Callable[[Tensor], Tensor], state: State | None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """What the softmax sees: the top layer of each direction over its own stream; as `Streams`."""
+        hidden, state = self.streams(types, characters, state, lengths)
+        return hidden, state
 
-        forward_ids, backward_ids: character ids, [B, T, C] int64; state: after the windows before, None for zeros.
-        Returns two [B·T, D], and the state after, cut from the graph.
+
+class Streams(nn.Module):
+    """A BiLM as a function of streams of words: what is trained beside the softmax."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        self.bilm = bilm
+
+    def forward(
+        self,
+        types: Tensor,
+        characters: Callable[[Tensor], Tensor],
+        state: State | None,
+        lengths: Tensor | None = None,
+        drop: Drop | None = None,
+    ) -> tuple[Tensor, State]:
+        """Hidden states [2, B, T, D] over both streams, with dropout while training, and the state after.
+
+        types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
+        character ids [U, C]; state: after the windows before, None for zeros; lengths: positions of each row that are
+        text, [B] int64, None: all; drop: as `BiLM.run_streams`'. The state returned is cut from the graph.
         """
-        forward, backward, state = self.bilm.language_model(forward_ids, backward_ids, state)
-        return forward.flatten(0, 1), backward.flatten(0, 1), state
+        words = self.bilm._token_embedder.encode_types(types, characters)
+        hidden, state = self.bilm.run_streams(words, state, lengths, drop)
+        return hidden, state

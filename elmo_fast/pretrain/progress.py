@@ -1,45 +1,73 @@
 """What a run says of itself: one line for people, one row of metrics.jsonl for programs."""
 
+import contextlib
+import errno
 import json
 import math
+import os
 import pathlib
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from elmo_fast.durations import duration
+from elmo_fast.files import replacing
 from elmo_fast.pretrain.step import StepResult
 
 
-def duration(seconds: float) -> str:
-    """Seconds in words: 45s, 12m05s, 3h07m."""
-    whole = max(0, math.ceil(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+def memory_in_use(device: torch.device) -> int | None:
+    """Bytes: the most a GPU has held, or what this process holds of the machine's memory; None where nobody tells."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform != "linux":
+        return None
+    resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return resident * os.sysconf("SC_PAGE_SIZE")
 
 
 class Progress:
     """Averages over the steps since the last report, and the time left.
 
-    total_steps: steps the run will take if no time runs out; max_seconds: its time, or None; words_per_step: B·T,
-    a word that both directions read counting once.
+    total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; step, words,
+    seconds: what earlier sittings of the run have done; unreported: what they have not reported.
+
+    step: taken in all; words: read in all, one that both directions read counting once.
     """
 
-    def __init__(self, total_steps: int, max_seconds: float | None, words_per_step: int) -> None:
-        self.total_steps, self.max_seconds, self.words_per_step = total_steps, max_seconds, words_per_step
-        self.step = 0
-        self._results: list[StepResult] = []
+    def __init__(
+        self,
+        total_steps: int,
+        max_seconds: float | None,
+        *,
+        step: int = 0,
+        words: int = 0,
+        seconds: float = 0.0,
+        unreported: Sequence[Sequence[float]] = (),
+    ) -> None:
+        self.total_steps, self.max_seconds = total_steps, max_seconds
+        self.step, self.words, self._first_step, self._before = step, words, step, seconds
+        self._results: list[tuple[float | Tensor, float | Tensor, float | Tensor]] = []
+        self._results += [(forward, backward, norm) for forward, backward, norm in unreported]
+        self._words, self._waited, self._away = 0, 0.0, 0.0
         self.start()
 
     def start(self) -> None:
-        """Sets the clock to zero."""
+        """Sets the clock of this sitting to zero."""
         self._started = self._reported = time.monotonic()
 
     @property
-    def seconds(self) -> float:
-        """Since the run started."""
+    def sitting(self) -> float:
+        """Seconds since this sitting started."""
         return time.monotonic() - self._started
+
+    @property
+    def seconds(self) -> float:
+        """Of all sittings together."""
+        return self._before + self.sitting
 
     @property
     def since_report(self) -> float:
@@ -51,51 +79,81 @@ class Progress:
         """Whether a step was taken since the last report."""
         return bool(self._results)
 
-    def add(self, result: StepResult) -> None:
-        """Counts one step."""
+    def add(self, result: StepResult, words: int, waited: float = 0.0) -> None:
+        """Counts one step of so many words, before which the data were waited for so many seconds."""
         self.step += 1
-        self._results.append(result)
+        self.words += words
+        self._words += words
+        self._waited += waited
+        self._results.append(result[:3])
+
+    @property
+    def unreported(self) -> list[list[float]]:
+        """Losses and norm of each step since the last report."""
+        return [[float(number) for number in result] for result in self._results]
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time within is not training time: tokens/s leave it out."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._away += time.monotonic() - began
 
     def seconds_left(self) -> float:
-        """At the mean speed so far, to the last step or to the end of the time, whichever comes first."""
-        left = (self.total_steps - self.step) * self.seconds / max(self.step, 1)
-        return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.seconds))
+        """At the mean speed of this sitting, to the last step or to the end of the time, whichever comes first."""
+        left = (self.total_steps - self.step) * self.sitting / max(self.step - self._first_step, 1)
+        return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
     def report(self) -> dict[str, Any]:
         """The averages since the last report, which then starts anew; losses: nats per word of the sampled softmax."""
-        steps, span = len(self._results), self.since_report
-        forward, backward, norm = (
-            sum(map(float, column)) / steps for column in list(zip(*self._results, strict=True))[:3]
-        )
-        self._results, self._reported = [], time.monotonic()
+        steps = len(self._results)
+        forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
+        span = max(self.since_report - self._away, 1e-9)
         loss = (forward + backward) / 2
-        return {
+        row = {
             "step": self.step,
             "seconds": round(self.seconds, 3),
-            "words": self.step * self.words_per_step,
-            "words_per_second": steps * self.words_per_step / span,
+            "words": self.words,
+            "words_per_second": self._words / span,
             "loss": loss,
             "loss_forward": forward,
             "loss_backward": backward,
             "sampled_perplexity": math.exp(min(loss, 700.0)),
             "gradient_norm": norm,
+            "data_wait": self._waited / span,
         }
+        self._results, self._reported = [], time.monotonic()
+        self._words, self._waited, self._away = 0, 0.0, 0.0
+        return row
 
     def line(self, row: dict[str, Any]) -> str:
         """One report as a line of text."""
-        share = max(self.step / self.total_steps, self.seconds / self.max_seconds if self.max_seconds else 0.0)
+        share = max(self.step / self.total_steps, self.sitting / self.max_seconds if self.max_seconds else 0.0)
+        memory = row.get("memory_bytes")
         return (
             f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | sampled train perplexity "
             f"{row['sampled_perplexity']:8.1f} | gradient norm {row['gradient_norm']:6.2f} | "
-            f"{row['words_per_second']:8,.0f} tokens/s | {duration(self.seconds_left())} left"
+            f"{row['words_per_second']:8,.0f} tokens/s | "
+            + (f"memory {memory / 2**30:.2f} GiB | " if memory else "")
+            + f"data {row['data_wait']:.1%} | {duration(self.seconds_left())} left"
         )
 
 
 class MetricsFile:
-    """metrics.jsonl: one JSON object per line, each handed to the system at once; what is there already is kept."""
+    """metrics.jsonl: one JSON object per line, each handed to the system at once; what is there already is kept.
 
-    def __init__(self, path: str | pathlib.Path) -> None:
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+    step: of the checkpoint a run goes on from: rows of later steps, which will be written again, are taken out first,
+    as is a row that was cut off in the middle.
+    """
+
+    def __init__(self, path: str | pathlib.Path, step: int | None = None) -> None:
+        path = pathlib.Path(path)
+        if step is not None and path.exists():
+            _keep_until(path, step)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._cut, self._path = False, path
 
     def __enter__(self) -> "MetricsFile":
         return self
@@ -103,7 +161,28 @@ class MetricsFile:
     def __exit__(self, *error: object) -> None:
         self._file.close()
 
+    def last_step(self, event: str) -> int:
+        """The step of the last row of that event, -1 where there is none."""
+        rows = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
+        return max((int(row["step"]) for row in rows if row.get("event") == event), default=-1)
+
     def write(self, **row: Any) -> None:
-        """Appends one row."""
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        """Appends one row; OSError where the disk does not take it whole."""
+        line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
+        self._cut = True
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        self._cut = False
+
+
+def _keep_until(path: pathlib.Path, step: int) -> None:
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # cut off when the run was killed; its step comes again
+        if row.get("step", 0) <= step:
+            kept.append(line + "\n")
+    with replacing(path) as aside:
+        aside.write_text("".join(kept), encoding="utf-8")

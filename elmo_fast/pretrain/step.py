@@ -1,18 +1,53 @@
-"""One step of training: both losses, their gradient, the clip, the update."""
+"""One step of training: both losses, their gradient, the exchange with other processes, the clip, the update."""
 
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmo_fast.ops import backend_for, log_uniform_sample, sampled_softmax
 from elmo_fast.pretrain.adagrad import clip_and_step
+from elmo_fast.pretrain.dropout import RowDropout
+from elmo_fast.pretrain.exchange import mean_gradients, meaned_over_processes
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.tensors import Side, TensorBatch
+from elmo_fast.pretrain.peers import Peers
+
+
+@dataclass(frozen=True)
+class Words:
+    """What one process reads in one step: its B rows of R.
+
+    types: numbers of the words read, [2, B, T] int64, forward and backward, each in its reading order; targets: words
+    to predict, [2, B, T] int64; filled: positions of each row that are text, [B] int64, on the CPU; words: how many
+    are filled in all R rows; first_row: which of the R rows the first is; rows: R; characters: spells types,
+    [U] -> character ids [U, C].
+    """
+
+    types: Tensor
+    targets: Tensor
+    filled: np.ndarray[tuple[int], np.dtype[np.int64]]
+    words: int
+    first_row: int
+    rows: int
+    characters: Callable[[Tensor], Tensor]
+
+    def part(self, begin: int, end: int) -> "Words":
+        """Some of the rows."""
+        return replace(
+            self,
+            types=self.types[:, begin:end],
+            targets=self.targets[:, begin:end],
+            filled=self.filled[begin:end],
+            first_row=self.first_row + begin,
+        )
 
 
 class StepResult(NamedTuple):
-    """forward, backward: mean sampled loss per word, nats; gradient_norm: before the clip; state: after the step.
+    """forward, backward: mean sampled loss per word of all rows, nats; gradient_norm: before the clip; state: after it.
 
     On a GPU the losses and gradient_norm are [] tensors: to read one is to wait for the step.
     """
@@ -23,78 +58,114 @@ class StepResult(NamedTuple):
     state: State
 
 
-def sampled_loss(
-    model: LanguageModel,
-    hidden: Tensor,
-    targets: Tensor,
-    *,
-    num_samples: int,
-    seed: int,
-    draw: int,
-    sparse: bool = True,
-) -> Tensor:
-    """Mean loss of one direction against one sample of words that its whole batch shares.
+class Step:
+    """Updates a model once per call.
 
-    hidden: [N, D]; targets: [N] int64; draw: which sample of the seed's sequence, a new one for each direction and
-    step; sparse: the softmax table's gradient as the rows used only.
-    """
-    samples, tries = log_uniform_sample(
-        num_samples,
-        len(model.softmax_bias),
-        seed=seed,
-        offset=draw,
-        device=hidden.device,
-        backend=backend_for("log_uniform_sample", model.backend),
-    )
-    losses = sampled_softmax(
-        hidden,
-        targets,
-        model.softmax_weight,
-        model.softmax_bias,
-        samples,
-        tries,
-        sparse=sparse,
-        precision=model.precision,
-        backend=backend_for("sampled_softmax", model.backend),
-    )
-    return losses.mean()
+        loss_n = sampled softmax of every filled position of all R rows, both directions
+        gradient of  ½ Σ loss_n / R,  clipped at a global norm, then the optimiser's step
 
+    which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
 
-def train_step(
-    model: LanguageModel,
-    optimiser: torch.optim.Optimizer,
-    batch: TensorBatch,
-    state: State | None,
-    *,
-    num_samples: int,
-    clip_norm: float,
-    seed: int,
-    step: int,
-    sparse: bool = True,
-) -> StepResult:
-    """Reads one window of every row, updates the weights once and hands the LSTM state on.
-
-        loss = (mean(forward) + mean(backward)) / 2        over B·T words each
-        gradient of T · loss, clipped at a global norm, then the optimiser's step
-
-    batch: both directions' windows of T words; state: after the step before, None for zeros; num_samples: words drawn
-    per direction; clip_norm: largest norm of all gradients together; seed, step: which samples are drawn;
-    sparse: update the rows of the softmax table that were used, not the table (the same numbers).
+    model, optimiser: updated in place; num_samples: words drawn per direction and step, shared by all rows;
+    clip_norm: largest norm of all gradients together; seed: of samples and dropout; micro_batches: parts of the rows
+    that are computed one after the other; sparse: the softmax table's gradient as the rows used (the same numbers);
+    peers: the processes that train together.
 
     Source: bilm-tf, bilm/training.py.
     """
-    model.train()
-    optimiser.zero_grad(set_to_none=True)
-    forward, backward, state = model(batch.forward.ids, batch.backward.ids, state)
-    sides: list[tuple[Tensor, Side]] = [(forward, batch.forward), (backward, batch.backward)]
-    losses = [
-        sampled_loss(
-            model, hidden, side.targets, num_samples=num_samples, seed=seed, draw=2 * step + way, sparse=sparse
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimiser: torch.optim.Optimizer,
+        *,
+        num_samples: int,
+        clip_norm: float,
+        seed: int = 0,
+        micro_batches: int = 1,
+        sparse: bool = True,
+        peers: Peers | None = None,
+    ) -> None:
+        self.model, self.optimiser = model, optimiser
+        self.num_samples, self.clip_norm, self.seed = num_samples, clip_norm, seed
+        self.micro_batches, self.sparse = micro_batches, sparse
+        self.peers = Peers() if peers is None else peers
+        self.streams = meaned_over_processes(model.streams, self.peers)
+        self.table: list[nn.Parameter] = [model.softmax_weight, model.softmax_bias]
+
+    def __call__(self, words: Words, state: State | None, number: int) -> StepResult:
+        """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
+        self.model.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        device = words.types.device
+        drawn = [self._samples(2 * number + direction, device) for direction in range(2)]
+        sums = torch.zeros(2, dtype=torch.float64, device=device)
+        states = []
+        for part, held, last in self._parts(words, state):
+            with contextlib.nullcontext() if last else self._without_exchange():
+                losses, after = self._losses(part, held, number, drawn)
+                # The mean over processes of this, which the exchange makes, is the sum over all rows.
+                (0.5 * self.peers.size / words.rows * losses.sum()).backward()
+            sums += losses.detach()
+            states.append(after)
+        mean_gradients(self.table, self.peers)
+        norm = clip_and_step(self.optimiser, self.model.parameters(), self.clip_norm)
+        means = self.peers.sum_(sums) / words.words
+        forward, backward = means if means.is_cuda else means.tolist()
+        h, c = (torch.cat(column, dim=2) for column in zip(*states, strict=True))
+        return StepResult(forward, backward, norm, (h, c))
+
+    def _parts(self, words: Words, state: State | None) -> Iterator[tuple[Words, State | None, bool]]:
+        count = words.types.shape[1] // self.micro_batches
+        for i in range(self.micro_batches):
+            rows = slice(i * count, (i + 1) * count)
+            held = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
+            yield words.part(rows.start, rows.stop), held, i == self.micro_batches - 1
+
+    def _without_exchange(self) -> contextlib.AbstractContextManager[None]:
+        no_sync = getattr(self.streams, "no_sync", contextlib.nullcontext)
+        context: contextlib.AbstractContextManager[None] = no_sync()
+        return context
+
+    def _samples(self, draw: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        return log_uniform_sample(
+            self.num_samples,
+            len(self.model.softmax_bias),
+            seed=self.seed,
+            offset=draw,
+            device=device,
+            backend=backend_for("log_uniform_sample", self.model.backend),
         )
-        for way, (hidden, side) in enumerate(sides)
-    ]
-    unroll_steps = batch.forward.ids.shape[1]
-    (0.5 * (losses[0] + losses[1]) * unroll_steps).backward()
-    norm = clip_and_step(optimiser, model.parameters(), clip_norm)
-    found = [loss.detach() if loss.is_cuda else loss.item() for loss in losses]
-    return StepResult(found[0], found[1], norm, state)
+
+    def _losses(
+        self, words: Words, state: State | None, number: int, drawn: list[tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, State]:
+        """The sums of both directions' losses, [2], and the state after."""
+        _, rows, steps = words.types.shape
+        device, lstm = words.types.device, self.model.options.lstm
+        lengths = None if (words.filled == steps).all() else torch.from_numpy(words.filled).to(device)
+        drop = None
+        if self.model.options.dropout:
+            shape = (lstm.n_layers, rows, steps, lstm.projection_dim)
+            drop = RowDropout(self.model.options.dropout, self.seed, number, words.first_row, shape, device)
+        hidden, state = self.streams(words.types, words.characters, state, lengths, drop)
+        losses = [self._direction(*each) for each in zip(hidden.flatten(1, 2), words.targets, drawn, strict=True)]
+        if lengths is not None:
+            text = (torch.arange(steps, device=device) < lengths[:, None]).flatten()
+            losses = [loss.where(text, 0) for loss in losses]
+        return torch.stack([loss.sum() for loss in losses]), state
+
+    def _direction(self, hidden: Tensor, targets: Tensor, drawn: tuple[Tensor, Tensor]) -> Tensor:
+        """Loss of each position of one direction against a sample that all rows share, [B·T]."""
+        samples, tries = drawn
+        return sampled_softmax(
+            hidden,
+            targets.flatten(),
+            self.model.softmax_weight,
+            self.model.softmax_bias,
+            samples,
+            tries,
+            sparse=self.sparse,
+            precision=self.model.precision,
+            backend=backend_for("sampled_softmax", self.model.backend),
+        )

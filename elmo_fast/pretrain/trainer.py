@@ -1,56 +1,57 @@
-"""The loop of a pretraining run, in one process."""
+"""The loop of a pretraining run."""
 
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import cast
 
 import torch
 
+from elmo_fast.corpus import Corpus, Stream
+from elmo_fast.corpus.streams import Placement
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.checkpoint import CHECKPOINTS, save_model, save_step
+from elmo_fast.pretrain.checkpoint import CHECKPOINTS, save_step
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.corpus import Corpus
+from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.interrupts import StopRequest
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.progress import MetricsFile, Progress
-from elmo_fast.pretrain.step import StepResult, train_step
-from elmo_fast.pretrain.streams import Batch, training_batches
-from elmo_fast.pretrain.tensors import Encoder
+from elmo_fast.pretrain.optimisers import new_optimiser, new_scheduler
+from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.plan import check_possible, corpus_line, lines, planned_steps, steps_line
+from elmo_fast.pretrain.progress import Progress, memory_in_use
+from elmo_fast.pretrain.record import Record
+from elmo_fast.pretrain.snapshot import Position, Snapshot, digest_of, load_optimiser, write_snapshot
+from elmo_fast.pretrain.step import Step, StepResult, Words
 
 # A line at least this often, however slow the steps are.
 LONGEST_SILENCE = 30.0
+STOPS = ("", "time", "interrupt")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. steps taken; seconds of training; stopped_by: "steps", "time" or "interrupt"."""
+    """How a run ended. steps taken in all; seconds of training; stopped_by: "steps", "time" or "interrupt"."""
 
     steps: int
     seconds: float
     stopped_by: str
 
 
-def planned_steps(config: PretrainConfig, corpus: Corpus) -> int:
-    """Steps of a run that no clock stops: n_epochs passes of B·T words each, or max_steps when that is less.
-
-    A pass is n_train_tokens words, as in bilm-tf, or, when that is not given, every word and sentence end of the text.
-    """
-    words = config.optimiser.n_train_tokens or corpus.tokens + corpus.sentences
-    per_step = config.optimiser.batch_size * config.optimiser.unroll_steps
-    steps = max(1, config.optimiser.n_epochs * (words // per_step))
-    return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
+class TrainingLost(ElmoFastError):
+    """Numbers are no longer finite: there is nothing to go on with but the last checkpoint."""
 
 
 class Trainer:
-    """Trains a model on a corpus: bilm-tf's streams, carried state, sampled softmax, clip, AdaGrad; saves as it goes.
+    """Trains a model on a corpus and saves as it goes; alone, or as one of several processes that share the rows.
 
-    Everything that changes during a run is an attribute (model, optimiser, batches, state, progress.step).
+    Everything that changes during a run is an attribute (model, optimiser, state, progress).
 
-    config: of the run; model: trained in place; corpus: encoded with the model's vocabulary; folder: where checkpoints
-    and metrics.jsonl go; report: takes each line for people; device: where the model is.
+    config: of the run; model: trained in place, alike in all processes; corpus: encoded with the model's vocabulary;
+    record: where it says how it goes; snapshot: to go on from; heldout: to be evaluated on at intervals;
+    device: where the model is; peers: the processes that train together.
+
+    Raises ElmoFastError when the vocabulary has fewer words than are to be drawn, or the rows cannot be shared out.
     """
 
     def __init__(
@@ -58,28 +59,107 @@ class Trainer:
         config: PretrainConfig,
         model: LanguageModel,
         corpus: Corpus,
-        folder: pathlib.Path,
+        record: Record,
         *,
-        report: Callable[[str], None] = print,
+        snapshot: Snapshot | None = None,
+        heldout: Corpus | None = None,
         device: torch.device | str = "cpu",
+        peers: Peers | None = None,
     ) -> None:
-        optimiser = config.optimiser
-        if optimiser.n_negative_samples_batch > corpus.vocabulary_size:
-            raise ElmoFastError(
-                f"n_negative_samples_batch must not exceed the {corpus.vocabulary_size:,} words of the vocabulary, as "
-                f"samples are distinct; got {optimiser.n_negative_samples_batch:,}"
-            )
-        self.config, self.model, self.folder, self.report = config, model, folder, report
+        optimiser, run = config.optimiser, config.run
+        check_possible(config, corpus)
+        self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
+        self.device, self.peers = torch.device(device), peers or Peers()
         # On a GPU to look at a number is to wait for the device: it is done once per report.
-        self.looks_at_every_step = torch.device(device).type == "cpu"
-        self.encoder = Encoder(corpus, config.model.max_characters_per_token, device)
-        self.optimiser = AdaGrad(model.parameters(), optimiser.learning_rate, optimiser.initial_accumulator_value)
-        self.batches: Iterator[Batch] = training_batches(
-            corpus, optimiser.batch_size, optimiser.unroll_steps, seed=config.run.seed, shuffle=config.data.shuffle
+        self.looks_at_every_step = self.device.type == "cpu"
+        self.vocabulary = digest_of(corpus.vocabulary)
+        self.first_row, self.row_count = self.peers.share(optimiser.batch_size, optimiser.micro_batches)
+        self.stream = Stream(
+            corpus,
+            optimiser.batch_size,
+            optimiser.unroll_steps,
+            seed=run.seed if config.data.shuffle else None,
+            first_row=self.first_row,
+            row_count=self.row_count,
+            device=self.device,
+            placement=cast(Placement, config.data.placement),
         )
+        self.characters = corpus.types.characters(config.model.max_characters_per_token, device=self.device)
+        total = planned_steps(config, self.stream.steps_per_epoch)
+        self.optimiser = new_optimiser(optimiser, model)
+        self.progress = Progress(total, run.max_seconds)
         self.state: State | None = None
+        self.perplexity: Perplexity | None = None
+        if snapshot is not None:
+            self._go_on(snapshot)
+        self.scheduler = new_scheduler(optimiser, self.optimiser, total, self.progress.step)
+        self.update = Step(
+            model,
+            self.optimiser,
+            num_samples=optimiser.n_negative_samples_batch,
+            clip_norm=optimiser.all_clip_norm_val,
+            seed=run.seed,
+            micro_batches=optimiser.micro_batches,
+            sparse=optimiser.optimiser == "adagrad",
+            peers=self.peers,
+        )
+
+    def _go_on(self, snapshot: Snapshot) -> None:
+        at = snapshot.position
+        self.model.load(snapshot.weights)
+        load_optimiser(self.model, self.optimiser, snapshot.optimiser)
+        if snapshot.state is not None:
+            rows = slice(self.first_row, self.first_row + self.row_count)
+            h, c = (each[:, :, rows].contiguous().to(self.device) for each in snapshot.state)
+            self.state = h, c
         self.progress = Progress(
-            planned_steps(config, corpus), config.run.max_seconds, optimiser.batch_size * optimiser.unroll_steps
+            self.progress.total_steps,
+            self.config.run.max_seconds,
+            step=at.step,
+            words=at.words,
+            seconds=at.seconds,
+            unreported=at.unreported,
+        )
+
+    def describe(self) -> list[str]:
+        """The lines that open a run: the model, the text, the plan."""
+        progress = self.progress
+        return [
+            *lines(self.config, len(self.corpus.vocabulary), self.peers, self.device),
+            corpus_line(self.corpus),
+            steps_line(self.config, progress.total_steps, self.stream.steps_per_epoch, progress.step),
+        ]
+
+    @property
+    def position(self) -> Position:
+        """Where the run stands, and of which run it is."""
+        optimiser, progress = self.config.optimiser, self.progress
+        return Position(
+            step=progress.step,
+            words=progress.words,
+            seconds=progress.seconds,
+            fingerprint=self.corpus.fingerprint,
+            rows=optimiser.batch_size,
+            unroll_steps=optimiser.unroll_steps,
+            seed=self.config.run.seed,
+            shuffle=self.config.data.shuffle,
+            optimiser=optimiser.optimiser,
+            model=asdict(self.config.model),
+            vocabulary=self.vocabulary,
+            unreported=progress.unreported,
+        )
+
+    def words(self, number: int) -> Words:
+        """What this process reads in step `number` of the run."""
+        batch = self.stream.batch(*divmod(number, self.stream.steps_per_epoch))
+        return Words(
+            types=batch.types,
+            targets=batch.targets,
+            filled=batch.filled,
+            words=batch.words,
+            first_row=self.first_row,
+            rows=self.config.optimiser.batch_size,
+            characters=self.characters.ids,
         )
 
     def step(self) -> StepResult:
@@ -88,73 +168,110 @@ class Trainer:
         Raises ElmoFastError when the loss or the gradient is no longer a finite number; on a GPU the next report does,
         and the optimiser has left the weights as they were.
         """
-        optimiser = self.config.optimiser
-        result = train_step(
-            self.model,
-            self.optimiser,
-            self.encoder.batch(next(self.batches)),
-            self.state,
-            num_samples=optimiser.n_negative_samples_batch,
-            clip_norm=optimiser.all_clip_norm_val,
-            seed=self.config.run.seed,
-            step=self.progress.step,
-        )
+        number, waited = self.progress.step, self.stream.waited
+        words = self.words(number)
+        result = self.update(words, self.state, number)
+        self.rate = self.optimiser.param_groups[0]["lr"]
         if self.looks_at_every_step:
-            self._check_finite(f"step {self.progress.step + 1}", *map(float, result[:3]))
+            self._check_finite(f"step {number + 1}", *map(float, result[:3]))
+        self.scheduler.step()
         self.state = result.state
-        self.progress.add(result)
+        self.progress.add(result, words.words, self.stream.waited - waited)
         return result
 
     def _check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
         if not all(map(math.isfinite, (forward, backward, norm))):
-            skipped = self.optimiser.skipped
+            skipped = getattr(self.optimiser, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
-            raise ElmoFastError(
-                f"{when}: the loss ({forward:g} forward, {backward:g} backward) "
-                f"or the gradient's norm ({norm:g}) is no longer finite; {left_out}earlier checkpoints are in "
-                f"{self.folder / CHECKPOINTS}; try a smaller learning_rate"
+            epoch, number = divmod(self.progress.step, self.stream.steps_per_epoch)
+            raise TrainingLost(
+                f"{when} (batch {number + 1} of epoch {epoch + 1}): the loss ({forward:g} forward, {backward:g} "
+                f"backward) or the gradient's norm ({norm:g}) is no longer finite; {left_out}earlier checkpoints are "
+                f"in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
             )
 
-    def save(self, final: bool = False) -> None:
-        """Writes the weights as they are: to checkpoints/step-N and, at the end, to the run's folder itself."""
-        began, step = time.monotonic(), self.progress.step
-        if final:
-            path = self.folder
-            save_model(path, self.model, step)
-        else:
-            path = save_step(self.folder / CHECKPOINTS, self.model, step, self.config.run.keep_checkpoints)
-        self.metrics.write(event="checkpoint", step=step, seconds=round(self.progress.seconds, 3), path=str(path))
-        self.report(f"saved {path} after step {step} ({time.monotonic() - began:.1f} s)")
+    def save(self) -> pathlib.Path | None:
+        """Writes the checkpoint of this step, by the process that leads; raises what the disk complains of."""
+        began, at = time.monotonic(), self.position
+        self._check_worth_saving(at)
+        rows = None if self.state is None else [self.peers.gathered(each, dim=2) for each in self.state]
+        state = None if rows is None or rows[0] is None or rows[1] is None else (rows[0], rows[1])
+
+        def write() -> pathlib.Path:
+            return save_step(
+                self.record.folder / CHECKPOINTS,
+                at.step,
+                self.config.run.keep_checkpoints,
+                lambda folder: write_snapshot(folder, self.model, self.optimiser, state, at),
+            )
+
+        path = self.peers.led(write)
+        self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
+        return path
+
+    def _check_worth_saving(self, at: Position) -> None:
+        """Raises ElmoFastError, in all processes, rather than save what is no number and would be gone on with."""
+        for forward, backward, norm in at.unreported:
+            self._check_finite(f"up to step {at.step}", forward, backward, norm)
+        lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
+        if self.peers.largest(int(lost)):
+            raise TrainingLost(f"after step {at.step} the LSTM's state is no longer finite; nothing was saved")
+
+    def evaluate(self) -> None:
+        """Tells the perplexity of the held-out text, as `elmo-fast eval` does."""
+        if self.heldout is not None:
+            self.perplexity = evaluate(self.model, self.heldout, device=self.device, peers=self.peers)
+            self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
 
     def train(self) -> Outcome:
         """Runs to the last step, the end of the time, or Ctrl-C; saves at intervals and, in every case, at the end."""
         run, progress = self.config.run, self.progress
         progress.start()
-        with MetricsFile(self.folder / "metrics.jsonl") as self.metrics, StopRequest() as request:
-            while (stop := self._reason_to_stop(request)) is None:
+        saved, evaluated = progress.step, self.peers.led(lambda: self.record.evaluated_at)
+        with StopRequest() as request:
+            while not (stop := self._reason_to_stop(request)):
                 self.step()
                 if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
                     self._log()
                 if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
-                    self.save()
+                    saved = self._try_to_save(saved)
+                if run.heldout_interval and progress.step % run.heldout_interval == 0:
+                    evaluated = progress.step
+                    with progress.paused():
+                        self.evaluate()
             self._log()
-            self.save(final=True)
+            if saved != progress.step:
+                self.save()
+            if stop != "interrupt" and evaluated != progress.step:
+                self.evaluate()
         return Outcome(progress.step, progress.seconds, stop)
 
-    def _reason_to_stop(self, request: StopRequest) -> str | None:
-        if request.signal is not None:
-            self.report(f"interrupted after step {self.progress.step}: saving")
-            return "interrupt"
-        if self.progress.step >= self.progress.total_steps:
+    def _try_to_save(self, before: int) -> int:
+        """The step of the newest checkpoint: a disk that is full now may not be at the next interval."""
+        try:
+            with self.progress.paused():
+                self.save()
+        except TrainingLost:
+            raise
+        except (ElmoFastError, OSError) as error:
+            self.record.say(f"NOT SAVED after step {self.progress.step}: {error}; training goes on from memory")
+            return before
+        return self.progress.step
+
+    def _reason_to_stop(self, request: StopRequest) -> str:
+        progress = self.progress
+        if progress.step >= progress.total_steps:
             return "steps"
-        if self.progress.max_seconds is not None and self.progress.seconds >= self.progress.max_seconds:
-            return "time"
-        return None
+        over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
+        stop = STOPS[self.peers.largest(2 if request.signal is not None else int(over))]
+        if stop == "interrupt":
+            self.record.say(f"interrupted after step {progress.step}: saving")
+        return stop
 
     def _log(self) -> None:
         if self.progress.has_news:
             row = self.progress.report()
             means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
             self._check_finite(f"up to step {self.progress.step}", *means)
-            self.metrics.write(**row)
-            self.report(self.progress.line(row))
+            row |= {"learning_rate": self.rate, "memory_bytes": memory_in_use(self.device)}
+            self.record.step(row, self.progress.line(row))

@@ -5,7 +5,18 @@ import math
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.config import ACTIVATIONS, BACKENDS, PRECISIONS, DataConfig, ModelConfig, PretrainConfig
+from elmo_fast.pretrain.config import (
+    ACTIVATIONS,
+    BACKENDS,
+    OPTIMISERS,
+    PLACEMENTS,
+    PRECISIONS,
+    SCHEDULES,
+    DataConfig,
+    ModelConfig,
+    OptimiserConfig,
+    PretrainConfig,
+)
 
 _POSITIVE = (
     "char_embedding_dim",
@@ -14,6 +25,7 @@ _POSITIVE = (
     "n_layers",
     "min_count",
     "batch_size",
+    "micro_batches",
     "unroll_steps",
     "n_negative_samples_batch",
     "n_epochs",
@@ -21,10 +33,17 @@ _POSITIVE = (
     "keep_checkpoints",
     "log_interval",
 )
-_POSITIVE_OR_NULL = ("max_vocab_size", "n_train_tokens", "max_steps", "threads")
-_POSITIVE_NUMBER = ("learning_rate", "initial_accumulator_value", "all_clip_norm_val")
-_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "max_seconds")
-_CHOICES = {"activation": ACTIVATIONS, "precision": PRECISIONS, "backend": BACKENDS}
+_POSITIVE_OR_NULL = ("max_vocab_size", "n_train_tokens", "max_steps", "heldout_interval", "threads")
+_POSITIVE_NUMBER = ("initial_accumulator_value", "all_clip_norm_val")
+_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "learning_rate", "max_seconds")
+_CHOICES = {
+    "activation": ACTIVATIONS,
+    "precision": PRECISIONS,
+    "backend": BACKENDS,
+    "optimiser": OPTIMISERS,
+    "schedule": SCHEDULES,
+    "placement": PLACEMENTS,
+}
 
 
 def _is_count(value: Any) -> bool:
@@ -76,6 +95,19 @@ def _model_complaints(model: ModelConfig) -> list[str]:
     return found
 
 
+def _optimiser_complaints(optimiser: OptimiserConfig) -> list[str]:
+    found = []
+    if not isinstance(optimiser.warmup_steps, int) or optimiser.warmup_steps < 0:
+        found.append(f"warmup_steps must be a whole number, 0 or more; got {optimiser.warmup_steps!r}")
+    if not isinstance(optimiser.final_share, int | float) or not 0 <= optimiser.final_share <= 1:
+        found.append(f"final_share must be 0 to 1; got {optimiser.final_share!r}")
+    if not isinstance(optimiser.weight_decay, int | float) or not 0 <= optimiser.weight_decay < math.inf:
+        found.append(f"weight_decay must be a finite number, 0 or more; got {optimiser.weight_decay!r}")
+    elif optimiser.weight_decay and optimiser.optimiser == "adagrad":
+        found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimiser.weight_decay!r}")
+    return found
+
+
 def _data_complaints(data: DataConfig) -> list[str]:
     found = []
     if not data.train_prefix:
@@ -93,7 +125,8 @@ def _data_complaints(data: DataConfig) -> list[str]:
 
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    found = _range_complaints(config.flat()) + _model_complaints(config.model) + _data_complaints(config.data)
+    found = _range_complaints(config.flat()) + _model_complaints(config.model)
+    found += _optimiser_complaints(config.optimiser) + _data_complaints(config.data)
     if not isinstance(config.run.seed, int) or config.run.seed < 0:
         found.append(f"seed must be a whole number, 0 or more; got {config.run.seed!r}")
     if not config.run.save_dir:

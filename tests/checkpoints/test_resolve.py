@@ -6,7 +6,14 @@ import shutil
 import pytest
 import torch
 
-from elmo_fast.checkpoints import load_checkpoint, save_folder
+from elmo_fast.checkpoints import (
+    file_beside,
+    load_checkpoint,
+    model_folder,
+    save_folder,
+    write_bilm_hdf5,
+    write_options,
+)
 from elmo_fast.errors import CheckpointError
 from tests.weights import make_weights
 
@@ -44,6 +51,49 @@ def test_a_folder_prefers_own_then_model_hdf5_then_the_first(tmp_path):
     (tmp_path / "options.json").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read"):
         load_checkpoint(tmp_path)
+
+
+def test_the_softmax_may_lie_beside_the_weights(tmp_path):
+    """softmax.hdf5 of a folder, or the file named, is read with the weights, and is never taken for them."""
+    options_file, weight_file = make_weights(tmp_path / "pair", softmax=7)
+    state, options = load_checkpoint(None, options_file, weight_file)
+    folder = tmp_path / "apart"
+    write_options(folder / "options.json", options)
+    softmax = folder / "softmax.hdf5"
+    write_bilm_hdf5(folder / "weights.hdf5", state, options, softmax_file=softmax)
+    assert equal(load_checkpoint(folder)[0], state)
+    (tmp_path / "elsewhere").mkdir()
+    moved = shutil.move(softmax, tmp_path / "elsewhere" / "other-name.hdf5")
+    files = (folder / "options.json", folder / "weights.hdf5")
+    assert equal(load_checkpoint(None, *files, moved)[0], state)
+    without, _ = load_checkpoint(folder)
+    assert state.keys() - without.keys() == {"softmax.weight", "softmax.bias"}
+    with pytest.raises(CheckpointError, match=r"softmax_file goes with HDF5 weights; found .*other-name\.hdf5 beside"):
+        load_checkpoint(None, files[0], "weights.th", moved)
+    with pytest.raises(CheckpointError, match="either model or the pair"):
+        load_checkpoint(folder, softmax_file=moved)
+    shutil.move(folder / "weights.hdf5", tmp_path)
+    shutil.move(moved, softmax)
+    with pytest.raises(CheckpointError, match=r"a \*\.hdf5, found options\.json, softmax\.hdf5"):
+        load_checkpoint(folder)
+
+
+def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
+    """Steps are compared as numbers, the finished model's too; what is written aside is none."""
+    for name in ("step-0000900", "step-0001000", ".unfinished-step-2000", "step-x"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    newest = tmp_path / "checkpoints" / "step-0001000"
+    assert model_folder(tmp_path) == newest
+    assert model_folder(newest) == newest
+    assert file_beside(newest) is None
+    (tmp_path / "vocab.txt").write_text("")
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    assert file_beside(newest) == file_beside(tmp_path) == tmp_path / "vocab.txt"
+    assert file_beside(tmp_path / "other" / "deep") is None
+    model = load_checkpoint(None, *make_weights(tmp_path / "pair"))
+    for step, wanted in ((999, newest), (1000, tmp_path), (None, newest)):
+        save_folder(tmp_path, *model, extra=None if step is None else {"pretraining_step": step})
+        assert model_folder(str(tmp_path)) == wanted
 
 
 @pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])

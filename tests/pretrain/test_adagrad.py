@@ -267,3 +267,16 @@ def test_no_gradient_is_no_step(backend):
     before = [p.detach().clone() for p in parameters]
     assert float(clip_and_step(optimiser, parameters, 0.5)) == 0.0
     assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+
+
+def test_another_optimiser_leaves_out_an_update_that_is_no_number():
+    """AdamW would move the weights by its momentum even on gradients of zero."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimiser = torch.optim.AdamW([parameter], 0.1)
+    parameter.grad = torch.ones(3)
+    clip_and_step(optimiser, [parameter], 1.0)
+    before = parameter.detach().clone()
+    assert not before.equal(torch.ones(3))
+    parameter.grad = torch.tensor([1.0, float("nan"), 1.0])
+    assert math.isnan(clip_and_step(optimiser, [parameter], 1.0))
+    assert parameter.equal(before)

@@ -59,7 +59,7 @@ def test_pretrain_then_eval(toy):
 def test_print_config_shows_the_preset_with_the_flags_over_it():
     done = run("pretrain", "--config", "tiny", "--dim", 99, "--print_config")
     shown = yaml.safe_load(done.stdout)
-    assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, 0.2)
+    assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, None)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,41 @@ def test_ctrl_c_saves_and_exits_without_a_traceback(toy):
     assert "interrupted after step" in rest
     assert "Traceback" not in rest
     load_model(toy / "out")
+
+
+def test_dry_run_tells_the_plan_and_leaves_nothing(toy):
+    """Weights, memory, tokens per step; and steps, once the text is prepared."""
+    words = ["pretrain", "--config", toy / "toy.yaml", "--dry_run"]
+    done = run(*words)
+    assert (done.returncode, "nothing is known of the sizes" in done.stderr) == (0, True), done.stderr
+    assert not (toy / "out").exists()
+    done = run("prepare", "--train_prefix", toy / "train-*", "--out_dir", toy / "corpus")
+    assert done.returncode == 0, done.stderr
+    done = run(*words, "--train_prefix", toy / "corpus")
+    assert done.returncode == 0, done.stderr
+    for piece in ("weights in the biLM", "memory about", "3 rows x 5 = 15 tokens", "plan   4 steps, 3 an epoch"):
+        assert piece in done.stderr
+    assert not (toy / "out").exists()
+
+
+def test_toml_is_read_and_an_unknown_key_in_it_refused(tmp_path):
+    (tmp_path / "good.toml").write_text("dim = 77\nfilters = [[1, 8]]\n")
+    shown = yaml.safe_load(run("pretrain", "--config", tmp_path / "good.toml", "--print_config").stdout)
+    assert (shown["dim"], shown["filters"]) == (77, [[1, 8]])
+    for name, text, wanted in (("key.toml", "dimm = 77\n", "dimm"), ("broken.toml", "dim = \n", "not TOML")):
+        (tmp_path / name).write_text(text)
+        done = run("pretrain", "--config", tmp_path / name)
+        assert done.returncode == 2
+        assert wanted in done.stderr
+
+
+def test_n_gpus_tells_the_torchrun_line(toy):
+    done = run("pretrain", "--config", toy / "toy.yaml", "--n_gpus", 4)
+    assert done.returncode == 2
+    assert "torchrun --standalone --nproc-per-node=4 -m elmo_fast pretrain" in done.stderr
+
+
+def test_tf32_is_refused_on_a_cpu(toy):
+    done = run("pretrain", "--config", toy / "toy.yaml", "--precision", "tf32")
+    assert done.returncode == 2
+    assert "precision tf32 is of NVIDIA GPUs" in done.stderr

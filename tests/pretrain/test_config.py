@@ -16,7 +16,7 @@ def good(tmp_path, name="tiny") -> PretrainConfig:
     return config
 
 
-@pytest.mark.parametrize("name", ["tiny", "small", "medium", "original"])
+@pytest.mark.parametrize("name", ["tiny", "small", "medium", "original", "original_h200"])
 def test_every_preset_can_be_run(tmp_path, name):
     assert complaints(good(tmp_path, name)) == []
     assert name in presets()
@@ -26,7 +26,7 @@ def test_the_original_preset_is_bilm_tfs_training_script():
     config = load_preset("original")
     assert (config.model.dim, config.model.projection_dim, config.model.n_highway) == (4096, 512, 2)
     assert sum(n for _, n in config.model.filters) == 2048
-    assert (config.optimiser.learning_rate, config.optimiser.initial_accumulator_value) == (0.2, 1.0)
+    assert (config.optimiser.rate, config.optimiser.initial_accumulator_value) == (0.2, 1.0)
     assert (config.optimiser.unroll_steps, config.optimiser.all_clip_norm_val) == (20, 10.0)
 
 
@@ -50,6 +50,7 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     config.optimiser.learning_rate = float("nan")
     config.run.precision = "float8"
     config.run.save_dir = ""
+    config.optimiser.warmup_steps, config.optimiser.final_share, config.optimiser.weight_decay = -5, 3, 0.1
     config.data.heldout_prefix = str(tmp_path / "absent-*")
     config.data.vocab_file = str(tmp_path / "absent.txt")
     with pytest.raises(ElmoFastError) as raised:
@@ -57,11 +58,11 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     message = str(raised.value)
     for piece in (
         "filters", "[60, 5]", "dropout", "projection_dim", "batch_size must be a whole number above 0; got 0",
-        "learning_rate", "nan", "precision must be one of float32, bfloat16, float16; got 'float8'", "save_dir",
-        "heldout_prefix", "absent-*", "vocab_file",
+        "learning_rate", "nan", "precision must be one of float32, tf32, bfloat16, float16; got 'float8'", "save_dir",
+        "heldout_prefix", "absent-*", "vocab_file", "warmup_steps", "final_share", "weight_decay is of adamw",
     ):  # fmt: skip
         assert piece in message
-    assert len(complaints(config)) == 9
+    assert len(complaints(config)) == 12
 
 
 def test_nothing_given_names_what_is_missing():
@@ -73,5 +74,5 @@ def test_nothing_given_names_what_is_missing():
 def test_unknown_keys_and_presets_are_named():
     with pytest.raises(ElmoFastError, match="unknown configuration keys: dimm"):
         PretrainConfig.from_flat({"dimm": 3})
-    with pytest.raises(ElmoFastError, match="tiny, small, medium, original; got 'huge'"):
+    with pytest.raises(ElmoFastError, match="tiny, small, medium, original, original_h200; got 'huge'"):
         preset_file("huge")

@@ -49,8 +49,10 @@ def test_a_probe_finds_the_layer_that_holds_the_answer():
 
 
 def test_the_pictures_are_pictures(tmp_path):
-    rows = [{"words": n, "loss": 5.0 / n, "loss_forward": 5.0 / n, "loss_backward": 4.0 / n} for n in (1, 2, 3)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"event": "checkpoint"}])))
+    rows = [
+        {"step": n, "words": n, "loss": 5.0 / n, "loss_forward": 5.0 / n, "loss_backward": 4.0 / n} for n in (1, 2, 3)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"event": "checkpoint", "step": 3}])))
     made = [
         pictures.loss_curve(tmp_path / "metrics.jsonl", 100.0, 10.0, tmp_path / "loss.png"),
         pictures.layer_weights([probe.Probe("a", [0.2, 0.5, 0.3], 0.9, 0.6)], tmp_path / "layers.png"),

@@ -1,15 +1,16 @@
 """Held-out perplexity against a float64 computation that shares no code with it."""
 
 import itertools
+import types
 
 import h5py
 import numpy as np
 import pytest
 import torch
 
+from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import load_model
-from elmo_fast.pretrain.corpus import encode
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.text import Vocabulary
 from tests.bilm_numpy import BOS, BOW, EOS, EOW, BilmNumpy
@@ -18,6 +19,7 @@ from tests.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", ".", "bird"]
 TEXT = [sentence.split() for sentence in SENTENCES]
+MARKERS = {"<S>": [BOW, BOS, EOW], "</S>": [BOW, EOS, EOW]}
 
 
 def round_forget_biases(weight_file):
@@ -28,48 +30,103 @@ def round_forget_biases(weight_file):
             bias[...] = np.round(bias[...] * 4096) / 4096
 
 
-def oracle_losses(files, direction, batch_size, unroll_steps):
-    """Every target's loss: sentences dealt to rows as bilm-tf deals them, one numpy LSTM step per word."""
+def oracle_losses(files, rows):
+    """The loss of every position, [2, N] float64: docs/pretraining.md's stream in file order, one numpy LSTM step per
+    word, the softmax over all words."""
     model = BilmNumpy(*files)
     table, bias = model.weights["softmax/W"], model.weights["softmax/b"]
-    skip = model.options["lstm"]["use_skip_connections"]
-    markers = {"<S>": [BOW, BOS, EOW], "</S>": [BOW, EOS, EOW]}
-    waiting = [["<S>", *s, "</S>"][:: -1 if direction else 1] for s in TEXT]
-    rows = [[] for _ in range(batch_size)]
-    losses = []
-    while waiting or any(len(row) > 1 for row in rows):
-        for b in range(batch_size):
-            for _ in range(unroll_steps):
-                if len(rows[b]) <= 1:
-                    if not waiting:
-                        break
-                    rows[b] = waiting.pop(0)
-                word, following = rows[b][:2]
-                rows[b] = rows[b][1:]
-                x = model.token_vector(markers.get(word) or model.characters(word))
-                for layer in range(model.options["lstm"]["n_layers"]):
-                    m = model._step(direction, layer, b, x)
-                    x = m + x if layer and skip else m
-                logits = table @ x + bias
-                target = WORDS.index(following) if following in WORDS else WORDS.index("<UNK>")
-                losses.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[target])
+    skip, layers = model.options["lstm"]["use_skip_connections"], model.options["lstm"]["n_layers"]
+    stream = [None, *itertools.chain.from_iterable([*sentence, None] for sentence in TEXT)]
+    count = len(stream) - 1
+    shares = [count // rows + (row < count % rows) for row in range(rows)]
+    ends = np.cumsum(shares).tolist()
+    losses = np.full((2, count), np.nan)
+    for way, row in itertools.product((0, 1), range(rows)):
+        begin, end = ends[row] - shares[row], ends[row]
+        for place in range(begin, end)[:: -1 if way else 1]:
+            pair = stream[place : place + 2][:: -1 if way else 1]
+            read, following = (marker if word is None else word for word, marker in zip(pair, sides(way), strict=True))
+            x = model.token_vector(MARKERS.get(read) or model.characters(read))
+            for layer in range(layers):
+                m = model._step(way, layer, row, x)
+                x = m + x if layer and skip else m
+            logits = table @ x + bias
+            target = WORDS.index(following) if following in WORDS else WORDS.index("<UNK>")
+            losses[way, place] = np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[target]
     return losses
 
 
+def sides(way):
+    """What a boundary is read as and predicted as."""
+    return ("</S>", "<S>") if way else ("<S>", "</S>")
+
+
+def by_sentence(losses):
+    """Sums over each sentence's words and end."""
+    ends = np.cumsum([len(sentence) + 1 for sentence in TEXT])
+    return np.stack([part.sum(1) for part in np.split(losses, ends[:-1], axis=1)], axis=1)
+
+
+@pytest.fixture
+def files(tmp_path):
+    files = make_weights(tmp_path, softmax=len(WORDS), scale=2.0, cell_clip=0.7, proj_clip=0.5)
+    round_forget_biases(files[1])
+    return files
+
+
 @pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize(("batch_size", "unroll_steps", "chunk_bytes"), [(1, 20, 2**20), (2, 3, 64), (4, 1, 200)])
-def test_equals_float64_numpy_and_counts_every_word_once(tmp_path, skip, batch_size, unroll_steps, chunk_bytes):
+@pytest.mark.parametrize(("rows", "unroll_steps", "chunk_bytes"), [(1, 20, 2**20), (2, 3, 64), (4, 1, 200), (5, 4, 64)])
+def test_equals_float64_numpy_and_counts_every_word_once(tmp_path, skip, rows, unroll_steps, chunk_bytes):
+    """Order, carried state, clips, whole softmax, mean, and the sums of each sentence."""
     files = make_weights(tmp_path, softmax=len(WORDS), skip=skip, scale=2.0, cell_clip=0.7, proj_clip=0.5)
     round_forget_biases(files[1])
     model = load_model(None, *files).double()
+    corpus = encode([[], *TEXT[:2], [], *TEXT[2:]], Vocabulary(WORDS))
+    settings = {"batch_size": rows, "unroll_steps": unroll_steps, "chunk_bytes": chunk_bytes}
+    got = evaluate(model, corpus, per_sentence=True, **settings)
+    wanted = oracle_losses(files, rows)
+    forward, backward = wanted.mean(1)
+    assert got.words == wanted.shape[1] == sum(len(s) + 1 for s in TEXT)
+    assert got.forward_loss == pytest.approx(forward, rel=1e-10)
+    assert got.backward_loss == pytest.approx(backward, rel=1e-10)
+    assert got.forward == pytest.approx(np.exp(forward), rel=1e-9)
+    assert got.mean == pytest.approx(np.exp((forward + backward) / 2), rel=1e-9)
+    np.testing.assert_allclose(got.sentences, by_sentence(wanted), rtol=1e-10)
+    assert evaluate(model, corpus, **settings) == got
+    assert evaluate(model, corpus, **settings).sentences is None
+
+
+def test_there_are_at_most_as_many_rows_as_sentences(files):
+    model, corpus = load_model(None, *files), encode(TEXT, Vocabulary(WORDS))
+    assert evaluate(model, corpus, batch_size=1000) == evaluate(model, corpus, batch_size=len(TEXT))
+
+
+def test_float32_is_close_to_float64(files):
+    got = evaluate(load_model(None, *files), encode(TEXT, Vocabulary(WORDS)), batch_size=2, per_sentence=True)
+    np.testing.assert_allclose(got.sentences, by_sentence(oracle_losses(files, 2)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_processes_that_share_the_rows_sum_up_to_the_same(files, size):
+    """Each alone gives its part; 7 processes are more than there are rows."""
+    model, corpus = load_model(None, *files).double(), encode(TEXT, Vocabulary(WORDS))
+    settings = {"batch_size": 5, "unroll_steps": 3, "per_sentence": True}
+    parts = [
+        evaluate(model, corpus, peers=types.SimpleNamespace(rank=rank, size=size, sum_=lambda x: x), **settings)
+        for rank in range(size)
+    ]
+    whole = evaluate(model, corpus, **settings)
+    assert sum(part.forward_loss for part in parts) == pytest.approx(whole.forward_loss, rel=1e-12)
+    assert sum(part.backward_loss for part in parts) == pytest.approx(whole.backward_loss, rel=1e-12)
+    np.testing.assert_allclose(sum(part.sentences for part in parts), whole.sentences, rtol=1e-12)
+
+
+def test_progress_is_told_of_every_word_once(files):
+    told = []
     corpus = encode(TEXT, Vocabulary(WORDS))
-    got = evaluate(model, corpus, batch_size=batch_size, unroll_steps=unroll_steps, chunk_bytes=chunk_bytes)
-    forward, backward = (oracle_losses(files, way, batch_size, unroll_steps) for way in (0, 1))
-    assert got.words == len(forward) == len(backward) == sum(len(s) + 1 for s in TEXT)
-    assert got.forward_loss == pytest.approx(np.mean(forward), rel=1e-10)
-    assert got.backward_loss == pytest.approx(np.mean(backward), rel=1e-10)
-    assert got.forward == pytest.approx(np.exp(np.mean(forward)), rel=1e-9)
-    assert got.mean == pytest.approx(np.exp((np.mean(forward) + np.mean(backward)) / 2), rel=1e-9)
+    evaluate(load_model(None, *files), corpus, batch_size=3, unroll_steps=4, progress=told.append)
+    assert len(told) == -(-corpus.positions // 12)
+    assert sum(told) == corpus.positions
 
 
 def test_dropout_is_off_and_the_mode_is_restored():
@@ -79,12 +136,19 @@ def test_dropout_is_off_and_the_mode_is_restored():
     assert model.training
     assert all(p.grad is None for p in model.parameters())
 
+    def stop(words):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model, corpus, progress=stop)
+    assert model.training
+
 
 def test_an_untrained_model_is_about_as_good_as_guessing():
     corpus = toy_corpus()
     model = toy_model(toy_config(), corpus)
     torch.nn.init.zeros_(model.softmax_weight)
-    assert evaluate(model, corpus).mean == pytest.approx(corpus.vocabulary_size, rel=1e-5)
+    assert evaluate(model, corpus).mean == pytest.approx(len(corpus.vocabulary), rel=1e-5)
 
 
 def test_another_vocabulary_or_no_words_is_refused():
@@ -93,7 +157,7 @@ def test_another_vocabulary_or_no_words_is_refused():
     with pytest.raises(ElmoFastError, match=r"vocabulary must have the \d+ words"):
         evaluate(model, encode(TEXT, Vocabulary(WORDS)))
     with pytest.raises(ElmoFastError, match="no words"):
-        evaluate(model, encode([[]], Vocabulary(corpus.types[: corpus.vocabulary_size])))
+        evaluate(model, encode([[]], corpus.vocabulary))
 
 
 def test_a_checkpoint_without_softmax_is_refused(tmp_path):

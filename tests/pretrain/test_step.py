@@ -1,7 +1,7 @@
 """One training step against the formulas, written out here on the whole table in float64."""
 
-import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,27 +10,26 @@ from elmo_fast.ops import log_uniform_sample
 from elmo_fast.pretrain import step as step_module
 from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.progress import Progress
-from elmo_fast.pretrain.step import StepResult, train_step
-from elmo_fast.pretrain.streams import training_batches
-from elmo_fast.pretrain.tensors import Encoder
+from elmo_fast.pretrain.step import Step, StepResult
 from tests.backends import backends, device_of
-from tests.pretrain.toy import toy_config, toy_corpus, toy_model
+from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
 
 SAMPLES, SEED = 6, 11
 
 
 def setting(dtype=torch.float64, device="cpu", **changes):
-    corpus, config = toy_corpus(), toy_config(dropout=0.0, **changes)
-    model = toy_model(config, corpus).to(device, dtype)
-    encoder = Encoder(corpus, config.model.max_characters_per_token, device)
-    stream = training_batches(corpus, config.optimiser.batch_size, config.optimiser.unroll_steps, seed=1)
-    return model, [encoder.batch(batch) for batch in itertools.islice(stream, 3)]
+    corpus, config = toy_corpus(), toy_config(**{"dropout": 0.0} | changes)
+    return toy_model(config, corpus).to(device, dtype), toy_words(config, corpus, device)
 
 
-def step(model, optimiser, batch, state, number, clip_norm=1e9, **more):
-    return train_step(
-        model, optimiser, batch, state, num_samples=SAMPLES, clip_norm=clip_norm, seed=SEED, step=number, **more
-    )
+def stepping(model, optimiser, clip_norm=1e9, **more):
+    return Step(model, optimiser, num_samples=SAMPLES, clip_norm=clip_norm, seed=SEED, **more)
+
+
+def run(model, words, state=None):
+    """(forward [B·T, D], backward [B·T, D], state) of a model over one step's words."""
+    hidden, state = model(words.types, words.characters, state)
+    return (*hidden.flatten(1, 2), state)
 
 
 def hand_loss(hidden, targets, weight, bias, draw):
@@ -49,23 +48,29 @@ def hand_loss(hidden, targets, weight, bias, draw):
 
 
 def test_the_losses_and_the_update_are_the_formulas():
-    """loss = (forward + backward) / 2, gradient of T·loss, one AdaGrad step on every parameter, two steps in a row."""
+    """Mean losses; gradient of ½ Σ loss / R, which is T times the mean where all is filled; AdaGrad on every parameter.
+
+    Three steps in a row, of which the last is filled in part.
+    """
     model, batches = setting()
     twin, _ = setting()
     twin.load_state_dict(model.state_dict())
-    optimiser = AdaGrad(model.parameters(), 0.2, 1.0)
+    step = stepping(model, AdaGrad(model.parameters(), 0.2, 1.0))
     sums = [torch.ones_like(p) for p in twin.parameters()]
     state = twin_state = None
-    for number, batch in enumerate(batches[:2]):
-        result = step(model, optimiser, batch, state, number)
-        forward, backward, twin_state = twin(batch.forward.ids, batch.backward.ids, twin_state)
+    assert [batch.filled.tolist() for batch in batches] == [[5, 5, 5], [5, 5, 5], [5, 5, 4]]
+    for number, batch in enumerate(batches):
+        result = step(batch, state, number)
+        forward, backward, twin_state = run(twin, batch, twin_state)
+        text = (torch.arange(5) < torch.from_numpy(batch.filled)[:, None]).flatten()
         losses = [
-            hand_loss(hidden, side.targets, twin.softmax_weight, twin.softmax_bias, 2 * number + way)
-            for way, (hidden, side) in enumerate(zip((forward, backward), batch, strict=True))
+            hand_loss(hidden[text], targets.flatten()[text], twin.softmax_weight, twin.softmax_bias, 2 * number + way)
+            for way, (hidden, targets) in enumerate(zip((forward, backward), batch.targets, strict=True))
         ]
         assert result.forward == pytest.approx(losses[0].item(), rel=1e-12)
         assert result.backward == pytest.approx(losses[1].item(), rel=1e-12)
-        gradients = torch.autograd.grad(5 * (losses[0] + losses[1]) / 2, list(twin.parameters()))
+        objective = batch.words / 3 * (losses[0] + losses[1]) / 2
+        gradients = torch.autograd.grad(objective, list(twin.parameters()))
         norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt().item()
         assert result.gradient_norm == pytest.approx(norm, rel=1e-10)
         with torch.no_grad():
@@ -77,12 +82,43 @@ def test_the_losses_and_the_update_are_the_formulas():
         state = result.state
 
 
+def test_what_is_not_filled_changes_nothing():
+    """Other words in the unfilled places of the last step: the same loss, update and, past them, state."""
+    results = []
+    for other in (False, True):
+        torch.manual_seed(3)
+        model, batches = setting()
+        last = batches[2]
+        if other:
+            last.types[:, 2, 4], last.targets[:, 2, 4] = 5, 5
+        result = stepping(model, AdaGrad(model.parameters()))(last, None, 0)
+        results.append((result.forward, result.backward, result.gradient_norm, *result.state, model.state_dict()))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_micro_batches_give_the_same_step(dropout):
+    """Three rows at once, or one after the other: losses, norm, state and weights, with dropout too."""
+    results = []
+    for parts in (1, 3):
+        torch.manual_seed(3)
+        model, batches = setting(dropout=dropout)
+        step, state, found = stepping(model, AdaGrad(model.parameters()), micro_batches=parts), None, []
+        for number, batch in enumerate(batches):
+            result = step(batch, state, number)
+            state = result.state
+            found.append(result)
+        results.append((found, model.state_dict()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_the_gradient_is_clipped_before_the_update(backend):
     model, batches = setting()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimiser = AdaGrad(model.parameters(), 0.2, 1.0, backend=backend)
-    result = step(model, optimiser, batches[0], None, 0, clip_norm=1e-3)
+    result = stepping(model, AdaGrad(model.parameters(), 0.2, 1.0, backend=backend), clip_norm=1e-3)(
+        batches[0], None, 0
+    )
     assert result.gradient_norm > 1.0
     moved = sum((p - before[name]).square().sum() for name, p in model.named_parameters()) ** 0.5
     assert moved.item() == pytest.approx(0.2 * 1e-3, rel=1e-4)
@@ -100,7 +136,8 @@ def test_an_optimiser_as_on_a_gpu_trains_alike(backend, clip_norm):
         torch.manual_seed(3)
         model, batches = setting(torch.float32, "cpu" if name == "auto" else device_of(name))
         optimiser = AdaGrad(model.parameters(), 0.2, 1.0, backend=name)
-        norms = [step(model, optimiser, batch, None, k, clip_norm).gradient_norm for k, batch in enumerate(batches)]
+        step = stepping(model, optimiser, clip_norm)
+        norms = [step(batch, None, k).gradient_norm for k, batch in enumerate(batches)]
         results.append((norms, {name: tensor.cpu() for name, tensor in model.state_dict().items()}))
     assert all(isinstance(norm, float) for norm in results[0][0])
     assert all(isinstance(norm, torch.Tensor) and norm.dim() == 0 for norm in results[1][0])
@@ -108,7 +145,7 @@ def test_an_optimiser_as_on_a_gpu_trains_alike(backend, clip_norm):
     torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-4, atol=1e-5)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     model.softmax_bias.register_hook(lambda gradient: gradient * float("nan"))
-    assert step(model, optimiser, batches[0], None, 3).gradient_norm.isnan()
+    assert step(batches[0], None, 3).gradient_norm.isnan()
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     assert optimiser.skipped == 1
 
@@ -119,10 +156,9 @@ def test_updating_rows_or_the_whole_table_gives_the_same_weights(dtype):
     for sparse in (True, False):
         torch.manual_seed(3)
         model, batches = setting(dtype)
-        optimiser = AdaGrad(model.parameters(), 0.2, 1.0)
-        state = None
+        step, state = stepping(model, AdaGrad(model.parameters(), 0.2, 1.0), 2.0, sparse=sparse), None
         for number, batch in enumerate(batches):
-            result = step(model, optimiser, batch, state, number, clip_norm=2.0, sparse=sparse)
+            result = step(batch, state, number)
             state = result.state
         assert model.softmax_weight.grad.is_sparse == sparse
         results.append((result.gradient_norm, model.state_dict()))
@@ -132,19 +168,16 @@ def test_updating_rows_or_the_whole_table_gives_the_same_weights(dtype):
 
 def test_state_is_carried_and_its_gradient_cut():
     """The second window's loss depends on the state after the first, which is no longer attached to its graph."""
-    model, batches = setting()
-    forward, backward, state = model(batches[0].forward.ids, batches[0].backward.ids, None)
+    model, (first, second, _) = setting()
+    *hidden, state = run(model, first)
     assert not any(part.requires_grad for part in state)
     assert all(part.abs().max() > 0 for part in state)
-    carried = model(batches[1].forward.ids, batches[1].backward.ids, state)
-    fresh = model(batches[1].forward.ids, batches[1].backward.ids, None)
+    carried, fresh = run(model, second, state), run(model, second)
     assert not torch.allclose(carried[0], fresh[0])
     assert not torch.allclose(carried[1], fresh[1])
-    sides = ((batches[0].forward.ids, batches[1].forward.ids), (batches[0].backward.ids, batches[1].backward.ids))
-    long = [torch.cat(pair, dim=1) for pair in sides]
-    whole = model(*long, None)
-    for way, first in enumerate((forward, backward)):
-        halves = torch.cat([first.view(3, 5, -1), carried[way].view(3, 5, -1)], dim=1)
+    whole = run(model, replace(first, types=torch.cat([first.types, second.types], dim=2)))
+    for way in range(2):
+        halves = torch.cat([hidden[way].view(3, 5, -1), carried[way].view(3, 5, -1)], dim=1)
         torch.testing.assert_close(halves, whole[way].view(3, 10, -1))
 
 
@@ -157,20 +190,32 @@ def test_every_direction_and_step_draws_a_sample_of_its_own(monkeypatch):
 
     monkeypatch.setattr(step_module, "log_uniform_sample", recording)
     model, batches = setting()
-    optimiser = AdaGrad(model.parameters())
+    step = stepping(model, AdaGrad(model.parameters()), micro_batches=3)
     for number, batch in enumerate(batches):
-        step(model, optimiser, batch, None, number)
+        step(batch, None, number)
     assert len(drawn) == 6
     assert len(set(drawn)) == 6
 
 
 def test_dropout_falls_while_training_only():
-    model, batches = setting()
-    model.bilm.options = toy_model(toy_config(dropout=0.5), toy_corpus()).bilm.options
-    ids = (batches[0].forward.ids, batches[0].backward.ids)
-    assert not torch.equal(model.train()(*ids, None)[0], model(*ids, None)[0])
-    assert (model(*ids, None)[0] == 0).float().mean() > 0.3
-    assert torch.equal(model.eval()(*ids, None)[0], model(*ids, None)[0])
+    model, (words, *_) = setting(dropout=0.5)
+    assert not torch.equal(run(model.train(), words)[0], run(model, words)[0])
+    assert (run(model, words)[0] == 0).float().mean() > 0.3
+    assert torch.equal(run(model.eval(), words)[0], run(model, words)[0])
+
+
+def test_dropout_is_a_function_of_seed_and_step():
+    """Torch's own generator has no say; another step's masks give another loss."""
+    losses = []
+    for global_seed, number in ((1, 0), (2, 0), (1, 1)):
+        model, batches = setting(dropout=0.4)
+        torch.manual_seed(global_seed)
+        # One sample for all, so that only the masks differ.
+        step = stepping(model, AdaGrad(model.parameters()))
+        drawn = log_uniform_sample(SAMPLES, len(model.softmax_bias), seed=SEED, offset=0)
+        step._samples = lambda draw, device, drawn=drawn: drawn
+        losses.append(step(batches[0], None, number).forward)
+    assert losses[0] == losses[1] != losses[2]
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -178,7 +223,7 @@ def test_sixteen_bit_operands_change_the_loss_a_little(precision):
     exact, batches = setting(torch.float32)
     rounded, _ = setting(torch.float32, precision=precision)
     rounded.load_state_dict(exact.state_dict())
-    losses = [step(m, AdaGrad(m.parameters()), batches[0], None, 0).forward for m in (exact, rounded)]
+    losses = [stepping(m, AdaGrad(m.parameters()))(batches[0], None, 0).forward for m in (exact, rounded)]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
 
@@ -187,10 +232,18 @@ def test_losses_that_are_tensors_are_reported_alike():
     """A GPU's losses stay tensors until a report, which then says what it says of numbers."""
     reports = []
     for kind in (float, torch.tensor):
-        progress = Progress(10, None, 4)
+        progress = Progress(10, None)
         for number in (1.5, 2.5):
-            progress.add(StepResult(kind(number), kind(number + 2.0), kind(7.0), None))
+            progress.add(StepResult(kind(number), kind(number + 2.0), kind(7.0), None), 4)
         row = progress.report()
         json.dumps(row)
         reports.append([row[name] for name in ("step", "loss", "loss_forward", "loss_backward", "gradient_norm")])
     assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]
+
+
+def test_gradients_are_laid_out_as_their_parameters():
+    """Or DistributedDataParallel warns and copies."""
+    model, batches = setting(torch.float32)
+    stepping(model, AdaGrad(model.parameters()))(batches[0], None, 0)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.is_sparse or parameter.grad.stride() == parameter.stride(), name

@@ -7,15 +7,18 @@ import signal
 import pytest
 import torch
 
+from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.checkpoint import load_model, newest_model, saved_steps, vocabulary_beside
-from elmo_fast.pretrain.corpus import read_corpus
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.run import new_model, pretrain
-from elmo_fast.pretrain.step import train_step
-from elmo_fast.pretrain.trainer import Trainer, planned_steps
+from elmo_fast.pretrain.optimisers import new_scheduler
+from elmo_fast.pretrain.plan import planned_steps
+from elmo_fast.pretrain.record import Record
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model
 
@@ -45,19 +48,19 @@ def test_learns_a_tiny_text_by_heart(tmp_path):
 
 
 def test_every_step_starts_from_the_state_the_one_before_ended_with(tmp_path, monkeypatch):
-    given, returned = [], []
+    """Across the end of an epoch too: the text has three steps."""
+    given, returned, call = [], [], Step.__call__
 
-    def recording(model, optimiser, batch, state, **settings):
-        given.append(state)
-        result = train_step(model, optimiser, batch, state, **settings)
-        returned.append(result.state)
-        return result
+    def recording(self, words, state, number):
+        given.append((number, state))
+        returned.append(call(self, words, state, number))
+        return returned[-1]
 
-    monkeypatch.setattr(trainer_module, "train_step", recording)
+    monkeypatch.setattr(Step, "__call__", recording)
     pretrain(toy_config(tmp_path), report=quiet)
-    assert given[0] is None
-    assert len(given) == 4
-    assert all(before is after for before, after in zip(given[1:], returned[:-1], strict=True))
+    assert [number for number, _ in given] == [0, 1, 2, 3]
+    assert given[0][1] is None
+    assert all(before[1] is after.state for before, after in zip(given[1:], returned[:-1], strict=True))
 
 
 def test_two_runs_of_one_seed_are_equal_and_another_seed_is_not(tmp_path):
@@ -73,13 +76,14 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
     config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"))
     run = pretrain(config, report=quiet)
     assert {path.name for path in run.folder.iterdir()} == {
-        "config.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl",
+        "config.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl", "checkpoints", "corpus",
+        "corpus-sources.json", ".lock",
     }  # fmt: skip
     model = load_model(run.folder)
     vocabulary = Vocabulary.read(vocabulary_beside(run.folder))
     corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
-    assert evaluate(model, corpus, unroll_steps=5) == run.heldout
-    assert rows(run.folder)[-1]["event"] == "checkpoint"
+    assert evaluate(model, corpus) == run.heldout
+    assert [row["event"] for row in rows(run.folder) if "event" in row] == ["checkpoint", "heldout"]
     first = rows(run.folder)[0]
     assert (first["step"], first["words"]) == (2, 30)
     assert first["loss"] == pytest.approx((first["loss_forward"] + first["loss_backward"]) / 2)
@@ -89,12 +93,23 @@ def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
     config = toy_config(tmp_path, max_steps=7, n_epochs=100, checkpoint_interval=2, keep_checkpoints=2)
     run = pretrain(config, report=quiet)
     kept = saved_steps(run.folder / "checkpoints")
-    assert [step for step, _ in kept] == [4, 6]
+    assert [step for step, _ in kept] == [6, 7]
     assert load_model(kept[0][1]).options == run.model.options
     assert vocabulary_beside(kept[0][1]) == run.folder / "vocab.txt"
     assert newest_model(run.folder) == run.folder
     (run.folder / "config.json").unlink()
     assert newest_model(run.folder) == kept[1][1]
+
+
+def test_the_newest_model_of_a_run_that_goes_on_is_a_checkpoint(tmp_path):
+    """The folder's own model is of the end before; what was trained since counts."""
+    run = pretrain(toy_config(tmp_path, max_steps=2), report=quiet)
+    assert newest_model(run.folder) == run.folder
+    before = (run.folder / "config.json").read_bytes(), (run.folder / "model.safetensors").read_bytes()
+    pretrain(toy_config(tmp_path, max_steps=4), report=quiet)
+    for name, content in zip(("config.json", "model.safetensors"), before, strict=True):
+        (run.folder / name).write_bytes(content)
+    assert newest_model(run.folder).name == "step-0000004"
 
 
 def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
@@ -142,7 +157,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_pa
         return step(trainer)
 
     monkeypatch.setattr(Trainer, "step", poisoned_step)
-    with pytest.raises(ElmoFastError, match=r"step 4: the loss \(nan forward.*no longer finite"):
+    with pytest.raises(ElmoFastError, match=r"step 4 \(batch 1 of epoch 2\): the loss \(nan forward.*no longer finite"):
         pretrain(config, report=quiet)
     folder = newest_model(tmp_path / "out")
     assert folder.name == "step-0000002"
@@ -153,10 +168,12 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     """Numbers are looked at once per report; until then the optimiser leaves the weights as they were."""
     config = toy_config(tmp_path, max_steps=50, n_epochs=100, log_interval=5, checkpoint_interval=2)
     corpus = toy_corpus()
-    trainer = Trainer(config, toy_model(config, corpus), corpus, tmp_path, report=quiet)
+    record = Record(tmp_path, quiet)
+    trainer = Trainer(config, toy_model(config, corpus), corpus, record)
     assert trainer.looks_at_every_step
     trainer.looks_at_every_step = False
-    trainer.optimiser = AdaGrad(trainer.model.parameters(), backend="reference")
+    trainer.optimiser = trainer.update.optimiser = AdaGrad(trainer.model.parameters(), backend="reference")
+    trainer.scheduler = new_scheduler(config.optimiser, trainer.optimiser, 50, 0)
     step, before = trainer.step, []
 
     def poisoned_step():
@@ -173,28 +190,36 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
         return step()
 
     trainer.step = poisoned_step
-    with pytest.raises(
-        ElmoFastError, match=r"up to step 5: .*norm \((nan|inf)\) is no longer finite; 1 updates were left"
+    with (
+        record,
+        pytest.raises(
+            ElmoFastError, match=r"up to step 4 .*norm \((nan|inf)\) is no longer finite; 1 updates were left"
+        ),
     ):
         trainer.train()
-    assert [number for number, _ in saved_steps(tmp_path / "checkpoints")] == [2, 4]
-    saved = load_model(tmp_path / "checkpoints" / "step-0000004").checkpoint_state()
+    # Step 4 was to be saved before the report: what would be gone on with is looked at first.
+    assert [number for number, _ in saved_steps(tmp_path / "checkpoints")] == [2]
+    saved = load_model(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()
     assert all(tensor.isfinite().all() for tensor in saved.values())
 
 
 def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
-    config = toy_config(tmp_path)
+    config = toy_config(tmp_path, resume="never")
     pretrain(config, report=quiet)
-    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     with pytest.raises(ElmoFastError, match="already holds a run"):
         pretrain(config, report=quiet)
-    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {p: c for p, c in after.items() if p.name != ".lock"} == {
+        p: c for p, c in before.items() if p.name != ".lock"
+    }
 
 
-def test_more_samples_than_words_are_refused_before_anything_is_written(tmp_path):
+def test_more_samples_than_words_are_refused_before_a_run_begins(tmp_path):
     with pytest.raises(ElmoFastError, match=r"n_negative_samples_batch must not exceed the \d+ words"):
         pretrain(toy_config(tmp_path, n_negative_samples_batch=1000), report=quiet)
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
+    pretrain(toy_config(tmp_path), report=quiet)
 
 
 def test_a_given_vocabulary_is_used_as_it_is(tmp_path):
@@ -208,18 +233,17 @@ def test_blank_text_is_refused(tmp_path):
     config = toy_config(tmp_path)
     for path in tmp_path.glob("train-*"):
         path.write_text("\n  \n")
-    with pytest.raises(ElmoFastError, match="no words in 2 file"):
+    with pytest.raises(ElmoFastError, match="every line is blank"):
         pretrain(config, report=quiet)
 
 
-def test_planned_steps_count_sentence_ends_unless_told_the_words():
-    corpus = toy_corpus()
+def test_planned_steps_count_every_position_unless_told_the_words():
     config = toy_config(max_steps=None, n_epochs=3, batch_size=2, unroll_steps=2)
-    assert planned_steps(config, corpus) == 3 * ((corpus.tokens + corpus.sentences) // 4)
+    assert planned_steps(config, steps_per_epoch=12) == 36
     config.optimiser.n_train_tokens = 22
-    assert planned_steps(config, corpus) == 3 * 5
+    assert planned_steps(config, steps_per_epoch=12) == 3 * 5
     config.run.max_steps = 7
-    assert planned_steps(config, corpus) == 7
+    assert planned_steps(config, steps_per_epoch=12) == 7
 
 
 def test_a_new_model_has_bilm_tfs_spread_of_weights():

@@ -2,10 +2,11 @@
 
 import pathlib
 
+from elmo_fast.corpus import Corpus, Stream, encode
+from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.corpus import Corpus, encode
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.run import new_model
+from elmo_fast.pretrain.step import Words
 from elmo_fast.text import Vocabulary, count_words
 
 SENTENCES = [
@@ -48,4 +49,13 @@ def toy_corpus() -> Corpus:
 
 def toy_model(config: PretrainConfig, corpus: Corpus) -> LanguageModel:
     """A fresh model of the toy configuration."""
-    return new_model(config, corpus.vocabulary_size)
+    return new_model(config, len(corpus.vocabulary))
+
+
+def toy_words(config: PretrainConfig, corpus: Corpus, device: str = "cpu", seed: int = 1) -> list[Words]:
+    """What one process reads in the steps of the first epoch, the last of which is not filled."""
+    rows, steps = config.optimiser.batch_size, config.optimiser.unroll_steps
+    stream = Stream(corpus, rows, steps, seed=seed, device=device)
+    characters = corpus.types.characters(config.model.max_characters_per_token, device=device).ids
+    batches = [stream.batch(0, number) for number in range(stream.steps_per_epoch)]
+    return [Words(b.types, b.targets, b.filled, b.words, 0, rows, characters) for b in batches]

@@ -14,12 +14,11 @@ from benchmarks.gpu import models, rivals, roofline
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import OURS, What
 from benchmarks.gpu.session import Session
-from elmo_fast import batch_to_ids, ops
+from benchmarks.reading import reading
+from elmo_fast import ops
 from elmo_fast.pretrain.adagrad import AdaGrad, clip_by_global_norm
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.step import train_step
-from elmo_fast.pretrain.tensors import Side as Stream
-from elmo_fast.pretrain.tensors import TensorBatch
+from elmo_fast.pretrain.step import Step, Words
 
 EAGER = "eager, autocast"
 STEPS = 20
@@ -50,22 +49,14 @@ def run(session: Session) -> None:
         compare(session, what, names, functools.partial(truth, session, batch, words, samples), tolerance=0.02)
 
 
-def make_batch(session: Session, rows: int, words: int) -> tuple[TensorBatch, int]:
+def make_batch(session: Session, rows: int, words: int) -> tuple[Words, int]:
     """Both streams of running text, and how many words are distinct; a word's id is its rank."""
-    steps = 3 if session.quick else STEPS
+    count = rows * (3 if session.quick else STEPS)
     running, source = session.sentences()
     session.note("text", source)
-    count = rows * steps
-    running = [running[i % len(running)] for i in range(2 * count + 1)]
+    running = [running[i % len(running)] for i in range(2 * count)]
     ranks = {word: i % words for i, word in enumerate(dict.fromkeys(running))}
-
-    def stream(start: int) -> Stream:
-        window = running[start : start + count]
-        ids = batch_to_ids([window[i : i + steps] for i in range(0, count, steps)]).to(session.device)
-        targets = torch.tensor([ranks[word] for word in running[start + 1 : start + 1 + count]])
-        return Stream(ids, targets.to(session.device))
-
-    return TensorBatch(stream(0), stream(count)), len(set(running))
+    return reading(running[:count], running[count:], ranks, rows, session.device), len(ranks)
 
 
 def work(session: Session, rows: int, distinct: int, samples: int) -> roofline.Work:
@@ -84,17 +75,15 @@ def model(session: Session, words: int, **how: str) -> LanguageModel:
     return made.to(session.device)
 
 
-def ours(session: Session, precision: str, batch: TensorBatch, words: int, samples: int) -> Side:
+def ours(session: Session, precision: str, batch: Words, words: int, samples: int) -> Side:
     """pretrain.step.train_step; checked by the losses of the first step."""
     network = model(session, words, precision=precision)
-    optimiser = AdaGrad(network.parameters())
+    update = Step(network, AdaGrad(network.parameters()), num_samples=samples, clip_norm=10.0)
     state, taken = None, 0
 
     def step() -> Tensor:
         nonlocal state, taken
-        found = train_step(
-            network, optimiser, batch, state, num_samples=samples, clip_norm=10.0, seed=0, step=taken
-        )  # fmt: skip
+        found = update(batch, state, taken)
         state, taken = found.state, taken + 1
         return torch.tensor([found.forward, found.backward], device=session.device)
 
@@ -102,33 +91,33 @@ def ours(session: Session, precision: str, batch: TensorBatch, words: int, sampl
 
 
 def losses_of(
-    network: LanguageModel, batch: TensorBatch, samples: int, draw: int, dtype: torch.dtype
+    network: LanguageModel, batch: Words, samples: int, draw: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Mean loss per direction in plain torch; `dtype` of the products' operands, by autocast (float64: throughout)."""
-    device = batch.forward.ids.device
+    device, steps = batch.types.device, batch.types.shape[2]
     exact = dtype == torch.float64
     tokens = rivals.encoder_parameters(network.bilm._token_embedder)
     lstm = network.bilm._elmo_lstm
     with torch.autocast(device.type, torch.bfloat16 if exact else dtype, enabled=not exact):
         both = [
-            rivals.encode(side.ids.flatten(0, 1), *tokens).unflatten(0, side.ids.shape[:2]) for side in batch
-        ]  # fmt: skip
+            rivals.encode(batch.characters(side.flatten()), *tokens).unflatten(0, (-1, steps)) for side in batch.types
+        ]
         for i, pair in enumerate(zip(lstm.forward_layers, lstm.backward_layers, strict=True)):
             outputs = rivals.lstm_loop(both, [each.weights for each in pair], reverse=(False, False))
             both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
         found = []
-        for way, (hidden, side) in enumerate(zip(both, batch, strict=True)):
+        for way, (hidden, side) in enumerate(zip(both, batch.targets, strict=True)):
             drawn, tries = ops.log_uniform_sample(samples, len(network.softmax_bias), seed=0, offset=2 * draw + way)
-            ids = torch.cat([side.targets, drawn.to(device)])
+            ids = torch.cat([side.flatten(), drawn.to(device)])
             expected = ops.log_expected_counts(ids, tries.to(device), samples, len(network.softmax_bias))
             rows = F.embedding(ids, network.softmax_weight, sparse=True)
             offsets = network.softmax_bias[ids] - expected.to(network.softmax_bias.dtype)
-            count = len(side.targets)
+            count = side.numel()
             found.append(rivals.sampled_losses(hidden.flatten(0, 1), rows[:count], rows[count:], offsets, ids).mean())
     return found[0], found[1]
 
 
-def eager(session: Session, precision: str, batch: TensorBatch, words: int, samples: int) -> Side:
+def eager(session: Session, precision: str, batch: Words, words: int, samples: int) -> Side:
     """Plain torch under autocast."""
     network = model(session, words, backend="reference")
     dense = [p for name, p in network.named_parameters() if name != "softmax_weight"]
@@ -142,7 +131,7 @@ def eager(session: Session, precision: str, batch: TensorBatch, words: int, samp
         nonlocal taken
         network.zero_grad(set_to_none=True)
         forward, backward = losses_of(network, batch, samples, taken, getattr(torch, precision))
-        (0.5 * (forward + backward) * batch.forward.ids.shape[1]).backward()
+        (0.5 * (forward + backward) * batch.types.shape[2]).backward()
         clip_by_global_norm(network.parameters(), 10.0)
         for optimiser in optimisers:
             optimiser.step()
@@ -152,7 +141,7 @@ def eager(session: Session, precision: str, batch: TensorBatch, words: int, samp
     return Side(step, lambda: {"losses": step()})
 
 
-def truth(session: Session, batch: TensorBatch, words: int, samples: int) -> dict[str, Tensor]:
+def truth(session: Session, batch: Words, words: int, samples: int) -> dict[str, Tensor]:
     """The losses of the first step in float64."""
     network = model(session, words, backend="reference").double()
     with torch.no_grad():

@@ -1,0 +1,57 @@
+"""One side of `benchmarks/cases/pretrain.py`, in a process of its own."""
+
+import pathlib
+import sys
+
+import torch
+import yaml
+
+from elmo_fast.corpus import open_corpus, read_corpus
+from elmo_fast.pretrain import trainer as trainer_module
+from elmo_fast.pretrain.beginning import new_model
+from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.optimisers import new_scheduler
+from elmo_fast.pretrain.record import Record
+from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.trainer import Trainer
+
+
+def main(side: str, folder: pathlib.Path, seconds: float) -> None:
+    """Trains for so many seconds into folder/SIDE."""
+    torch.set_num_threads(1)
+    # Reports of the same steps on both sides: none for a long silence.
+    trainer_module.LONGEST_SILENCE = float("inf")
+    config = PretrainConfig.from_flat(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    plain = side.startswith("plain torch")
+    config.run.backend = "reference" if plain else "auto"
+    config.run.max_seconds, config.run.save_dir = seconds, str(folder / side)
+    corpus = open_corpus(config.data.train_prefix)
+    heldout = read_corpus(str(config.data.heldout_prefix), corpus.vocabulary)
+    model = new_model(config, len(corpus.vocabulary))
+    (folder / side).mkdir()
+    with Record(folder / side, lambda line: print(f"{side}: {line}", flush=True)) as record:
+        trainer = Trainer(config, model, corpus, record, heldout=heldout)
+        if plain:
+            make_plain(trainer)
+        trainer.train()
+
+
+def make_plain(trainer: Trainer) -> None:
+    """Replaces the update by one with a dense gradient of the whole table and torch's own AdaGrad."""
+    optimiser, total = trainer.config.optimiser, trainer.progress.total_steps
+    trainer.optimiser = torch.optim.Adagrad(
+        trainer.model.parameters(), optimiser.rate, initial_accumulator_value=1.0, eps=0.0
+    )
+    trainer.scheduler = new_scheduler(optimiser, trainer.optimiser, total, 0)
+    trainer.update = Step(
+        trainer.model,
+        trainer.optimiser,
+        num_samples=optimiser.n_negative_samples_batch,
+        clip_norm=optimiser.all_clip_norm_val,
+        seed=trainer.config.run.seed,
+        sparse=False,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3]))

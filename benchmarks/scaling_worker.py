@@ -1,0 +1,72 @@
+"""One process of `python -m benchmarks.scaling measure`: takes steps, and says what the loopback device carried."""
+
+import json
+import pathlib
+
+import torch
+
+from benchmarks.scaling import MEASURED
+from elmo_fast.pretrain import exchange
+from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.peers import Peers, joined
+from elmo_fast.pretrain.step import Step, Words
+
+STEPS, WARMUP = 20, 3
+MODEL = ModelConfig(filters=[[1, 32], [2, 32]], dim=512, projection_dim=MEASURED.projection, n_highway=1)
+
+
+def sent_bytes() -> int:
+    """What the loopback device has carried since the machine started."""
+    line = next(line for line in pathlib.Path("/proc/net/dev").read_text().splitlines() if "lo:" in line)
+    return int(line.split(":")[1].split()[8])
+
+
+def words(peers: Peers, generator: torch.Generator) -> Words:
+    """A step's reading: random words, as frequent as running text has them, other ones in each process."""
+    first, count = peers.share(MEASURED.rows * peers.size)
+    shape = (2, count, MEASURED.unroll_steps)
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+    types = ((MEASURED.words + 1.0) ** uniform - 1).long().clamp_(max=MEASURED.words - 1)
+    spelled = torch.arange(1, 51).expand(MEASURED.words, 50) % 200 + 1
+    filled = torch.full((count,), MEASURED.unroll_steps).numpy()
+    rows = count * peers.size
+    return Words(types, types, filled, rows * MEASURED.unroll_steps, first, rows, lambda some: spelled[some])
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with joined(torch.device("cpu")) as peers:
+        torch.manual_seed(0)
+        model = LanguageModel(options_of(MODEL, MEASURED.words))
+        step = Step(model, AdaGrad(model.parameters()), num_samples=MEASURED.samples, clip_norm=10.0, peers=peers)
+        generator = torch.Generator().manual_seed(peers.rank)
+        sizes: list[tuple[int, int]] = []
+        all_ids = exchange._all_ids
+
+        def noted(ids: torch.Tensor, among: Peers) -> torch.Tensor:
+            found = all_ids(ids, among)
+            sizes.append((len(found), len(ids)))
+            return found
+
+        exchange._all_ids = noted
+        for number in range(WARMUP):
+            step(words(peers, generator), None, number)
+        peers.wait()
+        sizes.clear()
+        before = sent_bytes()
+        for number in range(STEPS):
+            step(words(peers, generator), None, WARMUP + number)
+        peers.wait()
+        sent = (sent_bytes() - before) / STEPS / peers.size
+        longest = peers.largest(round(sum(mine for _, mine in sizes) / len(sizes)))
+        if peers.leads:
+            dense = sum(p.numel() for p in model.bilm.parameters())
+            union = sum(all_of for all_of, _ in sizes) / len(sizes)
+            told = {"processes": peers.size, "sent": sent, "dense": dense, "union": union, "longest": longest}
+            print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

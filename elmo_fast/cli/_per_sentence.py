@@ -1,0 +1,50 @@
+"""The table of `elmo-fast eval --per_sentence`: how well each sentence is predicted."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.corpus import Corpus, is_prepared
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import files_matching, read_sentences, replacing
+
+COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
+# What exp can still hold.
+MOST_NATS = 700.0
+
+
+def write_table(path: str | os.PathLike[str], text: str, corpus: Corpus, losses: npt.NDArray[np.float64]) -> None:
+    """Writes one row per sentence, parted by tabs, under a row of COLUMNS.
+
+    text: what the corpus was read from, a file, a glob or a prepared folder; losses: of each sentence with its end,
+    nats, [2, sentences]. The perplexities are of the words and the end, the last one that of the mean of both losses.
+
+    Raises ElmoFastError when the text has changed since it was read; OSError.
+    """
+    _, positions = corpus.places(np.arange(corpus.sentences))
+    means = np.stack([*losses, losses.mean(0)]) / positions
+    perplexities = np.exp(np.minimum(means, MOST_NATS)).T.tolist()
+    rows = zip(lines_of(text, positions - 1), (positions - 1).tolist(), losses.T.tolist(), perplexities, strict=True)
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write("\t".join(COLUMNS) + "\n")
+        for line, words, nats, perplexity in rows:
+            numbers = "\t".join(f"{number:.8g}" for number in (*nats, *perplexity))
+            file.write(f"{line}\t{words}\t{numbers}\n")
+
+
+def lines_of(text: str, words: npt.NDArray[np.int64]) -> Sequence[int]:
+    """The line of each sentence, from 1 and through all files; of a prepared corpus, which keeps no lines, its number.
+
+    words: of each sentence, by which a text that has changed since is noticed. Raises ElmoFastError when it has.
+    """
+    if is_prepared(text):
+        return range(1, len(words) + 1)
+    sentences: Any = (tokens for file in files_matching(text) for _, tokens in read_sentences(file))
+    counts = np.fromiter(map(len, sentences), np.int64)
+    lines = np.flatnonzero(counts)
+    if not np.array_equal(counts[lines], words):
+        raise ElmoFastError(f"--test_prefix {text} has changed while it was read; run the command again")
+    return (lines + 1).tolist()

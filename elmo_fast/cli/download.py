@@ -1,0 +1,30 @@
+"""`elmo-fast download`: a model from the Hugging Face hub."""
+
+from typing import Any
+
+from elmo_fast.cli import _common
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast download`."""
+    parser = _common.new_parser(
+        "download",
+        "Fetches the files of a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, checks that "
+        "they are whole, and prints their folder, which every command takes as --model.",
+    )
+    parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
+    parser.add_argument(
+        "--outdir", type=str | None, default=None, help="folder to put them in (default: the hub's cache)"
+    )
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Fetches, reads the model once, prints the folder."""
+    from elmo_fast.checkpoints import fetch, load_checkpoint
+
+    _common.set_up(arguments)
+    folder = fetch(arguments.repo, arguments.outdir)
+    load_checkpoint(folder)
+    print(folder)
+    return 0

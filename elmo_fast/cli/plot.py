@@ -1,0 +1,36 @@
+"""`elmo-fast plot`: the curves of a pretraining run as a picture."""
+
+import os
+from typing import Any
+
+from elmo_fast.cli import _common
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast plot`."""
+    parser = _common.new_parser(
+        "plot",
+        "Draws the perplexity of training and of held-out text, the speed and the gradient norm of a pretraining run "
+        "over the words seen, from its metrics.jsonl; also of a run that is still going on.",
+    )
+    parser.add_argument("run", type=str, help="the folder of the run (--save_dir of `elmo-fast pretrain`)")
+    parser.add_argument(
+        "--output", type=str | None, default=None, help="picture to write: .png, .pdf or .svg (default: RUN/curves.png)"
+    )
+    parser.add_argument(
+        "--also", type=str, nargs="+", default=[], metavar="RUN", help="other runs to draw beside it, a colour each"
+    )
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Reads the metrics of every run, then draws."""
+    from elmo_fast.pretrain.curves import draw
+    from elmo_fast.pretrain.metrics import read_metrics
+
+    _common.set_up_logging(arguments)
+    folders = [os.path.normpath(folder) for folder in (arguments.run, *arguments.also)]
+    output = arguments.output or os.path.join(folders[0], "curves.png")
+    draw({folder: read_metrics(folder) for folder in folders}, output)
+    print(output)
+    return 0

@@ -1,0 +1,13 @@
+"""Durations in words."""
+
+import math
+
+
+def duration(seconds: float) -> str:
+    """Seconds, rounded up, as 45s, 12m05s or 3h07m."""
+    whole = max(0, math.ceil(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

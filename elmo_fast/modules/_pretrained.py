@@ -1,0 +1,46 @@
+"""Elmo to a folder and back: the biLM, the mixes' weights, and the settings that files of weights do not tell."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, model_files, pretrained_folder, read_config
+from elmo_fast.errors import ElmoFastError
+
+_SETTINGS = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
+_MIX = "scalar_mix_"
+
+
+def mixes_of(state: State) -> dict[str, Tensor]:
+    """The weights of the scalar mixes alone."""
+    return {name: tensor for name, tensor in state.items() if name.startswith(_MIX)}
+
+
+def read_elmo(
+    model: str | os.PathLike[str], number: int | None, settings: dict[str, Any]
+) -> tuple[ElmoOptions, State, dict[str, Any]]:
+    """Options, state and arguments of an Elmo: those kept, with `number` of mixes and `settings` over them.
+
+    Raises: ElmoFastError where the folder has another number of mixes; CheckpointError.
+    """
+    folder = pretrained_folder(model)
+    state, options = load_checkpoint(folder)
+    found = len({name.partition(".")[0] for name in mixes_of(state)})
+    if found and number not in (None, found):
+        raise ElmoFastError(
+            f"num_output_representations must be {found}, the number of mixes in {folder}, or None; got {number}"
+        )
+    kept = {"num_output_representations": 1} | _read_settings(folder)
+    if found or number is not None:
+        kept["num_output_representations"] = found or number
+    return options, state, kept | settings
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """What save_pretrained keeps in config.json of the arguments that made the module; nothing in other formats."""
+    config = model_files(folder)[0]
+    extra = read_config(folder).get("extra") if config.name == "config.json" else None
+    kept = extra.get("elmo") if isinstance(extra, dict) else None
+    return {name: kept[name] for name in _SETTINGS if name in kept} if isinstance(kept, dict) else {}

@@ -1,0 +1,125 @@
+"""Where a run begins or goes on: checkpoint, text, model, in all processes alike."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from elmo_fast.corpus import Corpus
+from elmo_fast.files import remove_partial, replacing
+from elmo_fast.pretrain.checkpoint import CHECKPOINTS, VOCABULARY_FILE, remove_unfinished
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
+from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.metrics import METRICS_FILE
+from elmo_fast.pretrain.origin import Origin, origin_of, take_architecture
+from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.plan import check_possible
+from elmo_fast.pretrain.record import Record
+from elmo_fast.pretrain.snapshot import Position
+from elmo_fast.pretrain.texts import heldout_corpus, prepared_corpus, training_corpus
+from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.text import Vocabulary
+
+CONFIG_FILE = "pretrain.yaml"
+# What options.json tells of the training.
+_TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps", "n_negative_samples_batch")
+
+
+def new_model(config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu") -> LanguageModel:
+    """A model with weights drawn from the configuration's seed; its options say how it is to be trained."""
+    optimiser, precision = config.optimiser, config.run.precision
+    training: dict[str, Any] = {name: getattr(optimiser, name) for name in _TRAINING_OPTIONS}
+    training |= {"all_clip_norm_val": optimiser.all_clip_norm_val, "learning_rate": optimiser.rate}
+    options = options_of(config.model, vocabulary_size, sample_softmax=True, **training)
+    torch.manual_seed(config.run.seed)
+    precision = "float32" if precision == "tf32" else precision
+    return LanguageModel(options, precision=precision, backend=config.run.backend).to(device)
+
+
+def vocabulary_given(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:
+    """The vocabulary that vocab_file names, that of the model a run starts from, or None: to be built of the text."""
+    if config.data.vocab_file is not None:
+        return Vocabulary.read(config.data.vocab_file)
+    return None if origin is None else origin.vocabulary
+
+
+def begun(
+    config: PretrainConfig,
+    folder: pathlib.Path,
+    peers: Peers,
+    device: torch.device,
+    report: Callable[[str], None],
+    held: contextlib.ExitStack,
+) -> Trainer:
+    """The trainer of a run, where the run stands; what must be closed is given to `held`."""
+    began_before = peers.led(lambda: (folder / METRICS_FILE).exists())
+    peers.led(lambda: clear_leftovers(folder))
+    snapshot = snapshot_to_go_on_from(config, report)
+    peers.check_same(str(snapshot and snapshot.position.step), "the step to go on from")
+    origin = None
+    if snapshot is None:
+        origin = origin_of(config, report)
+    elif config.run.init_from is not None:
+        take_architecture(config, ModelConfig(**snapshot.position.model), config.run.init_from, report)
+    corpus = agreed_corpus(config, vocabulary_given(config, origin), folder, peers, report)
+    heldout = heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
+    peers.check_same(str(heldout and heldout.fingerprint), "the held-out text")
+    check_possible(config, corpus)
+    peers.share(config.optimiser.batch_size, config.optimiser.micro_batches)
+    if snapshot is not None and not check_same_run(snapshot, config, corpus):
+        snapshot = dataclasses.replace(snapshot, state=None, position=_beginning(snapshot.position))
+    model = new_model(config, len(corpus.vocabulary), device)
+    if origin is not None:
+        origin.give(model, corpus.vocabulary, config.run.seed, report)
+    peers.led(lambda: write_beside(config, folder, corpus))
+    step = None if snapshot is None and not began_before else 0 if snapshot is None else snapshot.position.step
+    record = peers.led_by_itself(
+        lambda leads: held.enter_context(
+            Record(folder, report, step=step, tensorboard=config.run.tensorboard, silent=not leads)
+        )
+    )
+    return Trainer(config, model, corpus, record, snapshot=snapshot, heldout=heldout, device=device, peers=peers)
+
+
+def clear_leftovers(folder: pathlib.Path) -> None:
+    """Removes what killed runs were writing in a run's folder."""
+    remove_unfinished(folder / CHECKPOINTS)
+    remove_partial(folder)
+
+
+def agreed_corpus(
+    config: PretrainConfig,
+    vocabulary: Vocabulary | None,
+    folder: pathlib.Path,
+    peers: Peers,
+    report: Callable[[str], None],
+) -> Corpus:
+    """The training corpus, prepared by the process that leads; the others open it, and must find the same."""
+    mine: list[Corpus] = []
+
+    def lead() -> str:
+        mine.append(training_corpus(config.data, vocabulary, folder, report))
+        return mine[0].fingerprint
+
+    peers.led(lead)
+    corpus = mine[0] if mine else prepared_corpus(config.data, folder)
+    peers.check_same(corpus.fingerprint, "the training text")
+    return corpus
+
+
+def _beginning(position: Position) -> Position:
+    return dataclasses.replace(position, step=0, words=0, seconds=0.0, unreported=[])
+
+
+def write_beside(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
+    """Writes the configuration and the vocabulary into the run's folder."""
+    import yaml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / CONFIG_FILE) as path:
+        path.write_text(yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None), encoding="utf-8")
+    corpus.vocabulary.write(folder / VOCABULARY_FILE)

@@ -1,0 +1,113 @@
+"""A run's curves as a picture: perplexities, speed and gradient norm over the words seen. Needs no torch."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import replacing
+from elmo_fast.pretrain.metrics import Metrics
+
+# Okabe and Ito's colours, which people who tell few colours apart can tell apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+
+
+FORMATS = ("png", "pdf", "svg")
+
+
+def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
+    """Writes one picture of all runs, a colour each.
+
+    runs: label -> its metrics; path: the file, whose suffix names the format (.png, .pdf, .svg).
+    Raises ElmoFastError when matplotlib is absent, for another suffix, or for a run that has not reported yet.
+    """
+    kind = pathlib.Path(path).suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise ElmoFastError(f"the picture's name must end in one of .{', .'.join(FORMATS)}; got {os.fspath(path)!r}")
+    for label, metrics in runs.items():
+        if not metrics.steps:
+            raise ElmoFastError(f"{label} holds no report on training yet; one comes every log_interval steps")
+    figure = picture(runs)
+    with replacing(path) as aside:
+        figure.savefig(aside, format=kind, dpi=130)
+
+
+def picture(runs: Mapping[str, Metrics]) -> Any:
+    """matplotlib's Figure of all runs, whose axes are perplexity, speed and gradient norm, in this order."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ElmoFastError(f'drawing needs matplotlib: pip install "elmo-fast[plots]" ({error})') from error
+    figure = Figure(figsize=(11, 5.6), layout="constrained")
+    mosaic: list[Any] = [["perplexity", "speed"], ["perplexity", "norm"]]
+    places = figure.subplot_mosaic(mosaic, width_ratios=[1.7, 1])
+    for number, (label, metrics) in enumerate(runs.items()):
+        _run(places, label, metrics, COLOURS[number % len(COLOURS)])
+    _dress(places, any(metrics.restarts for metrics in runs.values()))
+    return figure
+
+
+def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -> None:
+    _perplexity(places["perplexity"], label, metrics, colour)
+    _line(places["speed"], metrics, "words_per_second", colour)
+    _line(places["norm"], metrics, "gradient_norm", colour)
+    for axes in places.values():
+        for words in metrics.restarts:
+            axes.axvline(words, color=colour, linewidth=0.8, linestyle=":", zorder=0)
+
+
+def _line(axes: Any, metrics: Metrics, name: str, colour: str) -> None:
+    words, values = metrics.column(name)
+    axes.plot(words, values, color=colour, linewidth=1.0, marker="." if len(words) == 1 else None)
+
+
+def _perplexity(axes: Any, label: str, metrics: Metrics, colour: str) -> None:
+    words, values = metrics.column("sampled_perplexity")
+    marker = "." if len(words) == 1 else None
+    axes.plot(words, values, color=colour, alpha=0.55, marker=marker, label=f"{label}: training, sampled softmax")
+    if not metrics.heldout:
+        return
+    words = [row["words"] for row in metrics.heldout]
+    for way, marker, style, inside in (("forward", "o", "-", colour), ("backward", "s", "--", "white")):
+        values = [row.get(f"perplexity_{way}", float("nan")) for row in metrics.heldout]
+        label_of_way = f"{label}: held-out {way}, {values[-1]:,.1f} at the end"
+        looks = {"color": colour, "linestyle": style, "markerfacecolor": inside, "markersize": 4.5}
+        axes.plot(words, values, marker=marker, label=label_of_way, **looks)
+
+
+def _dress(places: Mapping[str, Any], restarted: bool) -> None:
+    """Scales, names, grids and the legend."""
+    from matplotlib.ticker import EngFormatter
+
+    titles = {
+        "perplexity": "perplexity per word",
+        "speed": "tokens per second",
+        "norm": "gradient norm before the clip",
+    }
+    for name, title in titles.items():
+        axes = places[name]
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.set_xlabel("words seen")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    _logarithmic(places["perplexity"], "x")
+    for name in ("perplexity", "norm"):
+        _logarithmic(places[name], "y")
+    places["speed"].set_ylim(bottom=0)
+    places["speed"].yaxis.set_major_formatter(EngFormatter(sep=""))
+    if restarted:
+        places["perplexity"].plot([], [], color="#777777", linewidth=0.8, linestyle=":", label="restart")
+    places["perplexity"].legend(frameon=False, fontsize=8)
+
+
+def _logarithmic(axes: Any, way: str) -> None:
+    """A logarithmic axis with ticks at 1, 2 and 5 of every decade, written out."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, StrMethodFormatter
+
+    getattr(axes, f"set_{way}scale")("log")
+    axis = getattr(axes, f"{way}axis")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(EngFormatter(sep="") if way == "x" else StrMethodFormatter("{x:,.6g}"))

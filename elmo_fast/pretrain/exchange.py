@@ -1,0 +1,71 @@
+"""Gradients of processes that train together, their mean: dense ones in DDP's buckets, those of a table as its rows."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from elmo_fast.pretrain.peers import Peers
+
+
+def meaned_over_processes(module: nn.Module, peers: Peers) -> nn.Module:
+    """The module, whose dense gradients become the mean over all processes where there are several."""
+    if not peers.together:
+        return module
+    # No hook of ours that would add in place of DDP's mean: gloo's threads would run Python, also while it ends.
+    wrapped = DistributedDataParallel(module, gradient_as_bucket_view=True)
+    wrapped.broadcast_buffers = False
+    return wrapped
+
+
+def _all_ids(ids: Tensor, peers: Peers) -> Tensor:
+    """The distinct ids of all processes, sorted; each may have another number of them."""
+    counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(peers.size)]
+    dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
+    longest = int(torch.stack(counts).max())
+    padded = ids[:1].repeat(longest)
+    padded[: len(ids)] = ids
+    everyone = [torch.empty_like(padded) for _ in range(peers.size)]
+    dist.all_gather(everyone, padded)
+    return torch.cat(everyone).unique()
+
+
+@torch.no_grad()
+def mean_rows(gradients: Sequence[Tensor], peers: Peers) -> list[Tensor]:
+    """The means over all processes of sparse gradients with the same ids: the rows that any process used, coalesced.
+
+    gradients: sparse COO [V, ...], sparse in the first dimension, of one op. Exchanged are 8 bytes per id and one block
+    each of the rows of the union of all ids, whatever V is. On a GPU the host waits to know how many ids there are.
+    """
+    if not peers.together:
+        return list(gradients)
+    mine = [gradient.coalesce() for gradient in gradients]
+    ids = mine[0].indices()[0]
+    assert all(len(each.indices()[0]) == len(ids) for each in mine)
+    union = _all_ids(ids, peers)
+    places = torch.searchsorted(union, ids)
+    blocks = []
+    for gradient in mine:
+        block = gradient.values().new_zeros(len(union), *gradient.shape[1:])
+        block[places] = gradient.values()
+        dist.all_reduce(block.div_(peers.size))
+        blocks.append(
+            torch.sparse_coo_tensor(union[None], block, gradient.shape, is_coalesced=True, check_invariants=False)
+        )
+    return blocks
+
+
+@torch.no_grad()
+def mean_gradients(table: Sequence[nn.Parameter], peers: Peers) -> None:
+    """Makes the gradients of the softmax table's parameters, which DDP does not hold, their mean over all processes."""
+    gradients = [parameter.grad for parameter in table if parameter.grad is not None]
+    if not peers.together:
+        return
+    if gradients and gradients[0].is_sparse:
+        for parameter, gradient in zip(table, mean_rows(gradients, peers), strict=True):
+            parameter.grad = gradient
+    else:
+        for gradient in gradients:
+            dist.all_reduce(gradient.div_(peers.size))

@@ -1,0 +1,82 @@
+"""From where a run goes on: which checkpoint, and whether it is one of this run."""
+
+import pathlib
+from collections.abc import Callable
+from dataclasses import asdict
+
+from elmo_fast.corpus import Corpus
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.pretrain.checkpoint import CHECKPOINTS, saved_steps
+from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.metrics import METRICS_FILE
+from elmo_fast.pretrain.snapshot import Snapshot, digest_of, read_snapshot
+
+
+def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]) -> Snapshot | None:
+    """The checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
+
+    A named one is where a run begins: once save_dir has checkpoints of its own, the newest of them counts, so that the
+    same command goes on. A damaged one is reported by name, and the one before is used.
+
+    Raises ElmoFastError when all are damaged, the named one is, or the folder holds a run that is not to be gone on
+    with.
+    """
+    folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
+    saved = saved_steps(folder / CHECKPOINTS)
+    if resume not in ("auto", "never") and not saved:
+        return read_snapshot(pathlib.Path(resume))
+    if resume == "never":
+        if saved or (folder / METRICS_FILE).exists():
+            raise ElmoFastError(
+                f"save_dir {folder} already holds a run; give another folder, move that one away, or go on with it by "
+                "--resume auto"
+            )
+        return None
+    if saved and resume != "auto":
+        report(f"resume {folder} has checkpoints of its own, which count before {resume}")
+    for _, path in reversed(saved):
+        try:
+            return read_snapshot(path)
+        except CheckpointError as error:
+            report(f"NOT USED {path}: {error}")
+    if saved:
+        raise ElmoFastError(f"none of the {len(saved)} checkpoints in {folder / CHECKPOINTS} can be used; see above")
+    return None
+
+
+def check_same_run(snapshot: Snapshot, config: PretrainConfig, corpus: Corpus) -> bool:
+    """Whether the run stands where the checkpoint does; False when it begins another text from its beginning.
+
+    Raises ElmoFastError that names what differs and has not been allowed to.
+    """
+    at, optimiser = snapshot.position, config.optimiser
+    pairs = {
+        "batch_size": (at.rows, optimiser.batch_size),
+        "unroll_steps": (at.unroll_steps, optimiser.unroll_steps),
+        "seed": (at.seed, config.run.seed),
+        "shuffle": (at.shuffle, config.data.shuffle),
+        "optimiser": (at.optimiser, optimiser.optimiser),
+    }
+    now = asdict(config.model)
+    pairs |= {name: (at.model.get(name), now[name]) for name in now}
+    differing = [f"{name} was {was!r}, now {wanted!r}" for name, (was, wanted) in pairs.items() if was != wanted]
+    if differing:
+        raise ElmoFastError(
+            f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
+            "start a new run from its weights: --init_from CHECKPOINT with another save_dir"
+        )
+    if at.fingerprint == corpus.fingerprint:
+        return True
+    if config.run.allow_other_corpus and config.run.resume not in ("auto", "never"):
+        if at.vocabulary != digest_of(corpus.vocabulary):
+            raise ElmoFastError(
+                "allow_other_corpus takes another text in the same vocabulary, and the words to predict have changed; "
+                "prepare the text with the vocabulary of the run (--vocab_file), or start a new run by --init_from"
+            )
+        return False
+    raise ElmoFastError(
+        f"the checkpoint after step {at.step} was trained on another corpus or vocabulary (fingerprint "
+        f"{at.fingerprint[:12]}, now {corpus.fingerprint[:12]}); to go on with this one all the same give another "
+        "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
+        "(another vocabulary)"
+    )

@@ -1,0 +1,80 @@
+"""A pretrained model's weights as the beginning of a run on another corpus, with another vocabulary."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elmo_fast.checkpoints import State, bilm_part
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import Vocabulary
+
+_WEIGHT, _BIAS = "softmax.weight", "softmax.bias"
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What became of the softmax's rows. kept: words of the new vocabulary that had one; new: words that had none;
+    dropped: rows of words that the new vocabulary lacks."""
+
+    kept: int
+    new: int
+    dropped: int
+
+    @property
+    def share(self) -> float:
+        """The part of the new vocabulary whose rows are kept, 0 to 1."""
+        return self.kept / (self.kept + self.new)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kept:,} of {self.kept + self.new:,} words ({self.share:.1%}) keep their row of the softmax, "
+            f"{self.new:,} are new, {self.dropped:,} rows are dropped"
+        )
+
+
+def adapted(
+    model_state: Mapping[str, Tensor], old_vocabulary: Vocabulary | None, new_vocabulary: Vocabulary, seed: int
+) -> tuple[State, Adapted]:
+    """A state for another vocabulary: the biLM as it is, the softmax's rows under their words' new ids.
+
+    Rows of words that are new are drawn as LanguageModel draws them, from N(0, 1/D) with bias 0; a row depends on the
+    seed and its id alone.
+
+    model_state: of a checkpoint (names as in elmo_fast.checkpoints); without a softmax, as ELMo is published, all
+    words are new; scalar mixes are left out. old_vocabulary: which word each row of its softmax is of; may be None
+    where it has no softmax. new_vocabulary: V words.
+
+    Returns (state, report): softmax.weight is [V, D] float32, softmax.bias [V] float32. Raises ElmoFastError when the
+    old vocabulary is not the softmax's.
+    """
+    state = bilm_part(model_state)
+    old_weight, old_bias = state.pop(_WEIGHT, None), state.pop(_BIAS, None)
+    width = state["_elmo_lstm.forward_layer_0.input_linearity.weight"].shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.empty(len(new_vocabulary), width).normal_(0, math.sqrt(1 / width), generator=generator)
+    bias = torch.zeros(len(new_vocabulary))
+    pairs: list[tuple[int, int]] = []
+    if old_weight is not None and old_bias is not None:
+        old = _checked(old_vocabulary, len(old_bias))
+        pairs = [(new, old.id(word)) for new, word in enumerate(new_vocabulary.words) if word in old]
+        here, there = torch.tensor(pairs, dtype=torch.int64).unbind(1)
+        weight[here], bias[here] = old_weight.cpu()[there], old_bias.cpu()[there]
+    report = Adapted(
+        kept=len(pairs),
+        new=len(new_vocabulary) - len(pairs),
+        dropped=(0 if old_bias is None else len(old_bias)) - len({row for _, row in pairs}),
+    )
+    return {**state, _WEIGHT: weight, _BIAS: bias}, report
+
+
+def _checked(vocabulary: Vocabulary | None, rows: int) -> Vocabulary:
+    if vocabulary is None or len(vocabulary) != rows:
+        found = "none" if vocabulary is None else f"one of {len(vocabulary):,}"
+        raise ElmoFastError(
+            f"init_from: wanted the vocabulary of {rows:,} words that the model was trained with, found {found}; "
+            "put it beside the model as vocab.txt"
+        )
+    return vocabulary

@@ -1,0 +1,86 @@
+"""What a run has written of itself, read back from metrics.jsonl. Needs no torch."""
+
+import json
+import os
+import pathlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+
+METRICS_FILE = "metrics.jsonl"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The rows of a run in the order of its steps; what a run had reported beyond where it was resumed does not count.
+
+    steps: the reports on training (progress.Progress.report); heldout: events "heldout"; restarts: words seen where
+    the run went on after it had been broken off.
+    """
+
+    steps: list[Row]
+    heldout: list[Row]
+    restarts: list[float]
+
+    def column(self, name: str) -> tuple[list[float], list[float]]:
+        """(words, values) of the reports that have `name`."""
+        rows = [row for row in self.steps if row.get(name) is not None]
+        return [row["words"] for row in rows], [row[name] for row in rows]
+
+    def until(self, step: int) -> "Metrics":
+        """The rows up to a step, for a model that was saved there."""
+        steps, heldout = ([row for row in rows if row["step"] <= step] for rows in (self.steps, self.heldout))
+        return Metrics(steps, heldout, self.restarts)
+
+
+def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
+    """The rows of the run in `folder`; a line that is not a whole row is left out with a warning.
+
+    Raises ElmoFastError when there is no metrics.jsonl.
+    """
+    path = pathlib.Path(folder) / METRICS_FILE
+    if not path.is_file():
+        raise ElmoFastError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
+    steps: list[Row] = []
+    heldout: list[Row] = []
+    restarts: list[float] = []
+    for row in _rows(path):
+        event = row.get("event")
+        if event == "resume":
+            steps = [one for one in steps if one["step"] <= row["step"]]
+            heldout = [one for one in heldout if one["step"] <= row["step"]]
+            restarts.append(steps[-1]["words"] / steps[-1]["step"] * row["step"] if steps else 0.0)
+        elif event == "heldout":
+            heldout.append(row)
+        elif event is None:
+            steps.append(row)
+    return Metrics(steps, heldout, restarts)
+
+
+def _rows(path: pathlib.Path) -> Iterator[Row]:
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if _is_whole(row):
+            yield row
+        else:
+            warnings.warn(
+                f"{path}, line {number}: left out, as it is not a whole row (a run that is killed leaves such a line)",
+                stacklevel=3,
+            )
+
+
+def _is_whole(row: Any) -> bool:
+    """Whether a line's value has the numbers that its kind of row is read for."""
+    if not isinstance(row, dict):
+        return False
+    wanted = {None: ("step", "words"), "heldout": ("step", "words"), "resume": ("step",)}.get(row.get("event"), ())
+    return all(isinstance(row.get(name), int | float) for name in wanted)

@@ -1,0 +1,92 @@
+"""The page that a model has on the hub: what it is, how it was trained, how it is used."""
+
+from typing import Any
+
+from torch import Tensor
+
+from elmo_fast.checkpoints import ElmoOptions, State
+from elmo_fast.pretrain.metrics import Metrics
+
+_USE = """\
+## Use
+
+```python
+from elmo_fast import ElmoEmbedder
+
+embedder = ElmoEmbedder.from_pretrained("{name}")
+layers = embedder.embed_sentence(["Pretrained", "biLMs", "are", "useful", "."])  # [{layers}, 5, {width}] float32
+```
+
+`Elmo.from_pretrained("{name}")` is the torch module with learned mixes of the layers; `elmo-fast download {name}`
+fetches the files, for `elmo-fast embed`{eval} and `elmo-fast convert`. The package: `pip install "elmo-fast[hub]"`.
+"""
+
+
+def model_card(
+    name: str, state: State, options: ElmoOptions, metrics: Metrics | None = None, licence: str | None = None
+) -> str:
+    """README.md of a model on the hub, with its YAML head.
+
+    name: "user/name"; metrics: of the run that made the model, up to the step of the model, where there is one;
+    licence: its name as the hub has it, such as apache-2.0.
+    """
+    import yaml
+
+    head: dict[str, Any] = {"library_name": "elmo_fast"} | ({"license": licence} if licence else {})
+    head |= {"pipeline_tag": "feature-extraction", "tags": ["elmo", "bilm"]}
+    training = _table("Training", _training(options, metrics))
+    use = _USE.format(
+        name=name,
+        layers=options.lstm.n_layers + 1,
+        width=2 * options.lstm.projection_dim,
+        eval=", `elmo-fast eval`" if "softmax.bias" in state else "",
+    )
+    return (
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n\n# {name.partition('/')[2]}\n\n"
+        "A bidirectional language model (ELMo, Peters et al. 2018), whose layers are vectors of words in their context."
+        f"\n\n{_table('Architecture', _architecture(state, options))}{training}{use}"
+    )
+
+
+def _table(title: str, rows: dict[str, str]) -> str:
+    lines = [f"| {key} | {value} |" for key, value in rows.items()]
+    return "\n".join([f"## {title}", "", "| | |", "|:--|:--|", *lines, "", ""]) if rows else ""
+
+
+def _architecture(state: State, options: ElmoOptions) -> dict[str, str]:
+    rows, lstm, cnn = {}, options.lstm, options.char_cnn
+    if cnn is not None:
+        filters = ", ".join(f"{number} of width {width}" for width, number in cnn.filters)
+        rows["characters"] = f"vectors of {cnn.embedding_dim}, at most {cnn.max_characters_per_token} slots per word"
+        rows["convolutions"] = f"{filters}; maximum, {cnn.activation}"
+        rows["highway layers"] = str(cnn.n_highway)
+    rows["LSTM layers"] = f"{lstm.n_layers} per direction, {lstm.dim:,} cells projected to {lstm.projection_dim:,}"
+    rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
+    rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
+    rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')) / 1e6:.1f} M"
+    if "softmax.bias" in state:
+        softmax = _count(state, ("softmax.",)) / 1e6
+        rows["softmax"] = f"{len(state['softmax.bias']):,} words, {softmax:.1f} M weights more"
+    return rows
+
+
+def _count(state: dict[str, Tensor], prefixes: tuple[str, ...]) -> int:
+    return sum(tensor.numel() for name, tensor in state.items() if name.startswith(prefixes))
+
+
+def _training(options: ElmoOptions, metrics: Metrics | None) -> dict[str, str]:
+    rows = {}
+    if options.batch_size and options.unroll_steps:
+        rows["batch"] = f"{options.batch_size:,} rows of {options.unroll_steps} words"
+    if options.learning_rate:
+        rows["optimiser"] = f"learning rate {options.learning_rate:g}"
+    if metrics is not None and metrics.steps:
+        last = metrics.steps[-1]
+        rows["steps"] = f"{last['step']:,}"
+        rows["words seen"] = f"{last['words']:,}, each in both directions"
+        rows["training perplexity"] = f"{last['sampled_perplexity']:,.1f} (sampled softmax)"
+        if metrics.heldout:
+            held = metrics.heldout[-1]
+            ways = ", ".join(f"{way} {held[f'perplexity_{way}']:,.1f}" for way in ("forward", "backward"))
+            rows["held-out perplexity"] = f"{held['perplexity']:,.1f} ({ways}) after {held['words']:,} words"
+    return rows

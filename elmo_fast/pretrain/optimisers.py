@@ -1,0 +1,47 @@
+"""The optimiser and the learning rate's course, as a configuration asks for them."""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from elmo_fast.ops import backend_for
+from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.config import OptimiserConfig
+from elmo_fast.pretrain.language_model import LanguageModel
+
+
+def new_optimiser(config: OptimiserConfig, model: LanguageModel) -> torch.optim.Optimizer:
+    """AdaGrad as bilm-tf has it, with the softmax table's rows updated alone; or torch's AdamW over whole tensors."""
+    rate = config.rate
+    if config.optimiser == "adagrad":
+        return AdaGrad(
+            model.parameters(), rate, config.initial_accumulator_value, backend=backend_for("adagrad", model.backend)
+        )
+    return torch.optim.AdamW(model.parameters(), rate, weight_decay=config.weight_decay, fused=True)
+
+
+def course(config: OptimiserConfig, total_steps: int) -> Callable[[int], float]:
+    """The factor of the learning rate at each step: up in a line over warmup_steps, then as `schedule` says."""
+    warmup, end = config.warmup_steps, config.final_share
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        if config.schedule == "constant":
+            return 1.0
+        gone = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+        left = 1 - gone if config.schedule == "linear" else (1 + math.cos(math.pi * gone)) / 2
+        return end + (1 - end) * left
+
+    return factor
+
+
+def new_scheduler(
+    config: OptimiserConfig, optimiser: torch.optim.Optimizer, total_steps: int, step: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """torch's scheduler of that course, at `step`: it has no other state."""
+    for group in optimiser.param_groups:
+        group["initial_lr"] = config.rate
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, course(config, total_steps), last_epoch=step - 1)
+    return scheduler

@@ -1,0 +1,139 @@
+"""The processes that train together: who holds which rows, and what they tell each other."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+
+Result = TypeVar("Result")
+# A process that waits this long for another one gives up; preparing a large corpus is the longest wait.
+PATIENCE = timedelta(hours=2)
+
+
+class Peers:
+    """One process among `size` that train together, `rank` of them; alone when nobody launched several.
+
+    Raises nothing; a peer that dies ends the others' exchange with an error, and the launcher (torchrun) restarts all.
+    """
+
+    def __init__(self) -> None:
+        self.together = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if self.together else 0
+        self.size = dist.get_world_size() if self.together else 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks and writes for all."""
+        return self.rank == 0
+
+    def share(self, rows: int, parts: int = 1) -> tuple[int, int]:
+        """The first of this process's rows and how many it holds, cut into `parts` equal micro-batches.
+
+        Raises ElmoFastError when the rows cannot be shared out evenly.
+        """
+        if rows % (self.size * parts):
+            fitting = ", ".join(str(n) for n in range(1, rows + 1) if rows % (n * parts) == 0)
+            raise ElmoFastError(
+                f"batch_size={rows} rows cannot be shared out evenly among {self.size} processes of "
+                f"micro_batches={parts} each; start as many processes as one of: {fitting or 'none'}, or start a new "
+                "run with another batch_size"
+            )
+        count = rows // self.size
+        return self.rank * count, count
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Adds the processes' tensors, in place; on a GPU nothing waits for it."""
+        if self.together:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def largest(self, value: int) -> int:
+        """The largest of the processes' numbers."""
+        if not self.together:
+            return value
+        found = torch.tensor(value)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return int(found)
+
+    def gathered(self, rows: Tensor, dim: int) -> Tensor | None:
+        """The processes' rows in their order, on the CPU of the one that leads; None to the others."""
+        rows = rows.detach().cpu().contiguous()
+        if not self.together:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.size)] if self.leads else None
+        dist.gather(rows, parts)
+        return None if parts is None else torch.cat(parts, dim)
+
+    def led(self, work: Callable[[], Result]) -> Result:
+        """What `work` gives the process that leads, handed to all; its ElmoFastError or OSError is raised by all."""
+        if not self.together:
+            return work()
+        told: list[Any] = [None, None]
+        if self.leads:
+            try:
+                told[0] = work()
+            except (ElmoFastError, OSError) as error:
+                told[1] = error
+        dist.broadcast_object_list(told, device=torch.device("cpu"))
+        if told[1] is not None:
+            raise told[1]
+        found: Result = told[0]
+        return found
+
+    def led_by_itself(self, work: Callable[[bool], Result]) -> Result:
+        """What `work(leads)` gives each process; an ElmoFastError or OSError of the one that leads is raised by all."""
+        mine: list[Result] = []
+        self.led(lambda: mine.append(work(True)))
+        return mine[0] if mine else work(False)
+
+    def check_same(self, told: str, what: str) -> None:
+        """Raises ElmoFastError in all processes when one of them runs another thing than the one that leads."""
+        leaders = self.led(lambda: told)
+        if self.largest(int(told != leaders)):
+            raise ElmoFastError(
+                f"the processes do not agree on {what} (here {told}, where the first one runs {leaders}); on several "
+                "machines all need the same files under the same names, save_dir on a file system that all of them see"
+            )
+
+    def wait(self) -> None:
+        """Returns when all processes have come here."""
+        if self.together:
+            self.sum_(torch.zeros(()))
+
+
+def launched_with_others() -> bool:
+    """Whether torchrun started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
+
+
+def own_device(name: str) -> torch.device:
+    """The device of this process: "cuda" names the GPU of its place on its machine."""
+    device = torch.device(name)
+    if device.type == "cuda" and device.index is None and launched_with_others():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+class joined:
+    """While open, the processes that torchrun started are joined: gloo between CPUs, NCCL between GPUs; gives Peers."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __enter__(self) -> Peers:
+        self.began = launched_with_others() and not dist.is_initialized()
+        if self.began:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo", timeout=PATIENCE)
+        return Peers()
+
+    def __exit__(self, *error: object) -> None:
+        if self.began:
+            dist.destroy_process_group()

@@ -1,0 +1,126 @@
+"""What a run will be: its size, its memory, its steps; told when it starts, and alone by --dry_run."""
+
+import math
+import pathlib
+
+import torch
+
+from elmo_fast.checkpoints import state_shapes
+from elmo_fast.corpus import Corpus, is_prepared, open_corpus
+from elmo_fast.durations import duration
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.language_model import options_of
+from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.texts import CORPUS_FOLDER
+from elmo_fast.text import Vocabulary
+
+
+def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
+    """Steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
+
+    A pass is every position of the text or, where n_train_tokens is given, so many words, as in bilm-tf.
+    """
+    optimiser = config.optimiser
+    if optimiser.n_train_tokens is not None:
+        steps_per_epoch = max(1, optimiser.n_train_tokens // (optimiser.batch_size * optimiser.unroll_steps))
+    steps = optimiser.n_epochs * steps_per_epoch
+    return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
+
+
+def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
+    """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn."""
+    samples = config.optimiser.n_negative_samples_batch
+    if samples > len(corpus.vocabulary):
+        raise ElmoFastError(
+            f"n_negative_samples_batch must not exceed the {len(corpus.vocabulary):,} words of the vocabulary, as "
+            f"samples are distinct; got {samples:,}"
+        )
+
+
+def weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
+    """Weights of the biLM, and of the softmax over V words."""
+    shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
+    bilm = sum(math.prod(size or 0 for size in shape) for shape in shapes.values())
+    return bilm, vocabulary_size * (config.model.projection_dim + 1)
+
+
+def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
+    """About how many bytes a process needs, by what for; rows: of one micro-batch.
+
+    Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
+    """
+    model, optimiser = config.model, config.optimiser
+    bilm, softmax = weights(config, vocabulary_size)
+    kept = 1 if optimiser.optimiser == "adagrad" else 2
+    used = 2 * (optimiser.n_negative_samples_batch + optimiser.micro_batches * rows * optimiser.unroll_steps)
+    touched = softmax if kept == 2 else min(used, vocabulary_size) * (model.projection_dim + 1)
+    per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
+    size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands beside float32 cells
+    return {
+        "weights": 4 * (bilm + softmax),
+        "optimiser": 4 * kept * (bilm + softmax),
+        "gradients": 4 * (bilm + touched),
+        "activations": size * rows * optimiser.unroll_steps * per_place,
+    }
+
+
+def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: torch.device) -> list[str]:
+    """The model, its memory and a step, in lines for people."""
+    bilm, softmax = weights(config, vocabulary_size)
+    optimiser = config.optimiser
+    _, rows = peers.share(optimiser.batch_size, optimiser.micro_batches)
+    needed = memory(config, vocabulary_size, rows // optimiser.micro_batches)
+    parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in needed.items())
+    shared = f" | {peers.size} processes x {rows} rows" if peers.together else ""
+    return [
+        f"model  {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the softmax over {vocabulary_size:,} "
+        f"words | {config.run.precision} on {device}",
+        f"memory about {sum(needed.values()) / 2**30:.2f} GiB a process: {parts}",
+        f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
+        f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
+        f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}",
+    ]
+
+
+def corpus_line(corpus: Corpus) -> str:
+    """The text, in a line for people."""
+    return (
+        f"data   {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
+        f"{len(corpus.vocabulary):,} to predict | fingerprint {corpus.fingerprint[:12]}"
+    )
+
+
+def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
+    """How far the run goes, in a line for people."""
+    limit = config.run.max_seconds
+    return (
+        f"plan   {total:,} steps, {steps_per_epoch:,} an epoch"
+        + (f", or {duration(limit)}" if limit else "")
+        + (f" | going on after step {done:,}" if done else "")
+        + f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
+    )
+
+
+def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str]:
+    """What --dry_run tells: all that can be known without reading unprepared text or writing anything."""
+    folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
+    prepared = next((folder for folder in folders if is_prepared(folder)), None)
+    if prepared is None:
+        if config.data.vocab_file is None:
+            return [
+                "plan   the text is not prepared and no vocab_file is given, so that nothing is known of the sizes; "
+                "run elmo-fast prepare first, or name a vocab_file"
+            ]
+        vocabulary = Vocabulary.read(config.data.vocab_file)
+        return [
+            *lines(config, len(vocabulary), peers, device),
+            "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)",
+        ]
+    corpus, optimiser = open_corpus(prepared), config.optimiser
+    epoch = math.ceil(math.ceil(corpus.positions / optimiser.batch_size) / optimiser.unroll_steps)
+    return [
+        *lines(config, len(corpus.vocabulary), peers, device),
+        corpus_line(corpus),
+        steps_line(config, planned_steps(config, epoch), epoch, 0),
+    ]

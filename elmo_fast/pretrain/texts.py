@@ -1,0 +1,107 @@
+"""The corpora of a run: prepared ones are opened; text is prepared once, into the run's folder."""
+
+import pathlib
+import time
+from collections.abc import Callable
+
+from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
+from elmo_fast.durations import duration
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.config import DataConfig
+from elmo_fast.pretrain.sources import SOURCES_FILE, check_sources, note_sources
+from elmo_fast.text import Vocabulary
+
+CORPUS_FOLDER = "corpus"
+
+
+def training_corpus(
+    data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
+) -> Corpus:
+    """The corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
+
+    vocabulary: to encode text with; None: one is built of the text. Raises ElmoFastError when a prepared corpus has
+    another vocabulary, or the text or what it was prepared with has changed since.
+    """
+    target = pathlib.Path(data.train_prefix)
+    if not is_prepared(target):
+        target = folder / CORPUS_FOLDER
+        if not is_prepared(target):
+            return _prepared(data, vocabulary, folder, report)
+        check_sources(data, vocabulary is None, folder)
+    corpus = open_corpus(target)
+    if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
+        raise ElmoFastError(
+            f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
+            "another save_dir (for a folder that elmo-fast prepare wrote: prepare the text with that vocabulary)"
+        )
+    return corpus
+
+
+def prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
+    """The corpus that another process has found or prepared by `training_corpus`.
+
+    Raises ElmoFastError where it is not to be seen from here.
+    """
+    place = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
+    if place is None:
+        raise ElmoFastError(
+            f"{folder / CORPUS_FOLDER} is not there, though another process has prepared it; save_dir must be on "
+            "a file system that all machines see"
+        )
+    return open_corpus(place)
+
+
+def _prepared(
+    data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
+) -> Corpus:
+    note_sources(data, vocabulary is None, folder)
+    try:
+        corpus = prepare(
+            data.train_prefix,
+            folder / CORPUS_FOLDER,
+            vocabulary=vocabulary,
+            min_count=data.min_count,
+            max_vocab_size=data.max_vocab_size,
+            progress=_Lines(report),
+        )
+    except BaseException:
+        (folder / SOURCES_FILE).unlink()
+        raise
+    if vocabulary is None:
+        report(
+            f"vocab  none given, so one was built: {len(corpus.vocabulary):,} words that occur at least "
+            f"{data.min_count} times in {data.train_prefix}"
+        )
+    return corpus
+
+
+class _Lines:
+    """A line every ten seconds on how far the preparation of a text is."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report, self._began = report, time.monotonic()
+        self._said = self._began
+
+    def __call__(self, done: int, total: int, words: int) -> None:
+        now = time.monotonic()
+        if now - self._said >= 10.0:
+            self._said = now
+            left = duration((now - self._began) * (total - done) / max(done, 1))
+            self._report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
+
+
+def heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
+    """The held-out corpus, in the vocabulary of the training.
+
+    Raises ElmoFastError when a prepared one has another vocabulary.
+    """
+    if prefix is None:
+        return None
+    if not is_prepared(prefix):
+        return read_corpus(prefix, vocabulary)
+    corpus = open_corpus(prefix)
+    if corpus.vocabulary.words != vocabulary.words:
+        raise ElmoFastError(
+            f"heldout_prefix {prefix}: prepared with another vocabulary than the training text; use that"
+        )
+    return corpus

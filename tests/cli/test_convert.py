@@ -1,0 +1,169 @@
+"""convert: the softmax and the vocabulary go along, bit by bit, and a softmax of another model is refused by name."""
+
+import json
+import os
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.checkpoints import load_checkpoint
+from elmo_fast.cli.main import main
+from elmo_fast.text import Vocabulary
+from tests.weights import make_weights
+
+WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."]
+
+
+@pytest.fixture
+def pretrained(tmp_path):
+    """A folder of the own format, with a softmax of WORDS and vocab.txt, as pretraining leaves one."""
+    options, weights = make_weights(tmp_path / "source", softmax=len(WORDS))
+    Vocabulary(WORDS).write(tmp_path / "source" / "vocab.txt")
+    words = ["--options-file", options, "--weight-file", weights, "--outdir", tmp_path / "own"]
+    assert main(["convert", "--to", "safetensors", *map(str, words)]) == 0
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def converted(pretrained, tmp_path):
+    """`pretrained` in bilm-tf's format."""
+    folder = tmp_path / "bilm-tf"
+    assert main(["convert", "--model", str(pretrained), "--to", "hdf5", "--outdir", str(folder)]) == 0
+    return folder
+
+
+def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, converted, tmp_path, capsys):
+    """The softmax has a file of its own, with the names of bilm-tf's variables and the very numbers."""
+    assert sorted(os.listdir(converted)) == ["options.json", "softmax.hdf5", "vocab.txt", "weights.hdf5"]
+    state, options = load_checkpoint(pretrained)
+    with h5py.File(converted / "softmax.hdf5") as softmax, h5py.File(converted / "weights.hdf5") as weights:
+        assert (softmax["softmax/W"].dtype, softmax["softmax/b"].dtype) == (np.float32, np.float32)
+        np.testing.assert_array_equal(softmax["softmax/W"][()], state["softmax.weight"].numpy())
+        np.testing.assert_array_equal(softmax["softmax/b"][()], state["softmax.bias"].numpy())
+        assert "softmax" not in weights
+    assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "back")]) == 0
+    assert "config.json, model.safetensors, vocab.txt | largest difference 0\n" in capsys.readouterr().out
+    for folder in (converted, tmp_path / "back"):
+        again, options_again = load_checkpoint(folder)
+        assert again.keys() == state.keys()
+        assert all(torch.equal(again[name].view(torch.int32), state[name].view(torch.int32)) for name in state)
+        assert options_again == options
+        assert (folder / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()
+
+
+@pytest.mark.parametrize("named", ["folder", "files"])
+def test_eval_of_the_converted_model_says_the_same(pretrained, converted, tmp_path, capsys, named):
+    (tmp_path / "text").write_text("the cat sat .\nthe dog sat\n")
+    files = [f"--{name}_file={converted / name}.hdf5" for name in ("weights", "softmax")]
+    files[0] = files[0].replace("weights_file", "weight_file")
+    named_by_files = [*files, f"--options_file={converted}/options.json", f"--vocab_file={converted}/vocab.txt"]
+    words = [f"--model={converted}"] if named == "folder" else named_by_files
+    printed = []
+    for model in ([f"--model={pretrained}"], words):
+        capsys.readouterr()
+        assert main(["eval", *model, "--test_prefix", str(tmp_path / "text"), "-q"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "perplexity" in printed[0]
+
+
+def test_a_model_without_a_softmax_leaves_no_softmax_file(toy, tmp_path):
+    words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "hdf5", "--outdir", str(tmp_path / "out")]
+    assert main(["convert", *words]) == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["options.json", "weights.hdf5"]
+
+
+def test_an_unfinished_run_is_converted_from_its_newest_checkpoint(pretrained, tmp_path):
+    """The checkpoint with the largest number, with the vocabulary of the run."""
+    run = tmp_path / "run"
+    for step in (9, 10):
+        folder = run / "checkpoints" / f"step-{step}"
+        shutil.copytree(pretrained, folder)
+        (folder / "vocab.txt").unlink()
+    (run / "checkpoints" / "step-9" / "config.json").unlink()
+    shutil.copy(pretrained / "vocab.txt", run)
+    assert main(["convert", "--model", str(run), "--to", "hdf5", "--outdir", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "vocab.txt").exists()
+
+
+def resized(rows):
+    """Every dataset of the softmax with another number of rows."""
+
+    def change(file):
+        for name in ("softmax/W", "softmax/b"):
+            values = np.resize(file[name][()], (rows, *file[name].shape[1:]))
+            del file[name]
+            file[name] = values
+
+    return change
+
+
+def without_bias(file):
+    del file["softmax/b"]
+
+
+def with_nan(file):
+    file["softmax/W"][2, 3] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (resized(5), "softmax/b: wanted shape [7], found [5]"),
+        (without_bias, "softmax/b: wanted shape [7], found no such tensor"),
+        (with_nan, "softmax/W: wanted finite numbers, found 1 NaN"),
+        (None, "not an HDF5 file of weights, or a damaged one"),
+    ],
+)
+def test_a_softmax_file_that_does_not_fit_is_named(converted, tmp_path, capsys, damage, message):
+    """Of another number of words than options.json says, in part, with a NaN, or cut in two."""
+    path = converted / "softmax.hdf5"
+    if damage is None:
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        with h5py.File(path, "r+") as file:
+            damage(file)
+    assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "softmax.hdf5: " in error
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bias_of_another_length_is_named_where_the_options_leave_it_open(converted, capsys, tmp_path):
+    """Without n_tokens_vocab the table says how many words there are."""
+    options = json.loads((converted / "options.json").read_text())
+    del options["n_tokens_vocab"]
+    (converted / "options.json").write_text(json.dumps(options))
+    assert load_checkpoint(converted)[0]["softmax.bias"].shape == (7,)
+    with h5py.File(converted / "softmax.hdf5", "r+") as file:
+        del file["softmax/b"]
+        file["softmax/b"] = np.zeros(6, np.float32)
+    assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "out")]) == 2
+    assert "softmax.hdf5: softmax/b: wanted shape [7], found [6]" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_parts_of_another_model_is_refused(pretrained, tmp_path, capsys):
+    """A softmax left there would be read as the new model's."""
+    for name in ("softmax.hdf5", "vocab.txt"):
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        (folder / name).write_text("")
+        assert main(["convert", "--model", str(pretrained), "--to", "hdf5", "--outdir", str(folder)]) == 2
+        assert f"{name}' exists already" in capsys.readouterr().err
+        assert os.listdir(folder) == [name]
+
+
+def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converted, toy, tmp_path, capsys):
+    softmax = ["--softmax_file", str(converted / "softmax.hdf5")]
+    words = ["convert", "--to", "hdf5", "--outdir", str(tmp_path / "out"), *softmax]
+    assert main([*words, "--model", str(pretrained)]) == 2
+    assert "--softmax_file goes with --options_file and --weight_file" in capsys.readouterr().err
+    assert main(words) == 2
+    assert "name a model by --model FOLDER" in capsys.readouterr().err
+    pair = ["--options-file", toy[0], "--weight-file", toy[1]]
+    assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair, "--softmax-file", "absent"]) == 2
+    assert "there is no 'absent'" in capsys.readouterr().err

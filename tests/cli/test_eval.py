@@ -1,0 +1,139 @@
+"""eval: per sentence, of prepared corpora and pipes, with progress; figures on paper are those of the library."""
+
+import io
+import json
+import math
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from elmo_fast.cli import _per_sentence
+from elmo_fast.cli.main import main
+from elmo_fast.corpus import prepare, read_corpus
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.text import Vocabulary
+from tests.weights import make_weights
+
+WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", ".", "bird"]
+FILES = {"a.txt": "\nthe cat sat .\n   \nbirds\n", "b.txt": "the mat on the\tcat .\n\n"}
+LINES = [2, 4, 5]
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with a model, its softmax and vocab.txt."""
+    make_weights(tmp_path / "model", softmax=len(WORDS))
+    Vocabulary(WORDS).write(tmp_path / "model" / "vocab.txt")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A glob of two files with blank lines."""
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    return str(tmp_path / "?.txt")
+
+
+def table(path):
+    """The rows below the header, as numbers."""
+    header, *rows = path.read_text().splitlines()
+    assert header.split("\t") == list(_per_sentence.COLUMNS)
+    return [[float(cell) for cell in row.split("\t")] for row in rows]
+
+
+def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, text, tmp_path, capsys):
+    words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", "2", "--unroll_steps", "3"]
+    assert main([*words, "--per_sentence", str(tmp_path / "out.tsv"), "--output_file", str(tmp_path / "out")]) == 0
+    corpus = read_corpus(text, Vocabulary(WORDS))
+    wanted = evaluate(load_model(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
+    rows = table(tmp_path / "out.tsv")
+    assert [row[:2] for row in rows] == [[line, count] for line, count in zip(LINES, (4, 1, 6), strict=True)]
+    for row, (forward, backward) in zip(rows, wanted.sentences.T, strict=True):
+        means = [loss / (row[1] + 1) for loss in (forward, backward, (forward + backward) / 2)]
+        np.testing.assert_allclose(row[2:], [forward, backward, *map(math.exp, means)], rtol=1e-7)
+    figures = json.loads((tmp_path / "out").read_text())
+    assert figures["words"] == 14
+    assert figures["loss_forward"] == pytest.approx(sum(row[2] for row in rows) / 14, rel=1e-6)
+    assert figures["loss_backward"] == pytest.approx(sum(row[3] for row in rows) / 14, rel=1e-6)
+    assert figures["out_of_vocabulary"] == pytest.approx(2 / 11)
+    assert f"perplexity {wanted}; 18.2% of them are outside the vocabulary" in capsys.readouterr().out
+
+
+def test_a_prepared_corpus_gives_the_same_figures(model, text, tmp_path, capsys):
+    """Its sentences are numbered, as it keeps no lines."""
+    prepare(text, tmp_path / "prepared", vocabulary=Vocabulary(WORDS))
+    printed = []
+    for place in (text, str(tmp_path / "prepared")):
+        words = ["eval", "--model", model, "--test_prefix", place, "--per_sentence", str(tmp_path / "out.tsv"), "-q"]
+        assert main(words) == 0
+        printed.append((capsys.readouterr().out, [row[1:] for row in table(tmp_path / "out.tsv")]))
+    assert printed[0] == printed[1]
+    assert [row[0] for row in table(tmp_path / "out.tsv")] == [1, 2, 3]
+    prepare(text, tmp_path / "other", vocabulary=Vocabulary([*WORDS[:-1], "dog"]))
+    assert main(["eval", "--model", model, "--test_prefix", str(tmp_path / "other")]) == 2
+    assert "was prepared with another vocabulary than that of the model" in capsys.readouterr().err
+
+
+def test_the_standard_input_is_read_as_a_file(model, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(FILES.values()).encode())))
+    tables = []
+    for place in (text, "-"):
+        out = tmp_path / "out.tsv"
+        assert main(["eval", "--model", model, "--test_prefix", place, "--per_sentence", str(out), "-q"]) == 0
+        tables.append(table(out))
+    assert tables[0] == tables[1]
+
+
+def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch, capsys):
+    from elmo_fast.cli import _progress
+
+    monkeypatch.setattr(_progress, "SECONDS_BETWEEN_LINES", 0.0)
+    words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", "1", "--unroll_steps", "7"]
+    assert main([*words, "--file-friendly-logging"]) == 0
+    said = capsys.readouterr().err
+    assert "7 of 14 tokens (50%)" in said
+    assert "14 of 14 tokens (100%)" in said
+    assert main([*words, "--file-friendly-logging", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_text_that_changes_meanwhile_is_noticed(text, tmp_path):
+    corpus = read_corpus(text, Vocabulary(WORDS))
+    for changed in ("the cat sat .\n", "the cat sat .\nbirds\nmore\n", "the cat .\nbirds\n"):
+        (tmp_path / "a.txt").write_text(changed)
+        with pytest.raises(ElmoFastError, match="has changed while it was read"):
+            _per_sentence.write_table(tmp_path / "out.tsv", text, corpus, np.zeros((2, 3)))
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
+    corpus = read_corpus(text, Vocabulary(WORDS))
+    _per_sentence.write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5))
+    assert table(tmp_path / "out.tsv")[0] == pytest.approx([2, 4, 1e5, 1e5, *[math.exp(700)] * 3])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--test_prefix", "absent-*"], "no file matches 'absent-*'"),
+        (["--test_prefix", "blank"], "not one word"),
+        (["--test_prefix", "good", "--per_sentence", "no/out.tsv"], "'no/out.tsv'"),
+        (["--test_prefix", "good", "--vocab_file", "short"], "the vocabulary must have the 9 words"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank").write_text("\n \n")
+    (tmp_path / "good").write_text("the cat\n")
+    (tmp_path / "short").write_text("<S>\n</S>\n<UNK>\n")
+    before = sorted(os.listdir(tmp_path))
+    assert main(["eval", "--model", model, "-q", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert sorted(os.listdir(tmp_path)) == before

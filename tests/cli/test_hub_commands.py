@@ -1,0 +1,191 @@
+"""upload and download: what goes out is the model and its page, and nothing else of the folder."""
+
+import json
+import re
+import shutil
+
+import pytest
+import yaml
+
+from elmo_fast.cli.main import main
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.run import pretrain
+from tests.fake_hub import FakeHub
+from tests.pretrain.toy import toy_config
+from tests.test_readme import BLOCK
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    return FakeHub(tmp_path / "cache").install(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a finished run with all that a run leaves, and more: three checkpoints, metrics, logs."""
+    config = toy_config(tmp_path_factory.mktemp("text"), checkpoint_interval=2, max_steps=6, n_epochs=50)
+    folder = pretrain(config, report=lambda line: None).folder
+    for step in (4, 6):
+        (folder / "checkpoints" / f"step-000000{step}" / "optimiser.safetensors").write_bytes(b"secret")
+    for name in ("train.log", "optimiser.safetensors", "rows.safetensors", "position.json", "notes.md", ".env"):
+        (folder / name).write_bytes(b"secret")
+    return folder
+
+
+def test_only_the_model_its_vocabulary_and_a_page_go_out(hub, run, capsys):
+    assert main(["upload", str(run), "me/elmo", "--licence", "cc-by-4.0"]) == 0
+    assert capsys.readouterr().out == (
+        "https://hub.test/me/elmo: config.json, model.safetensors, vocab.txt, README.md\n"
+    )
+    found = hub.repos["me/elmo"]
+    assert sorted(found) == ["README.md", "config.json", "model.safetensors", "vocab.txt"]
+    assert all(found[name] == (run / name).read_bytes() for name in found if name != "README.md")
+    assert not any(b"secret" in content for content in found.values())
+    assert str(run.parent).encode() not in b"".join(found.values())  # no path of this machine
+
+
+def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path, capsys):
+    assert main(["upload", str(run), "me/elmo", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["download", "me/elmo@v2", "--outdir", str(tmp_path / "here")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'here'}\n"
+    assert hub.calls[-1][2]["revision"] == "v2"
+    (tmp_path / "text").write_text("the cat sat on the rug .\n")
+    printed = []
+    for model in (run, tmp_path / "here"):
+        assert main(["eval", "--model", str(model), "--test_prefix", str(tmp_path / "text"), "-q"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert main(["download", "me/elmo"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/cache/me/elmo/main\n"
+
+
+def page(hub, name="me/elmo"):
+    """(the head as YAML gives it, the text) of a repository's page."""
+    _, head, text = hub.repos[name]["README.md"].decode().split("---\n", 2)
+    return yaml.safe_load(head), text
+
+
+def test_the_page_tells_architecture_training_licence_and_use(hub, run):
+    assert main(["upload", str(run), "me/elmo", "--licence", "cc-by-4.0", "-q"]) == 0
+    head, text = page(hub)
+    assert head["license"] == "cc-by-4.0"
+    assert head["library_name"] == "elmo_fast"
+    assert text.startswith("\n# elmo\n")
+    for line in (
+        "| convolutions | 4 of width 1, 6 of width 2, 6 of width 3; maximum, relu |",
+        "| LSTM layers | 2 per direction, 12 cells projected to 8 |",
+        "| clips | cell 3.0, projection 3.0 |",
+        "| batch | 3 rows of 5 words |",
+        "| steps | 6 |",
+        f"| words seen | {read_metrics(run).steps[-1]['words']}, each in both directions |",
+    ):
+        assert line in text
+    assert re.search(r"\| training perplexity \| \d+\.\d \(sampled softmax\) \|", text)
+    assert re.search(r"\| softmax \| \d+ words, 0\.0 M weights more \|", text)
+
+
+def test_the_pages_snippet_runs(hub, run, capsys):
+    """It loads the model from the hub, and the shape that the page promises is that of the vectors."""
+    assert main(["upload", str(run), "me/elmo", "-q"]) == 0
+    _, text = page(hub)
+    (code,) = [code for _, language, code, _ in BLOCK.findall(text) if language == "python"]
+    scope = {}
+    exec(code, scope)
+    promised = re.search(r"# (\[.*\]) float32", code)[1]
+    assert str(list(scope["layers"].shape)) == promised
+    assert isinstance(scope["embedder"], ElmoEmbedder)
+
+
+def test_figures_of_an_unfinished_run_end_with_its_newest_checkpoint(hub, run, tmp_path):
+    """The model that goes out is that of step 4: the reports of step 6 are not about it."""
+
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(run, unfinished)
+    (unfinished / "config.json").unlink()
+    shutil.rmtree(unfinished / "checkpoints" / "step-0000006")
+    assert main(["upload", str(unfinished), "me/elmo", "-q"]) == 0
+    newest = unfinished / "checkpoints" / "step-0000004"
+    assert hub.repos["me/elmo"]["model.safetensors"] == (newest / "model.safetensors").read_bytes()
+    assert sorted(hub.repos["me/elmo"]) == ["README.md", "config.json", "model.safetensors", "vocab.txt"]
+    assert "| steps | 4 |" in page(hub)[1]
+
+
+def test_held_out_figures_are_told(hub, run, tmp_path):
+
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    row = {"event": "heldout", "step": 6, "words": 90, "perplexity": 31.25}
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(row | {"perplexity_forward": 1234.5, "perplexity_backward": 29.0}) + "\n")
+    assert main(["upload", str(folder), "me/elmo", "-q"]) == 0
+    line = "| held-out perplexity | 31.2 (forward 1,234.5, backward 29.0) after 90 words |"
+    assert line in page(hub)[1]
+
+
+def test_a_page_of_your_own_stays(hub, run, tmp_path, capsys):
+
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    (folder / "README.md").write_text("# Mine\n")
+    assert main(["upload", str(folder), "me/elmo"]) == 0
+    assert hub.repos["me/elmo"]["README.md"] == b"# Mine\n"
+    assert "licence" not in capsys.readouterr().err
+    assert main(["upload", str(folder), "me/elmo", "--licence", "mit"]) == 2
+    assert "README.md is there and will be the page" in capsys.readouterr().err
+
+
+def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):
+    folder = tmp_path / "bilm-tf"
+    assert main(["convert", "--model", str(run), "--to", "hdf5", "--outdir", str(folder)]) == 0
+    (folder / "other.hdf5").write_bytes(b"secret")
+    (folder / "weights.hdf5").rename(folder / "model.hdf5")
+    assert main(["upload", str(folder), "me/elmo", "--private", "-q"]) == 0
+    assert sorted(hub.repos["me/elmo"]) == ["README.md", "model.hdf5", "options.json", "softmax.hdf5", "vocab.txt"]
+    assert hub.private == {"me/elmo"}
+    assert "Training" in page(hub)[1]  # options.json tells some of it
+    assert "| steps |" not in page(hub)[1]
+
+
+def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
+    words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "safetensors", "--outdir", str(tmp_path / "m")]
+    assert main(["convert", *words]) == 0
+    assert main(["upload", str(tmp_path / "m"), "me/elmo"]) == 0
+    assert "no --licence: the page will not say under which the weights may be used" in capsys.readouterr().err
+    head, text = page(hub)
+    assert "license" not in head
+    assert "Training" not in text
+    assert "elmo-fast eval" not in text  # it has no softmax
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["upload", "absent", "me/elmo"], "absent: wanted a folder with a model, found nothing"),
+        (["upload", "RUN", "elmo"], "wanted a name of the hub like user/name or user/name@revision, found 'elmo'"),
+        (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
+        (["eval", "--model", "me/x", "--test_prefix", "y"], "fetched by `elmo-fast download me/x`"),
+        (["download", "me/absent"], "cannot be fetched from the hub (404 Client Error. Repository Not Found)"),
+        (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(hub, run, capsys, words, message):
+    hub.repos["me/empty"] = {"vocab.txt": b"x"}
+    assert main([str(run) if word == "RUN" else word for word in words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert "me/elmo" not in hub.repos
+
+
+def test_a_damaged_model_does_not_go_out(hub, run, tmp_path, capsys):
+
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    assert main(["upload", str(folder), "me/elmo"]) == 2
+    assert "model.safetensors: damaged" in capsys.readouterr().err
+    assert hub.repos == {}

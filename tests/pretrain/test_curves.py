@@ -1,0 +1,179 @@
+"""metrics.jsonl read back, and the picture of it: the right numbers at the right places."""
+
+import json
+import math
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from elmo_fast.cli.main import main
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.curves import draw, picture
+from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.progress import MetricsFile, Progress
+from elmo_fast.pretrain.step import StepResult
+from tests.pretrain.toy import toy_config
+
+WORDS = 50  # per step
+
+
+def report(step, perplexity=100.0):
+    """A row as progress.Progress.report makes one."""
+    row = {"step": step, "seconds": 1.0, "words": step * WORDS, "words_per_second": 10.0 * step}
+    return row | {"loss": math.log(perplexity), "sampled_perplexity": perplexity, "gradient_norm": 1.0 + step}
+
+
+def heldout(step, forward=30.0):
+    words = step * WORDS
+    perplexities = {"perplexity": forward, "perplexity_forward": forward, "perplexity_backward": forward / 2}
+    return {"event": "heldout", "step": step, "words": words, **perplexities}
+
+
+def written(folder, *rows, rest=""):
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + rest)
+    return folder
+
+
+def test_rows_that_the_trainer_writes_are_read(tmp_path):
+    progress = Progress(10, None)
+    with MetricsFile(tmp_path / "metrics.jsonl") as file:
+        for _ in range(2):
+            progress.add(StepResult(2.0, 3.0, 0.5, None), WORDS)
+            file.write(**progress.report())
+        file.write(event="checkpoint", step=2, seconds=1.0, path="somewhere")
+    metrics = read_metrics(tmp_path)
+    assert metrics.column("words") == ([50, 100], [50, 100])
+    assert metrics.column("loss_backward")[1] == [3.0, 3.0]
+    assert metrics.column("another") == ([], [])  # a row may lack what a later release writes
+    assert (metrics.heldout, metrics.restarts) == ([], [])
+
+
+def test_what_lies_beyond_a_resumed_step_is_taken_back(tmp_path):
+    """The run went on from step 4: its reports and held-out figures of 5 and 6 were computed again."""
+    before = [report(2), report(4, 90.0), heldout(4), report(6, 1e9), heldout(6, 1e9)]
+    rows = [*before, {"event": "resume", "step": 4}, report(6, 80.0), heldout(6, 20.0), {"event": "resume", "step": 6}]
+    metrics = read_metrics(written(tmp_path, *rows))
+    assert metrics.column("sampled_perplexity") == ([100, 200, 300], [100.0, 90.0, 80.0])
+    assert [row["perplexity"] for row in metrics.heldout] == [30.0, 20.0]
+    assert metrics.restarts == [200, 300]
+
+
+@pytest.mark.parametrize("line", ['{"step": 6, "wor', "[1]", '{"step": 6}', '{"event": "heldout", "step": 6}', "\0\0"])
+def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path, line):
+    """Half a line at the end, of a run that was killed, or in the middle, where the run then went on."""
+    whole = read_metrics(written(tmp_path / "whole", report(2), report(4)))
+    for number, folder in (
+        (3, written(tmp_path / "end", report(2), report(4), rest=line)),
+        (1, written(tmp_path / "start", rest=line + "\n" + "".join(json.dumps(row) + "\n" for row in whole.steps))),
+    ):
+        with pytest.warns(UserWarning, match=rf"metrics.jsonl, line {number}: left out, as it is not a whole row"):
+            assert read_metrics(folder) == whole
+
+
+def test_no_run_and_no_report_are_said(tmp_path):
+    with pytest.raises(ElmoFastError, match=r"is not the folder of a run: it has no metrics\.jsonl"):
+        read_metrics(tmp_path)
+    metrics = read_metrics(written(tmp_path, heldout(1), {"event": "resume", "step": 1}))
+    assert (metrics.steps, len(metrics.heldout)) == ([], 1)
+    with pytest.raises(ElmoFastError, match="a holds no report on training yet; one comes every log_interval steps"):
+        draw({"a": metrics}, tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+def lines(axes):
+    """label -> (x, y) of the lines that have points and a label."""
+    return {
+        line.get_label(): tuple(map(list, line.get_data()))
+        for line in axes.get_lines()
+        if len(line.get_xdata()) and not line.get_label().startswith("_")
+    }
+
+
+def test_the_picture_shows_the_rows(tmp_path):
+    """Each curve's points are the rows' numbers over the words, the last held-out figures are told, restarts marked."""
+    rows = [report(2), heldout(2), report(4, 80.0), {"event": "resume", "step": 4}, report(6, 70.0), heldout(6, 25.0)]
+    metrics = read_metrics(written(tmp_path, *rows))
+    perplexity, speed, norm = picture({"a": metrics}).axes
+    assert lines(perplexity) == {
+        "a: training, sampled softmax": ([100, 200, 300], [100.0, 80.0, 70.0]),
+        "a: held-out forward, 25.0 at the end": ([100, 300], [30.0, 25.0]),
+        "a: held-out backward, 12.5 at the end": ([100, 300], [15.0, 12.5]),
+    }
+    assert [list(line.get_data()[1]) for line in speed.get_lines()] == [[20.0, 40.0, 60.0], [0, 1]]
+    assert [list(line.get_data()[1]) for line in norm.get_lines()] == [[3.0, 5.0, 7.0], [0, 1]]
+    for axes in (perplexity, speed, norm):
+        assert [200, 200] in [list(line.get_xdata()) for line in axes.get_lines()]  # the restart
+        assert axes.get_xlabel() == "words seen"
+    assert (perplexity.get_xscale(), perplexity.get_yscale(), norm.get_yscale()) == ("log", "log", "log")
+    assert (speed.get_yscale(), speed.get_ylim()[0]) == ("linear", 0)
+    assert "restart" in [text.get_text() for text in perplexity.get_legend().get_texts()]
+
+
+def test_runs_side_by_side_have_a_colour_each(tmp_path):
+    runs = {name: read_metrics(written(tmp_path / name, report(2), report(4))) for name in "ab"}
+    figure = picture(runs)
+    for axes in figure.axes:
+        assert len({line.get_color() for line in axes.get_lines()}) == 2
+    assert "restart" not in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("rows", [[report(1)], [heldout(0), report(2, 1e30), report(3), report(4, math.nan)]])
+def test_the_first_reports_and_numbers_out_of_range_are_drawn_without_a_warning(tmp_path, rows):
+    draw({"a": read_metrics(written(tmp_path, *rows))}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+def test_the_command_draws_and_names_the_file(tmp_path, capsys):
+    from matplotlib.image import imread
+
+    for name in "ab":
+        written(tmp_path / name, report(2), report(4), heldout(4))
+    assert main(["plot", f"{tmp_path}/a/"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/a/curves.png\n"
+    alone = imread(tmp_path / "a" / "curves.png")
+    assert alone.shape[:2] == (728, 1430)
+    output = tmp_path / "both.PNG"
+    assert main(["plot", str(tmp_path / "a"), "--also", str(tmp_path / "b"), "--output", str(output)]) == 0
+    assert not np.array_equal(imread(output, format="png"), alone)
+    assert main(["plot", str(tmp_path / "a"), "--output", str(tmp_path / "curves.svg")]) == 0
+    assert "<svg" in (tmp_path / "curves.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent"], "absent is not the folder of a run"),
+        (["a", "--also", "absent"], "absent is not the folder of a run"),
+        (["a", "--output", "x.docx"], "must end in one of .png, .pdf, .svg; got 'x.docx'"),
+        (["a", "--output", "no/x.png"], "No such file or directory: 'no/x.png'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "a", report(2))
+    assert main(["plot", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    written(tmp_path / "a", report(2))
+    assert main(["plot", str(tmp_path / "a")]) == 2
+    error = capsys.readouterr().err
+    assert 'drawing needs matplotlib: pip install "elmo-fast[plots]"' in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_run_is_drawn_as_it_was_trained(tmp_path):
+    """From the trainer's own file to the picture."""
+    from elmo_fast.pretrain.run import pretrain
+
+    folder = pretrain(toy_config(tmp_path), report=lambda line: None).folder
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["plot", str(folder), "-q"]) == 0
+    assert (folder / "curves.png").exists()

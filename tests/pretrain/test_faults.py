@@ -1,0 +1,169 @@
+"""What goes wrong during a long run: nothing that was saved is lost, and a sentence says what happened."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import yaml
+
+from elmo_fast.corpus import prepare
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain import snapshot
+from elmo_fast.pretrain.checkpoint import load_model, saved_steps
+from elmo_fast.pretrain.lock import FolderLock
+from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.snapshot import read_snapshot
+from elmo_fast.pretrain.trainer import Trainer
+from tests.pretrain.processes import ROOT
+from tests.pretrain.toy import toy_config
+
+
+def quiet(line):
+    pass
+
+
+def long_run(tmp_path, **changes):
+    settings = {"max_steps": 40, "n_epochs": 1000, "checkpoint_interval": 4, "log_interval": 10}
+    return toy_config(tmp_path, **settings | changes)
+
+
+def at_step(monkeypatch, number, action):
+    """Does something in the middle of a run, just before step `number`."""
+    step = Trainer.step
+
+    def watched(self):
+        if self.progress.step == number - 1:
+            action(self)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", watched)
+
+
+def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, monkeypatch):
+    """The system's own limit on a file's size stands for the full disk; it is lifted later, and saving goes on."""
+    lines, before = [], resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def full(trainer):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
+
+    def room(trainer):
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        kept = saved_steps(tmp_path / "out" / "checkpoints")
+        assert [step for step, _ in kept] == [4, 8]
+        assert [read_snapshot(path).position.step for _, path in kept] == [4, 8]
+        assert sorted(p.name for p in (tmp_path / "out" / "checkpoints").iterdir()) == [p.name for _, p in kept]
+
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    at_step(monkeypatch, 11, full)
+    at_step(monkeypatch, 22, room)
+    try:
+        run = pretrain(long_run(tmp_path), report=lines.append)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    failed = [line for line in lines if line.startswith("NOT SAVED")]
+    assert len(failed) == 3, lines
+    assert "after step 12" in failed[0]
+    assert "File too large" in failed[0]
+    assert any(line.startswith("NOT WRITTEN to metrics.jsonl: File too large") for line in lines)
+    assert run.outcome.steps == 40
+    assert [row["step"] for row in read_metrics(run.folder).steps] == [10, 30, 40]
+    monkeypatch.undo()
+    wanted = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in load_model(run.folder).checkpoint_state().items())
+
+
+def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
+    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(snapshot, "_write_tensors", refuse))
+    with pytest.raises(OSError, match="No space left on device"):
+        pretrain(long_run(tmp_path), report=quiet)
+    kept = saved_steps(tmp_path / "out" / "checkpoints")
+    assert [read_snapshot(path).position.step for _, path in kept] == [32, 36]
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_path, monkeypatch, poison):
+    at_step(monkeypatch, 11, lambda trainer: trainer.model.softmax_bias.data.fill_(poison))
+    with pytest.raises(ElmoFastError, match=r"step 11 \(batch 2 of epoch 4\): the loss \((nan|inf).*no longer finite"):
+        pretrain(long_run(tmp_path), report=quiet)
+    newest = saved_steps(tmp_path / "out" / "checkpoints")[-1][1]
+    assert newest.name == "step-0000008"
+    assert all(tensor.isfinite().all() for tensor in read_snapshot(newest).weights.values())
+
+
+def test_two_jobs_in_one_folder_the_second_refuses(tmp_path):
+    with FolderLock(tmp_path / "out"), pytest.raises(ElmoFastError, match="trains there now"):
+        pretrain(long_run(tmp_path), report=quiet)
+    pretrain(long_run(tmp_path), report=quiet)
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
+    """The time of day leaps to and fro by years; durations and rates, which come of another clock, stay sane."""
+    leaps, real = [0], time.time
+
+    def leaping():
+        leaps[0] += 1
+        return real() + (-1) ** leaps[0] * 1e8
+
+    monkeypatch.setattr(time, "time", leaping)
+    run = pretrain(long_run(tmp_path), report=quiet)
+    assert leaping() != real()
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(0 <= row["seconds"] < 60 and row["words_per_second"] > 0 for row in rows if "loss" in row)
+
+
+@pytest.mark.parametrize("harm", ["truncated", "swapped"])
+def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, monkeypatch, harm):
+    config = long_run(tmp_path)
+    folder = tmp_path / "prepared"
+    prepare(config.data.train_prefix, folder, min_count=1, max_vocab_size=None)
+    config.data.train_prefix = str(folder)
+
+    def harmed(trainer):
+        # Whatever is held in memory of the text is let go, as in a corpus too large to be held.
+        trainer.stream._slab = trainer.stream._epoch = None
+        shard = next(folder.glob("ids-*.npy"))
+        if harm == "truncated":
+            os.truncate(shard, 140)
+        else:
+            content = shard.read_bytes()
+            shard.unlink()
+            shard.write_bytes(content[:-4] + b"\2\0\0\0")
+
+    at_step(monkeypatch, 11, harmed)
+    with pytest.raises(ElmoFastError, match=r"ids-00000\.npy"):
+        pretrain(config, report=quiet)
+    assert saved_steps(tmp_path / "out" / "checkpoints")[-1][0] == 8
+
+
+def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
+    """A process of its own is told to end; nothing it trained is lost."""
+    config = long_run(tmp_path, max_steps=10**6, n_epochs=10**6, checkpoint_interval=10**6)
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config.flat()))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elmo_fast", "pretrain", "--config", str(tmp_path / "toy.yaml")],
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    for line in process.stderr:
+        if line.startswith("step "):
+            break
+    process.send_signal(signal.SIGTERM)
+    rest = process.communicate(timeout=60)[1]
+    assert process.returncode != 0
+    assert "Traceback" not in rest
+    ((step, path),) = saved_steps(tmp_path / "out" / "checkpoints")
+    assert f"interrupted after step {step}" in rest
+    assert read_snapshot(path).position.step == step
+    lines = []
+    pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
+    assert any(f"going on after step {step:,}" in line for line in lines)

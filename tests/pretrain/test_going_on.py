@@ -1,0 +1,226 @@
+"""Going on from a checkpoint: which one, and what is refused."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.pretrain.checkpoint import load_model, save_step, saved_steps
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.snapshot import read_snapshot
+from tests.pretrain.toy import toy_config
+
+
+def quiet(line):
+    pass
+
+
+def longer(tmp_path, steps, **changes):
+    settings = {"n_epochs": 1000, "checkpoint_interval": 2, "dropout": 0.1, "max_steps": steps}
+    return toy_config(tmp_path, **settings | changes)
+
+
+def weights(folder):
+    return load_model(folder).checkpoint_state()
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in b)
+
+
+@pytest.mark.parametrize("optimiser", ["adagrad", "adamw"])
+@pytest.mark.parametrize("stops", [(3,), (1, 4, 6), (5,)])
+def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimiser):
+    """Bit for bit, with dropout, a schedule, and stops between checkpoints and at them."""
+    changes = {"optimiser": optimiser, "schedule": "linear", "n_train_tokens": 15, "n_epochs": 8}
+    whole = pretrain(longer(tmp_path, 8, save_dir=str(tmp_path / "whole"), **changes), report=quiet)
+    lines = []
+    for steps in (*stops, 8):
+        # The plan is eight steps throughout, so that the schedule is the same; each sitting is cut short.
+        config = longer(tmp_path, 8, save_dir=str(tmp_path / "pieces"), **changes)
+        pieces = _until(config, steps, lines.append)
+    assert same(weights(pieces.folder), weights(whole.folder))
+    assert sum("going on after step" in line for line in lines) == len(stops)
+    rows = [json.loads(line) for line in (pieces.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row.get("event") == "resume"] == list(stops)
+
+
+def _until(config, steps, report):
+    from elmo_fast.pretrain.trainer import Trainer
+
+    reason, patch = Trainer._reason_to_stop, pytest.MonkeyPatch()
+    patch.setattr(
+        Trainer,
+        "_reason_to_stop",
+        lambda self, request: reason(self, request) or "time" * (self.progress.step == steps),
+    )
+    try:
+        return pretrain(config, report=report)
+    finally:
+        patch.undo()
+
+
+def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
+    first = pretrain(longer(tmp_path, 4), report=quiet)
+    before = weights(first.folder)
+    for _ in range(2):
+        again = pretrain(longer(tmp_path, 4, heldout_prefix=str(tmp_path / "train-1*")), report=quiet)
+    rows = [json.loads(line) for line in (first.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row.get("event") == "heldout"] == [4]
+    assert (again.outcome.steps, again.outcome.stopped_by) == (4, "steps")
+    assert same(weights(first.folder), before)
+    more = pretrain(longer(tmp_path, 6), report=quiet)
+    assert more.outcome.steps == 6
+    assert not same(weights(first.folder), before)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "rows.safetensors", "position.json"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "missing"])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, name, damage):
+    run = pretrain(longer(tmp_path, 6), report=quiet)
+    wanted = weights(run.folder)
+    file = run.folder / "checkpoints" / "step-0000006" / name
+    content = bytearray(file.read_bytes())
+    if damage == "missing":
+        file.unlink()
+    else:
+        content[len(content) // 2] ^= 0xFF
+        file.write_bytes(content[:-7] if damage == "cut" else content)
+    lines = []
+    pretrain(longer(tmp_path, 6), report=lines.append)
+    refused = [line for line in lines if line.startswith("NOT USED")]
+    assert len(refused) == 1
+    assert "step-0000006" in refused[0]
+    assert any("going on after step 4" in line for line in lines)
+    assert same(weights(run.folder), wanted)
+    read_snapshot(run.folder / "checkpoints" / "step-0000006")
+
+
+def test_when_all_are_damaged_nothing_is_overwritten(tmp_path):
+    run = pretrain(longer(tmp_path, 4), report=quiet)
+    for _, path in saved_steps(run.folder / "checkpoints"):
+        (path / "position.json").write_text("{")
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(ElmoFastError, match="none of the 2 checkpoints"):
+        pretrain(longer(tmp_path, 4), report=quiet)
+    assert (run.folder / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"dim": 16}, "dim was 12, now 16"),
+        ({"batch_size": 2}, "batch_size was 3, now 2"),
+        ({"seed": 4}, "seed was 0, now 4"),
+        ({"optimiser": "adamw"}, "optimiser was 'adagrad', now 'adamw'"),
+    ],
+)
+def test_another_run_is_refused_by_what_differs(tmp_path, change, sentence):
+    run = pretrain(longer(tmp_path, 2), report=quiet)
+    before = (run.folder / "pretrain.yaml").read_bytes()
+    with pytest.raises(ElmoFastError, match=sentence):
+        pretrain(longer(tmp_path, 4, **change), report=quiet)
+    assert (run.folder / "pretrain.yaml").read_bytes() == before
+
+
+def test_text_that_changed_is_refused(tmp_path):
+    config = longer(tmp_path, 2)
+    pretrain(config, report=quiet)
+    (tmp_path / "train-0.txt").write_text("another text altogether .\n")
+    with pytest.raises(ElmoFastError, match="is not the one this run was started with"):
+        pretrain(config, report=quiet)
+
+
+def test_another_corpus_is_refused_unless_told_otherwise(tmp_path):
+    first = pretrain(longer(tmp_path, 4), report=quiet)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "text.txt").write_text("the cat saw the dog .\na dog sat on the mat .\n" * 3)
+    changes = {
+        "train_prefix": str(tmp_path / "other" / "*"), "vocab_file": str(first.folder / "vocab.txt"),
+        "save_dir": str(tmp_path / "second"), "resume": str(first.folder / "checkpoints" / "step-0000004"),
+    }  # fmt: skip
+    config = longer(tmp_path, 3)
+    for name, value in changes.items():
+        section = config.data if hasattr(config.data, name) else config.run
+        setattr(section, name, value)
+    with pytest.raises(ElmoFastError, match="trained on another corpus or vocabulary"):
+        pretrain(config, report=quiet)
+    config.run.allow_other_corpus = True
+    second = pretrain(config, report=quiet)
+    assert second.outcome.steps == 3
+    assert not same(weights(second.folder), weights(first.folder))
+
+
+def test_another_corpus_in_another_vocabulary_is_refused_all_the_same(tmp_path):
+    """As many words, other ones: their rows of the softmax would belong to others."""
+    first = pretrain(longer(tmp_path, 4), report=quiet)
+    words = first.vocabulary.words
+    (tmp_path / "words.txt").write_text("\n".join([*words[:3], *reversed(words[3:])]) + "\n")
+    config = longer(tmp_path, 3, save_dir=str(tmp_path / "second"), vocab_file=str(tmp_path / "words.txt"))
+    config.run.resume, config.run.allow_other_corpus = str(first.folder / "checkpoints" / "step-0000004"), True
+    with pytest.raises(ElmoFastError, match="the words to predict have changed"):
+        pretrain(config, report=quiet)
+
+
+def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
+    """What the run's folder was prepared with counts, and a flag that says otherwise is not ignored."""
+    pretrain(longer(tmp_path, 2), report=quiet)
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
+    with pytest.raises(ElmoFastError, match="prepared with another vocabulary"):
+        pretrain(longer(tmp_path, 4, vocab_file=str(tmp_path / "words.txt")), report=quiet)
+    with pytest.raises(ElmoFastError, match=r"changed: min_count \(1 before\)"):
+        pretrain(longer(tmp_path, 4, min_count=2), report=quiet)
+
+
+def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
+    """Begun from a step of another run, in a folder of its own; given again, it goes on from its own newest."""
+    first = pretrain(longer(tmp_path, 6, keep_checkpoints=9), report=quiet)
+    lines, branch = [], {"save_dir": str(tmp_path / "branch"), "resume": str(first.folder / "checkpoints/step-0000002")}
+    for steps in (4, 6):
+        run = pretrain(longer(tmp_path, steps, **branch), report=lines.append)
+    assert [line.split("going on after step ")[1][0] for line in lines if "going on after" in line] == ["2", "4"]
+    assert any("has checkpoints of its own" in line for line in lines)
+    assert same(weights(run.folder), weights(first.folder))
+
+
+def test_the_checkpoint_just_written_is_never_removed(tmp_path):
+    """Checkpoints of higher numbers, left by an earlier branch, do not push it out."""
+    folder = tmp_path / "checkpoints"
+    for step in (35, 40, 22, 23, 24):
+        save_step(folder, step, 2, lambda aside: (aside / "x").write_text("x"))
+    assert [step for step, _ in saved_steps(folder)] == [23, 24, 35, 40]
+
+
+def test_a_named_checkpoint_that_is_none_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"position\.json: cannot be read"):
+        pretrain(longer(tmp_path, 2, resume=str(tmp_path)), report=quiet)
+
+
+def test_init_from_keeps_known_words_and_takes_the_architecture(tmp_path):
+    """A run on other text with another vocabulary starts from the model's weights, words under their new numbers."""
+    first = pretrain(longer(tmp_path, 4), report=quiet)
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\ndog\nthe\nunheard\n.\nsat\n")
+    lines = []
+    config = longer(tmp_path, 1, save_dir=str(tmp_path / "second"), vocab_file=str(tmp_path / "words.txt"), dim=99)
+    config.run.init_from, config.optimiser.learning_rate = str(first.folder), 1e-30
+    second = pretrain(config, report=lines.append)
+    old, new = weights(first.folder), weights(second.folder)
+    known = first.vocabulary
+    for word in ("dog", "the", ".", "sat"):
+        row = second.vocabulary.id(word)
+        torch.testing.assert_close(new["softmax.weight"][row], old["softmax.weight"][known.id(word)])
+    lstm = "_elmo_lstm.forward_layer_0.state_linearity.weight"
+    torch.testing.assert_close(new[lstm], old[lstm])
+    assert any("the architecture is that of" in line and "dim" in line for line in lines)
+    config.run.max_steps, config.model.dim = 2, 99
+    assert pretrain(config, report=lines.append).outcome.steps == 2
+    assert sum("going on after step 1" in line for line in lines) == 1
+
+
+def test_unfinished_saves_are_cleared_away(tmp_path):
+    run = pretrain(longer(tmp_path, 4), report=quiet)
+    shutil.copytree(run.folder / "checkpoints" / "step-0000004", run.folder / "checkpoints" / ".unfinished-abc")
+    pretrain(longer(tmp_path, 4), report=quiet)
+    assert sorted(path.name for path in (run.folder / "checkpoints").iterdir()) == ["step-0000002", "step-0000004"]

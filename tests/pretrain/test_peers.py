@@ -1,0 +1,44 @@
+"""What processes that train together tell each other."""
+
+import pathlib
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.exchange import mean_rows, meaned_over_processes
+from elmo_fast.pretrain.peers import Peers
+from tests.pretrain.processes import torchrun
+
+
+def test_three_processes_exchange_gradients_and_agree():
+    """Rows of the union of all ids, dense buckets, the largest number, gathered rows, the leader's word and error."""
+    status, output = torchrun(3, pathlib.Path(__file__).with_name("peers_worker.py"))
+    assert status == 0, output
+    assert output.count("all held") == 1
+
+
+def test_alone_nothing_is_exchanged():
+    peers, module = Peers(), torch.nn.Linear(2, 2)
+    table = torch.sparse_coo_tensor([[1, 1]], torch.ones(2, 3), (4, 3), check_invariants=True)
+    assert (peers.rank, peers.size, peers.leads) == (0, 1, True)
+    assert mean_rows([table], peers)[0] is table
+    assert meaned_over_processes(module, peers) is module
+    assert peers.gathered(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
+    assert peers.led(lambda: 5) == 5
+
+
+@pytest.mark.parametrize(("size", "parts", "rows"), [(2, 1, 7), (3, 2, 9), (4, 1, 2)])
+def test_rows_that_cannot_be_shared_out_are_refused(size, parts, rows):
+    """The sentence names how many processes would do."""
+    peers = Peers()
+    peers.size = size
+    with pytest.raises(ElmoFastError, match=rf"batch_size={rows} rows cannot be shared out evenly among {size} proc"):
+        peers.share(rows, parts)
+
+
+def test_the_sentence_names_the_numbers_that_fit():
+    peers = Peers()
+    peers.size = 5
+    with pytest.raises(ElmoFastError, match="one of: 1, 2, 3, 6, or"):
+        peers.share(12, 2)

@@ -1,0 +1,96 @@
+"""Several processes train as one does; one that is killed is started again with the others."""
+
+import json
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from tests.pretrain.processes import SECONDS, torchrun
+from tests.pretrain.toy import toy_config
+
+
+def pretrain(folder, name, count, *, background=False, restarts=0, **changes):
+    """Trains the toy in `count` processes into folder/name: what torchrun gives."""
+    settings = {"max_steps": 50, "n_epochs": 1000, "batch_size": 6, "log_interval": 1, "unroll_steps": 3}
+    config = toy_config(folder, save_dir=str(folder / name), **settings | changes)
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config.flat()))
+    words = ["-m", "elmo_fast", "pretrain", "--config", folder / f"{name}.yaml"]
+    return torchrun(count, *words, background=background, restarts=restarts)
+
+
+def losses(folder, name):
+    rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["loss_forward"], row["loss_backward"]) for row in rows if "loss" in row]
+
+
+def test_one_two_and_three_processes_train_alike(tmp_path):
+    """Fifty steps with dropout: the same losses to 1e-4, the same weights but for rounding; micro-batches too."""
+    for name, count, parts in (("one", 1, 1), ("two", 2, 1), ("three", 3, 2)):
+        status, output = pretrain(tmp_path, name, count, dropout=0.1, micro_batches=parts)
+        assert status == 0, output
+        assert output.count("step     50 (100.0%)") == 1, output
+    alone = losses(tmp_path, "one")
+    assert [step for step, *_ in alone] == list(range(1, 51))
+    assert sum(row[1] for row in alone[-10:]) < 0.97 * sum(row[1] for row in alone[:10])
+    weights = load_file(tmp_path / "one" / "model.safetensors")
+    for name in ("two", "three"):
+        for ours, wanted in zip(losses(tmp_path, name), alone, strict=True):
+            assert ours == pytest.approx(wanted, rel=1e-4)
+        for key, tensor in load_file(tmp_path / name / "model.safetensors").items():
+            assert (tensor - weights[key]).abs().max() < 1e-3, key
+
+
+def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
+    """Twelve steps in three processes, the rest in two: the losses of one process, as rows keep their state."""
+    for name, sittings in (("alone", [(1, 30)]), ("mixed", [(3, 12), (2, 30)])):
+        for count, steps in sittings:
+            status, output = pretrain(tmp_path, name, count, dropout=0.1, max_steps=steps)
+            assert status == 0, output
+    assert "going on after step 12" in output
+    for ours, wanted in zip(losses(tmp_path, "mixed"), losses(tmp_path, "alone"), strict=True):
+        assert ours == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
+    status, output = pretrain(tmp_path, "out", 2, batch_size=5)
+    assert status != 0
+    assert "elmo-fast pretrain: error: batch_size=5 rows cannot be shared out evenly among 2 processes" in output
+    assert "elmo_fast/pretrain/" not in output  # no traceback of ours
+
+
+def workers_of(parent: int) -> list[int]:
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:  # a process that has just ended
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
+def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
+    """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
+    settings = {"max_steps": 400, "checkpoint_interval": 100, "dropout": 0.1}
+    status, output = pretrain(tmp_path, "undisturbed", 2, **settings)
+    assert status == 0, output
+    agent = pretrain(tmp_path, "killed", 2, background=True, restarts=3, **settings)
+    deadline = time.monotonic() + SECONDS
+    while not (tmp_path / "killed" / "checkpoints" / "step-0000100").exists():
+        assert agent.poll() is None, agent.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(workers_of(agent.pid)[-1], signal.SIGKILL)
+    output, _ = agent.communicate(timeout=SECONDS)
+    assert agent.returncode == 0, output
+    assert "going on after step" in output
+    assert losses(tmp_path, "killed") == losses(tmp_path, "undisturbed")
+    ours, wanted = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "undisturbed"))
+    assert all(ours[key].equal(wanted[key]) for key in wanted)
