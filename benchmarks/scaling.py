@@ -13,10 +13,10 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks import machine
+from benchmarks import machine, results
 from benchmarks.scaling_model import ORIGINAL, Cluster, Shape, exchanged, step_time
 
-RESULT = machine.ROOT / "benchmarks" / "results" / "scaling.json"
+RESULTS = machine.ROOT / "benchmarks" / "results"
 DOCUMENT = machine.ROOT / "docs" / "scaling.md"
 MEASURED = Shape(rows=24, unroll_steps=5, projection=64, dense=0, words=20_000, samples=512)
 GPUS = (1, 2, 4, 8, 16, 64, 256, 1024)
@@ -69,9 +69,20 @@ def predicted_table(rows: list[dict[str, object]]) -> list[str]:
     return [f"| {' | '.join(names)} |", "|" + " --: |" * 9 + " :-- |", *(form.format(**row) for row in rows)]
 
 
+def save(measured: list[dict[str, float]], predicted: list[dict[str, object]]) -> None:
+    """Writes the result file: a row per number of processes and side, the parts of both in its notes."""
+    rows = []
+    for each in measured:
+        variant = f"sent by one of {each['processes']:.0f} processes in a step"
+        for side, name in (("measured", "sent"), ("predicted", "predicted")):
+            rows.append(results.row(variant, side, [each[name] / 1e6], threads=1, unit="MB"))
+    notes = {"shape": MEASURED._asdict(), "measured": measured, "predicted": predicted}
+    about = {**machine.describe("python -m benchmarks.scaling all"), "quick": False}
+    results.save(RESULTS, "scaling", results.Report(rows=rows, notes=notes), about)
+
+
 def write(about: dict[str, Any]) -> None:
-    """Writes the result file and the tables of the document between their markers."""
-    RESULT.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    """Writes the tables of the document between their markers."""
     text = DOCUMENT.read_text(encoding="utf-8")
     tables = {"measured": measured_table(about["measured"]), "predicted": predicted_table(about["predicted"])}
     for name, lines in tables.items():
@@ -90,8 +101,8 @@ def main(words: list[str] | None = None) -> int:
     for lines in (measured and measured_table(measured), predicted and predicted_table(predicted)):
         print("\n".join(lines))
     if what == "all":
-        about = machine.describe("python -m benchmarks.scaling all")
-        write({**about, "shape": MEASURED._asdict(), "measured": measured, "predicted": predicted})
+        save(measured, predicted)
+        write({"measured": measured, "predicted": predicted})
     return 0
 
 

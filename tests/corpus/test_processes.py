@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from elmo_fast.corpus._processes import in_turn
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import tasks
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def alive(number):
@@ -82,7 +85,10 @@ def test_processes_die_with_the_one_that_asked(tmp_path, number):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     parent = subprocess.Popen(
-        [sys.executable, script, tmp_path / "child"], stderr=subprocess.PIPE, start_new_session=True
+        [sys.executable, script, tmp_path / "child"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     with contextlib.closing(parent.stderr):
         until(lambda: len(list(tmp_path.glob("child.*"))) == 2)
