@@ -71,7 +71,7 @@ def test_dropout_falls_where_bilm_tf_puts_it(files, monkeypatch):
 
     monkeypatch.setattr(bilm_module.F, "dropout", dropout)
     forward, backward, _ = bilm.language_model(*streams())
-    assert len(masks) == 2 * 2 + 1
+    assert len(masks) == 2 * 2 + 2
     words = bilm._token_embedder.encode(torch.stack(streams())).double().numpy()
     for direction, hidden in enumerate((forward, backward)):
         below = words[direction] * masks[direction].numpy()
@@ -84,7 +84,7 @@ def test_dropout_falls_where_bilm_tf_puts_it(files, monkeypatch):
                     m = judge._step(direction, layer, row, below[row, t])
                     above[row, t] = m + below[row, t] if layer else m
             below = above
-        np.testing.assert_allclose(hidden, below * masks[4][direction].numpy(), rtol=3e-6, atol=3e-6)
+        np.testing.assert_allclose(hidden, below * masks[4 + direction].numpy(), rtol=3e-6, atol=3e-6)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -18,6 +18,7 @@ from elmo_fast.pretrain import snapshot
 from elmo_fast.pretrain.checkpoint import load_model, saved_steps
 from elmo_fast.pretrain.lock import FolderLock
 from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.progress import MetricsFile
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
 from elmo_fast.pretrain.trainer import Trainer
@@ -167,3 +168,25 @@ def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
     lines = []
     pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
     assert any(f"going on after step {step:,}" in line for line in lines)
+
+
+def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
+    """The disk takes half a row; the rows before and after it can be read."""
+
+    class HalfFull:
+        def __init__(self, file):
+            self.file, self.name = file, file.name
+
+        def write(self, line):
+            return self.file.write(line[: len(line) // 2])
+
+    with MetricsFile(tmp_path / "metrics.jsonl") as metrics:
+        metrics.write(step=1, words=1, loss=1.0)
+        whole = metrics._file
+        metrics._file = HalfFull(whole)
+        with pytest.raises(OSError, match="No space left"):
+            metrics.write(step=2, words=2, loss=1.0)
+        metrics._file = whole
+        metrics.write(step=3, words=3, loss=1.0)
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
+        assert [row["step"] for row in read_metrics(tmp_path).steps] == [1, 3]
