@@ -61,9 +61,9 @@ def was_killed(child: int) -> bool:
 def killed_at_random(folder: pathlib.Path, name: str, kills: int, seconds: float) -> int:
     """Kills run after run at random moments of the seconds that one takes, then lets one end; how many were killed."""
     chance, fell = random.Random(0), 0
-    for _ in range(kills):
+    for number in range(kills):
         child = in_a_child(lambda: train(folder, name))
-        time.sleep(chance.uniform(0.02, 0.3 * seconds))
+        time.sleep(chance.uniform(0.02, (0.1, 0.3)[number % 2] * seconds))
         os.kill(child, signal.SIGKILL)
         fell += was_killed(child)
     assert not was_killed(in_a_child(lambda: train(folder, name)))

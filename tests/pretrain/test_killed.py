@@ -8,7 +8,7 @@ import sys
 
 from tests.pretrain.processes import ROOT
 
-KILLS = 12
+KILLS = 20
 
 
 def test_killed_runs_end_with_the_same_bytes_of_weights(tmp_path):
