@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from elmo_fast.corpus import Corpus
+from elmo_fast.corpus import Corpus, is_prepared
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import remove_partial, replacing
-from elmo_fast.pretrain.checkpoint import CHECKPOINTS, VOCABULARY_FILE, remove_unfinished
+from elmo_fast.pretrain.checkpoint import CHECKPOINTS, VOCABULARY_FILE, remove_unfinished, saved_steps
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
@@ -20,7 +21,7 @@ from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.plan import check_possible
 from elmo_fast.pretrain.record import Record
 from elmo_fast.pretrain.snapshot import Position
-from elmo_fast.pretrain.texts import heldout_corpus, prepared_corpus, training_corpus
+from elmo_fast.pretrain.texts import CORPUS_FOLDER, heldout_corpus, prepared_corpus, training_corpus
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import Vocabulary
 
@@ -60,6 +61,9 @@ def begun(
     peers.led(lambda: clear_leftovers(folder))
     snapshot = snapshot_to_go_on_from(config, report)
     peers.check_same(str(snapshot and snapshot.position.step), "the step to go on from")
+    if snapshot is None and began_before:
+        report("plan   a run was begun here and has no checkpoint yet: it begins anew")
+    check_own_text(config, folder)
     origin = None
     if snapshot is None:
         origin = origin_of(config, report)
@@ -83,6 +87,16 @@ def begun(
         )
     )
     return Trainer(config, model, corpus, record, snapshot=snapshot, heldout=heldout, device=device, peers=peers)
+
+
+def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
+    """Raises ElmoFastError, before anything is written, when a run on a prepared corpus is given plain text now."""
+    prepared = is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)
+    if saved_steps(folder / CHECKPOINTS) and not prepared:
+        raise ElmoFastError(
+            f"the run in {folder} was started on a prepared corpus, and train_prefix {config.data.train_prefix!r} is "
+            "none; name that corpus, or give another save_dir"
+        )
 
 
 def clear_leftovers(folder: pathlib.Path) -> None:

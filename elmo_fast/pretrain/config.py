@@ -60,7 +60,7 @@ class DataConfig:
     )
     heldout_prefix: str | None = _field(None, "Glob of held-out text files, or a prepared folder, to be evaluated on.")
     vocab_file: str | None = _field(
-        None, "One word per line, <S>, </S> and <UNK> among them; built from the training text when absent."
+        None, "One word per line, <S>, </S> and <UNK> among them; absent: init_from's, or built from the training text."
     )
     min_count: int = _field(3, "Occurrences a word needs to enter a vocabulary built here.")
     max_vocab_size: int | None = _field(None, "Most words of a vocabulary built here; null for no bound.")

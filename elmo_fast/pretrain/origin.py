@@ -57,7 +57,9 @@ def take_architecture(
     """Makes `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
     differing = [name for name, value in dataclasses.asdict(wanted).items() if getattr(config.model, name) != value]
     if differing:
-        report(f"init   the architecture is that of {folder}: {', '.join(differing)} of the configuration do not count")
+        report(
+            f"init   the architecture is that of {folder}: {', '.join(differing)} of the configuration are set aside"
+        )
     config.model = wanted
 
 

@@ -15,6 +15,9 @@ from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
 from elmo_fast.text import Vocabulary
 
+# A vocabulary made for a text leaves less of it out.
+MUCH_UNKNOWN = 0.2
+
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
     """Steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
@@ -83,12 +86,20 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
     ]
 
 
-def corpus_line(corpus: Corpus) -> str:
-    """The text, in a line for people."""
-    return (
-        f"data   {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
-        f"{len(corpus.vocabulary):,} to predict | fingerprint {corpus.fingerprint[:12]}"
-    )
+def corpus_lines(corpus: Corpus, what: str = "data  ") -> list[str]:
+    """A text, in lines for people; a warning where the vocabulary is plainly not made for it."""
+    unknown = corpus.unknown / max(corpus.tokens, 1)
+    said = [
+        f"{what} {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
+        f"{len(corpus.vocabulary):,} to predict, {unknown:.1%} of the text is <UNK> | fingerprint "
+        f"{corpus.fingerprint[:12]}"
+    ]
+    if unknown > MUCH_UNKNOWN:
+        said.append(
+            f"WARNING {unknown:.1%} of the words are outside the vocabulary and are predicted as <UNK>: perplexity "
+            "will look low and say little; give a vocab_file made of this text (elmo-fast vocab)"
+        )
+    return said
 
 
 def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
@@ -98,7 +109,11 @@ def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: i
         f"plan   {total:,} steps, {steps_per_epoch:,} an epoch"
         + (f", or {duration(limit)}" if limit else "")
         + (f" | going on after step {done:,}" if done else "")
-        + f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
+        + (
+            f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
+            if config.run.checkpoint_interval < total
+            else " | a checkpoint at the end only: a run that is killed before begins anew"
+        )
     )
 
 
@@ -121,6 +136,6 @@ def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str
     epoch = math.ceil(math.ceil(corpus.positions / optimiser.batch_size) / optimiser.unroll_steps)
     return [
         *lines(config, len(corpus.vocabulary), peers, device),
-        corpus_line(corpus),
+        *corpus_lines(corpus),
         steps_line(config, planned_steps(config, epoch), epoch, 0),
     ]

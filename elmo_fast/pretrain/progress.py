@@ -134,7 +134,7 @@ class Progress:
         memory = row.get("memory_bytes")
         return (
             f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | sampled train perplexity "
-            f"{row['sampled_perplexity']:8.1f} | gradient norm {row['gradient_norm']:6.2f} | "
+            f"{min(row['sampled_perplexity'], 1e9):8.1f} | gradient norm {row['gradient_norm']:6.2f} | "
             f"{row['words_per_second']:8,.0f} tokens/s | "
             + (f"memory {memory / 2**30:.2f} GiB | " if memory else "")
             + f"data {row['data_wait']:.1%} | {duration(self.seconds_left())} left"

@@ -18,7 +18,7 @@ from elmo_fast.pretrain.interrupts import StopRequest
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.optimisers import new_optimiser, new_scheduler
 from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.plan import check_possible, corpus_line, lines, planned_steps, steps_line
+from elmo_fast.pretrain.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
 from elmo_fast.pretrain.progress import Progress, memory_in_use
 from elmo_fast.pretrain.record import Record
 from elmo_fast.pretrain.snapshot import Position, Snapshot, digest_of, load_optimiser, write_snapshot
@@ -126,7 +126,8 @@ class Trainer:
         progress = self.progress
         return [
             *lines(self.config, len(self.corpus.vocabulary), self.peers, self.device),
-            corpus_line(self.corpus),
+            *corpus_lines(self.corpus),
+            *(() if self.heldout is None else corpus_lines(self.heldout, "eval  ")),
             steps_line(self.config, progress.total_steps, self.stream.steps_per_epoch, progress.step),
         ]
 

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain.checkpoint import load_model, save_step, saved_steps
 from elmo_fast.pretrain.run import pretrain
@@ -131,6 +132,28 @@ def test_text_that_changed_is_refused(tmp_path):
     (tmp_path / "train-0.txt").write_text("another text altogether .\n")
     with pytest.raises(ElmoFastError, match="is not the one this run was started with"):
         pretrain(config, report=quiet)
+
+
+def test_plain_text_for_a_run_on_a_prepared_corpus_is_refused_before_anything_is_written(tmp_path):
+    config = longer(tmp_path, 2)
+    prepare(config.data.train_prefix, tmp_path / "prepared", min_count=1)
+    text, config.data.train_prefix = config.data.train_prefix, str(tmp_path / "prepared")
+    run = pretrain(config, report=quiet)
+    config.data.train_prefix = text
+    with pytest.raises(ElmoFastError, match="was started on a prepared corpus"):
+        pretrain(config, report=quiet)
+    assert not (run.folder / "corpus").exists()
+
+
+def test_a_vocabulary_of_other_words_is_warned_of(tmp_path):
+    """And how much of the text is unknown is told in any case."""
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nzebra\nyak\nxenon\n")
+    for words, wanted in ((str(tmp_path / "words.txt"), 1), (None, 0)):
+        lines = []
+        config = longer(tmp_path, 1, save_dir=str(tmp_path / f"{wanted}"), vocab_file=words)
+        pretrain(config, report=lines.append)
+        assert sum(line.startswith("WARNING 100.0% of the words are outside") for line in lines) == wanted
+        assert any("of the text is <UNK>" in line for line in lines)
 
 
 def test_another_corpus_is_refused_unless_told_otherwise(tmp_path):
