@@ -63,7 +63,7 @@ def killed_at_random(folder: pathlib.Path, name: str, kills: int, seconds: float
     chance, fell = random.Random(0), 0
     for number in range(kills):
         child = in_a_child(lambda: train(folder, name))
-        time.sleep(chance.uniform(0.02, (0.1, 0.3)[number % 2] * seconds))
+        time.sleep(chance.uniform(0.02, (0.05, 0.15)[number % 2] * seconds))
         os.kill(child, signal.SIGKILL)
         fell += was_killed(child)
     assert not was_killed(in_a_child(lambda: train(folder, name)))
