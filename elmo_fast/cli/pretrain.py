@@ -1,7 +1,9 @@
 """`elmo-fast pretrain`: trains a bidirectional language model on your own text."""
 
 import dataclasses
+import logging
 import os
+import sys
 from typing import Any
 
 from elmo_fast.cli._common import logger, new_parser, set_up
@@ -87,10 +89,17 @@ def run(arguments: Any) -> int:
         dry_run(config, report=logger().info, device=device)
         return 0
     done = pretrain(config, report=logger().info, device=device)
-    if done.outcome.stopped_by == "interrupt":
-        return INTERRUPTED
-    if os.environ.get("RANK", "0") == "0":
+    interrupted = done.outcome.stopped_by == "interrupt"
+    if not interrupted and os.environ.get("RANK", "0") == "0":
         logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
         logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
         logger().info(f"       elmo-fast plot {done.folder}")
-    return 0
+    status = INTERRUPTED if interrupted else 0
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # All is written. A thread of gloo's that wakes up while Python takes itself apart would abort the process, and
+        # torchrun would take a run that has ended well for a failed one.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status

@@ -1,5 +1,6 @@
 """The processes that train together: who holds which rows, and what they tell each other."""
 
+import gc
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -136,4 +137,7 @@ class joined:
 
     def __exit__(self, *error: object) -> None:
         if self.began:
+            # DistributedDataParallel sits in a cycle and holds the group, whose threads must end before Python does.
+            gc.collect()
             dist.destroy_process_group()
+            gc.collect()
