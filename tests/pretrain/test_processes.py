@@ -81,7 +81,7 @@ def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed
     settings = {"max_steps": 400, "checkpoint_interval": 100, "dropout": 0.1}
     status, output = pretrain(tmp_path, "undisturbed", 2, **settings)
     assert status == 0, output
-    agent = pretrain(tmp_path, "killed", 2, background=True, restarts=3, **settings)
+    agent = pretrain(tmp_path, "killed", 2, background=True, restarts=10, **settings)
     deadline = time.monotonic() + SECONDS
     while not (tmp_path / "killed" / "checkpoints" / "step-0000100").exists():
         assert agent.poll() is None, agent.communicate()[0]
