@@ -2,6 +2,7 @@
 
 import gc
 import os
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -123,6 +124,26 @@ def own_device(name: str) -> torch.device:
     return device
 
 
+def _store() -> dist.Store | None:
+    """Where the processes of this attempt find each other; None leaves it to torch.
+
+    torchrun's own store outlives a restart, and with it the addresses of processes that are dead
+    (https://github.com/pytorch/pytorch/issues/135712), so each attempt keeps its keys apart. Machines count their
+    restarts each for itself: over several of them the attempts have no common name.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    if os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"]:
+        warnings.warn(
+            "after a restart the processes may look for those of the attempt before, as torchrun's rendezvous shares "
+            "its store with them; on every machine export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before torchrun",
+            stacklevel=4,
+        )
+        return None
+    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+
+
 class joined:
     """While open, the processes that torchrun started are joined: gloo between CPUs, NCCL between GPUs; gives Peers."""
 
@@ -132,7 +153,9 @@ class joined:
     def __enter__(self) -> Peers:
         self.began = launched_with_others() and not dist.is_initialized()
         if self.began:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo", timeout=PATIENCE)
+            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
         return Peers()
 
     def __exit__(self, *error: object) -> None:

@@ -19,11 +19,15 @@ def torchrun(count, *arguments, restarts=0, environment=None, background=False):
     process = subprocess.Popen(
         command, env=settings, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    if background:
-        return process
+    return process if background else ended(process)
+
+
+def ended(process):
+    """(exit status, output) of a launch, which is ended with its workers when it takes too long."""
     try:
         output, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+        process.terminate()  # torchrun takes its workers along
+        output, _ = process.communicate(timeout=60)
+        raise AssertionError(f"not done after {SECONDS} s:\n{output}") from None
     return process.returncode, output
