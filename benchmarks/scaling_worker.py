@@ -8,8 +8,9 @@ import torch
 from benchmarks.scaling import MEASURED
 from elmo_fast.pretrain import exchange
 from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.peers import Peers, joined
 from elmo_fast.pretrain.step import Step, Words
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import io
 import os
 import pathlib
@@ -173,3 +174,9 @@ def flush(path: str | os.PathLike[str]) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,8 +7,8 @@ from benchmarks.gpu.session import Session
 from elmo_fast import batch_to_ids
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.pretrain.language_model import options_of
 
 TOY = {"filters": [[1, 4], [2, 8]], "char_embedding_dim": 16, "n_highway": 1, "dim": 16, "projection_dim": 8}
 

@@ -22,12 +22,15 @@ from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
 from .options import ORIGINAL_FILTERS, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
-from .resolve import file_beside, load_checkpoint, model_files, model_folder
+from .resolve import VOCABULARY, file_beside, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
+from .steps import CHECKPOINTS, saved_steps, step_name
 
 __all__ = [
+    "CHECKPOINTS",
     "ORIGINAL_FILTERS",
+    "VOCABULARY",
     "CharCnnOptions",
     "ElmoOptions",
     "LstmOptions",
@@ -48,7 +51,9 @@ __all__ = [
     "read_options",
     "read_token_embeddings",
     "save_folder",
+    "saved_steps",
     "state_shapes",
+    "step_name",
     "write_bilm_hdf5",
     "write_options",
     "write_token_embeddings",

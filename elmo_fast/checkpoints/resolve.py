@@ -10,11 +10,11 @@ from .bilm_hdf5 import read_bilm_hdf5
 from .options import ElmoOptions, read_options
 from .safetensors_folder import CONFIG, WEIGHTS, load_folder, read_config
 from .state import State
+from .steps import CHECKPOINTS, saved_steps
 
 PathLike = str | os.PathLike[str]
 OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
 _TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
-_CHECKPOINTS, _STEP = "checkpoints", re.compile(r"step-(\d+)")
 
 
 def load_checkpoint(
@@ -48,12 +48,10 @@ def load_checkpoint(
 def model_folder(path: PathLike) -> Path:
     """`path` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
     folder = Path(path)
-    saved = [
-        (int(match[1]), step) for step in (folder / _CHECKPOINTS).glob("*") if (match := _STEP.fullmatch(step.name))
-    ]
-    if not saved or (folder / OPTIONS).exists() or ((folder / CONFIG).exists() and _step_of(folder) >= max(saved)[0]):
+    saved = saved_steps(folder)
+    if not saved or (folder / OPTIONS).exists() or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
         return folder
-    return max(saved)[1]
+    return saved[-1][1]
 
 
 def _step_of(folder: Path) -> int:
@@ -65,7 +63,7 @@ def _step_of(folder: Path) -> int:
 def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
     """A file in a model's folder or, where that is a checkpoint of a run, in the run's; None where there is none."""
     place = Path(folder).resolve()
-    run = [place.parent.parent] if place.parent.name == _CHECKPOINTS else []
+    run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
     return next((file for at in (place, *run) if (file := at / name).is_file()), None)
 
 

@@ -1,6 +1,5 @@
 """The own format: a folder with model.safetensors (the state) and config.json (version, options, digest)."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import CheckpointError
+from ..files import sha256_of
 from ._complaints import refuse
 from ._writing import written_aside
 from .options import OWN_FORMAT, ElmoOptions, read_json
@@ -47,7 +47,7 @@ def save_folder(
             save_file(tensors, aside, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
         except SafetensorError as error:
             raise CheckpointError(f"{folder / WEIGHTS}: cannot be written ({error})") from error
-        weights = {"file": WEIGHTS, "sha256": _digest(aside)}
+        weights = {"file": WEIGHTS, "sha256": sha256_of(aside)}
         text = json.dumps({**config, "weights": weights, "extra": extra}, indent=2)
         aside_config.write_text(text + "\n", encoding="utf-8")
 
@@ -65,7 +65,7 @@ def load_folder(path: str | os.PathLike[str]) -> tuple[State, ElmoOptions]:
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
     weights = folder / WEIGHTS
     try:
-        digest = _digest(weights)
+        digest = sha256_of(weights)
         if digest != config["weights"]["sha256"]:
             wanted = config["weights"]["sha256"][:64]
             refuse(weights, [f"damaged, or not of one save with {CONFIG}: wanted sha256 {wanted}, found {digest}"])
@@ -91,8 +91,3 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(weights, dict) or not isinstance(weights.get("sha256"), str):
         refuse(file, ["weights.sha256: wanted the digest of model.safetensors, found none"])
     return config
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

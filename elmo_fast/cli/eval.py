@@ -85,10 +85,11 @@ def run(arguments: Any) -> int:
 
 def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     """The language model on its device, and its vocabulary."""
-    from elmo_fast.pretrain.checkpoint import load_model, newest_model, vocabulary_beside
+    from elmo_fast.checkpoints import model_folder
+    from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
     from elmo_fast.text import Vocabulary
 
-    folder = None if arguments.model is None else newest_model(arguments.model)
+    folder = None if arguments.model is None else model_folder(arguments.model)
     files = (folder, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     model = load_model(*files, precision=arguments.precision).to(device)
     if folder is not None:

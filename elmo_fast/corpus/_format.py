@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import sha256_of
 
 FORMAT, VERSION = "elmo_fast corpus", 1
 META, VOCABULARY = "meta.json", "vocab.txt"
@@ -56,11 +57,8 @@ def digests(folder: pathlib.Path, names: Iterable[str]) -> dict[str, dict[str, A
     """Size and SHA-256 of each file, several at a time."""
 
     def digest(name: str) -> tuple[str, dict[str, Any]]:
-        with open(folder / name, "rb") as file:
-            return name, {
-                "bytes": os.fstat(file.fileno()).st_size,
-                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-            }
+        path = folder / name
+        return name, {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
     with ThreadPoolExecutor(8) as threads:
         return dict(threads.map(digest, names))

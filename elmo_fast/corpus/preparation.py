@@ -1,6 +1,5 @@
 """From text files to a prepared folder."""
 
-import hashlib
 import os
 import pathlib
 from collections import Counter
@@ -52,7 +51,7 @@ def prepare(
     with pieces_matching(pattern) as pieces:
         made_from = {
             "bytes of text": sum(piece.end - piece.begin for piece in pieces),
-            "vocab_file": vocabulary and hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()[:16],
+            "vocab_file": vocabulary and vocabulary.digest[:16],
             "min_count": min_count,
             "max_vocab_size": max_vocab_size,
             "shard_tokens": shard_tokens,

@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, PAD
+from elmo_fast.text.characters import BOS, BOS_LENGTH, BOW, EOS, EOW, PAD, CharacterTable, utf8_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-# How the two sentence markers are held among the lengths of words.
-_BOS_LENGTH, _EOS_LENGTH = -1, -2
-_TYPES_AT_ONCE = 1 << 16
 
 
 class TypeTable:
@@ -30,9 +25,7 @@ class TypeTable:
     @classmethod
     def of(cls, words: Iterable[str]) -> "TypeTable":
         """The table of `words`, in their order; surrogates, which UTF-8 has no bytes for, are dropped."""
-        encoded = [word.encode("utf-8", "ignore") for word in words]
-        lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64))
+        return cls(*utf8_of(words))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -47,47 +40,22 @@ class TypeTable:
 
     def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
         """Every word's characters, cut to what `max_characters` slots hold, on a device."""
-        if max_characters < 3:
-            raise ElmoFastError(
-                f"max_characters must be 3 or more (two slots mark the word's ends); got {max_characters}"
-            )
-        width = max_characters - 2
-        rows, lengths = np.empty((len(self), width), np.uint8), np.empty(len(self), np.int16)
-        for first in range(0, len(self), _TYPES_AT_ONCE):
-            some = slice(first, first + _TYPES_AT_ONCE)
-            starts, ends = self._bounds(np.arange(len(self))[some])
-            lengths[some] = np.minimum(ends - starts, width)
-            slots = np.arange(width)
-            rows[some] = self.data.take(starts[:, None] + slots, mode="clip") * (slots < lengths[some, None])
-        for marker, length in ((BOS_WORD, _BOS_LENGTH), (EOS_WORD, _EOS_LENGTH)):
-            lengths[self._rows_of(marker.encode())] = length
-        return TypeCharacters(rows, lengths, device)
+        return TypeCharacters(CharacterTable.of_utf8((self.data, self.ends), max_characters), device)
 
     def _bounds(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         ends = self.ends[chosen].astype(np.int64)
         return np.where(chosen > 0, self.ends[chosen - 1].astype(np.int64), 0), ends
 
-    def _rows_of(self, word: bytes) -> list[int]:
-        starts, ends = self._bounds(np.arange(len(self)))
-        alike = np.flatnonzero(ends - starts == len(word)).tolist()
-        return [i for i in alike if self.data[starts[i] : ends[i]].tobytes() == word]
-
 
 class TypeCharacters:
-    """The characters of types, from which ids are gathered on the device: C bytes a type in place of 8 C.
+    """A CharacterTable on a device, from which ids are gathered there: C bytes a type in place of 8 C."""
 
-    bytes: UTF-8 bytes of each type, [types, C-2] uint8, zero past its length
-    lengths: bytes of each type, [types] int16; -1 stands for <S> and -2 for </S>
-    """
-
-    def __init__(
-        self, rows: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int16], device: "torch.device | str"
-    ) -> None:
+    def __init__(self, table: CharacterTable, device: "torch.device | str") -> None:
         import torch
 
-        self.max_characters = rows.shape[1] + 2
-        self.bytes = torch.from_numpy(rows).to(device)
-        self.lengths = torch.from_numpy(lengths).to(device)
+        self.max_characters = table.max_characters
+        self.bytes = torch.from_numpy(table.bytes).to(device)
+        self.lengths = torch.from_numpy(table.lengths).to(device)
         self._slots = torch.arange(-1, self.max_characters - 1, device=device)
 
     def ids(self, types: "Tensor") -> "Tensor":
@@ -100,7 +68,7 @@ class TypeCharacters:
         flat = types.reshape(-1)
         lengths = self.lengths.index_select(0, flat).unsqueeze(1)
         bodies = torch.nn.functional.pad(self.bytes.index_select(0, flat), (1, 1)).long()
-        marker = torch.where(lengths == _BOS_LENGTH, BOS, EOS)
+        marker = torch.where(lengths == BOS_LENGTH, BOS, EOS)
         bodies = torch.where((lengths < 0) & (self._slots == 0), marker, bodies)
         ends = torch.where(lengths < 0, 1, lengths)
         ids = torch.where(self._slots < ends, bodies, PAD)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import State, check_settings, load_state, read_bilm, section
 from elmo_fast.modules._replayed import Replayed
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors
@@ -131,32 +130,6 @@ class BiLM(nn.Module):
         words, mask = self._words(ids, None)
         layers, (h, c) = self._elmo_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
         return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
-
-    def language_model(
-        self,
-        forward_ids: Tensor,
-        backward_ids: Tensor,
-        state: LayerStates | None = None,
-        lengths: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, LayerStates]:
-        """`run_streams` over words given by their characters.
-
-        Args:
-            forward_ids: character ids of the stream, [B, T, C] int64.
-            backward_ids: those of the reversed stream, in its reading order (first position read first), [B, T, C].
-            state, lengths: as `run_streams`'.
-
-        Returns:
-            (forward [B, T, D], backward [B, T, D], state, detached).
-        """
-        if forward_ids.shape != backward_ids.shape or forward_ids.dim() != 3:
-            raise ElmoFastError(
-                "forward_ids and backward_ids must share one shape [B, T, C]; "
-                f"got {tuple(forward_ids.shape)} and {tuple(backward_ids.shape)}"
-            )
-        words = self._token_embedder.encode(torch.stack([forward_ids, backward_ids]))
-        top, state = self.run_streams(words, state, lengths)
-        return top[0], top[1], state
 
     def run_streams(
         self,

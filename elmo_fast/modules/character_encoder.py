@@ -181,12 +181,7 @@ class CharacterEncoder(nn.Module):
     def encode(self, ids: Tensor) -> Tensor:
         """Vectors [..., D] of words given as character ids [..., C] int64, with nothing added."""
         rows = ids.reshape(-1, ids.shape[-1])
-        if not self.unique_words:
-            vectors = self._kept(rows)
-        elif self._waits_for_nothing or rows.device.type == "cuda":
-            vectors = self._padded_unique(rows)
-        else:
-            vectors = self._kept(rows) if torch.compiler.is_compiling() else self._unique(rows)
+        vectors = self._distinct(rows, lambda unique: unique) if self.unique_words else self._kept(rows)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
 
     def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
@@ -196,23 +191,19 @@ class CharacterEncoder(nn.Module):
             types: numbers of words, any shape, int64.
             characters: the words' spelling: numbers [U] to character ids [U, C] int64.
         """
-        rows = types.reshape(-1, 1)
-        if self._waits_for_nothing or rows.device.type == "cuda":
-            unique, inverse, count = ops.padded_unique_rows(rows)
-            vectors = ops.gather_rows(self._encode(characters(unique[:, 0]), count), inverse)
-        else:
-            unique, inverse = ops.unique_rows(rows)
-            vectors = self._kept(characters(unique[:, 0])).index_select(0, inverse)
+        vectors = self._distinct(types.reshape(-1, 1), lambda unique: characters(unique[:, 0]))
         return vectors.reshape(*types.shape, self.output_dim)
 
-    def _unique(self, rows: Tensor) -> Tensor:
+    def _distinct(self, rows: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
+        """Vectors of rows that name words, each distinct one encoded once; spelled: such rows to character ids."""
+        if self._waits_for_nothing or rows.device.type == "cuda":
+            # The host does not ask how many words are distinct: the device alone knows.
+            unique, inverse, count = ops.padded_unique_rows(rows)
+            return ops.gather_rows(self._encode(spelled(unique), count), inverse)
+        if torch.compiler.is_compiling():
+            return self._kept(spelled(rows))
         unique, inverse = ops.unique_rows(rows)
-        return self._kept(unique).index_select(0, inverse)
-
-    def _padded_unique(self, rows: Tensor) -> Tensor:
-        """As _unique, without the host asking how many words are distinct: the device alone knows."""
-        unique, inverse, count = ops.padded_unique_rows(rows)
-        return ops.gather_rows(self._encode(unique, count), inverse)
+        return self._kept(spelled(unique)).index_select(0, inverse)
 
     def _kept(self, rows: Tensor) -> Tensor:
         if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu":

@@ -8,13 +8,15 @@ from typing import Any
 
 import torch
 
+from elmo_fast.checkpoints import VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import remove_partial, replacing
-from elmo_fast.pretrain.checkpoint import CHECKPOINTS, VOCABULARY_FILE, remove_unfinished, saved_steps
+from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
-from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.metrics import METRICS_FILE
 from elmo_fast.pretrain.origin import Origin, origin_of, take_architecture
 from elmo_fast.pretrain.peers import Peers
@@ -92,7 +94,7 @@ def begun(
 def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
     """Raises ElmoFastError, before anything is written, when a run on a prepared corpus is given plain text now."""
     prepared = is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)
-    if saved_steps(folder / CHECKPOINTS) and not prepared:
+    if saved_steps(folder) and not prepared:
         raise ElmoFastError(
             f"the run in {folder} was started on a prepared corpus, and train_prefix {config.data.train_prefix!r} is "
             "none; name that corpus, or give another save_dir"
@@ -101,7 +103,7 @@ def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
 
 def clear_leftovers(folder: pathlib.Path) -> None:
     """Removes what killed runs were writing in a run's folder."""
-    remove_unfinished(folder / CHECKPOINTS)
+    remove_unfinished(folder)
     remove_partial(folder)
 
 
@@ -136,4 +138,4 @@ def write_beside(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / CONFIG_FILE) as path:
         path.write_text(yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None), encoding="utf-8")
-    corpus.vocabulary.write(folder / VOCABULARY_FILE)
+    corpus.vocabulary.write(folder / VOCABULARY)

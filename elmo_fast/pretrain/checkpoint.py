@@ -2,19 +2,23 @@
 
 import os
 import pathlib
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
 
-from elmo_fast.checkpoints import file_beside, load_checkpoint, model_folder, save_folder
+from elmo_fast.checkpoints import (
+    CHECKPOINTS,
+    VOCABULARY,
+    file_beside,
+    load_checkpoint,
+    save_folder,
+    saved_steps,
+    step_name,
+)
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.pretrain.language_model import LanguageModel
 
-VOCABULARY_FILE = "vocab.txt"
-CHECKPOINTS = "checkpoints"
-_STEP = re.compile(r"step-(\d+)")
 _UNFINISHED = ".unfinished-"
 
 
@@ -23,19 +27,14 @@ def save_model(folder: pathlib.Path, model: LanguageModel, step: int) -> None:
     save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": step})
 
 
-def saved_steps(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
-    """The complete checkpoints `step-N` of a folder, the newest last."""
-    found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _STEP.fullmatch(path.name))]
-    return sorted(found)
-
-
-def save_step(folder: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """Makes the checkpoint folder/step-N of what `write` puts into the folder it is given; keeps the newest `keep`.
+def save_step(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Makes the checkpoint run/checkpoints/step-N of what `write` puts into the folder it is given; keeps `keep`.
 
     It appears under its name when it is complete and on the disk. One of that step that was there is replaced.
     """
+    folder = run / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{step:07d}"
+    target = folder / step_name(step)
     aside = pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder))
     try:
         write(aside)
@@ -48,17 +47,17 @@ def save_step(folder: pathlib.Path, step: int, keep: int, write: Callable[[pathl
         os.replace(aside, target)
         flush(folder)
     finally:
-        remove_unfinished(folder)
-    older = [path for number, path in saved_steps(folder) if number < step]
+        remove_unfinished(run)
+    older = [path for number, path in saved_steps(run) if number < step]
     for path in older[: len(older) + 1 - keep]:
         # First under a name that no reader looks for; what cannot be removed now is at the next save.
         shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)
     return target
 
 
-def remove_unfinished(folder: pathlib.Path) -> None:
-    """Removes what saves that did not come to their end have left in a folder of checkpoints."""
-    for path in folder.glob(f"{_UNFINISHED}*"):
+def remove_unfinished(run: pathlib.Path) -> None:
+    """Removes what saves that did not come to their end have left in a run's folder."""
+    for path in (run / CHECKPOINTS).glob(f"{_UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -79,11 +78,6 @@ def load_model(
     return LanguageModel.from_checkpoint(options, state, precision=precision, backend=backend)
 
 
-def newest_model(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """`folder` itself or, where a run in it has gone on since or never ended, the newest of its checkpoints."""
-    return model_folder(folder)
-
-
 def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
     """vocab.txt of a run's folder, given that folder or one of its checkpoints.
 
@@ -91,4 +85,4 @@ def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
     """
     if (found := file_beside(folder)) is not None:
         return found
-    raise ElmoFastError(f"{folder} has no {VOCABULARY_FILE}; name the vocabulary it was trained with by --vocab_file")
+    raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")

@@ -4,12 +4,12 @@ import pathlib
 from collections.abc import Callable
 from dataclasses import asdict
 
+from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain.checkpoint import CHECKPOINTS, saved_steps
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.metrics import METRICS_FILE
-from elmo_fast.pretrain.snapshot import Snapshot, digest_of, read_snapshot
+from elmo_fast.pretrain.snapshot import Snapshot, read_snapshot
 
 
 def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]) -> Snapshot | None:
@@ -22,7 +22,7 @@ def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]
     with.
     """
     folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
-    saved = saved_steps(folder / CHECKPOINTS)
+    saved = saved_steps(folder)
     if resume not in ("auto", "never") and not saved:
         return read_snapshot(pathlib.Path(resume))
     if resume == "never":
@@ -68,7 +68,7 @@ def check_same_run(snapshot: Snapshot, config: PretrainConfig, corpus: Corpus) -
     if at.fingerprint == corpus.fingerprint:
         return True
     if config.run.allow_other_corpus and config.run.resume not in ("auto", "never"):
-        if at.vocabulary != digest_of(corpus.vocabulary):
+        if at.vocabulary != corpus.vocabulary.digest:
             raise ElmoFastError(
                 "allow_other_corpus takes another text in the same vocabulary, and the words to predict have changed; "
                 "prepare the text with the vocabulary of the run (--vocab_file), or start a new run by --init_from"

@@ -4,53 +4,20 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import (
-    CharCnnOptions,
-    ElmoOptions,
-    LstmOptions,
-    load_checkpoint,
-    pretrained_folder,
-    save_folder,
-)
+from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, load_checkpoint, pretrained_folder, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import Drop
-from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.text import Vocabulary
 
 State = tuple[Tensor, Tensor]
 """LSTM states of both directions: (h [L, 2, B, D], c [L, 2, B, H])."""
 
 _SOFTMAX = "softmax."
-
-
-def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> ElmoOptions:
-    """The options.json of a model; `training` are its optional fields on how it was trained."""
-    return ElmoOptions(
-        lstm=LstmOptions(
-            dim=model.dim,
-            projection_dim=model.projection_dim,
-            n_layers=model.n_layers,
-            cell_clip=model.cell_clip,
-            proj_clip=model.proj_clip,
-            use_skip_connections=model.use_skip_connections,
-        ),
-        char_cnn=CharCnnOptions(
-            filters=tuple((width, number) for width, number in model.filters),
-            activation=model.activation,
-            embedding_dim=model.char_embedding_dim,
-            max_characters_per_token=model.max_characters_per_token,
-            n_highway=model.n_highway,
-        ),
-        dropout=model.dropout,
-        n_tokens_vocab=vocabulary_size,
-        **training,
-    )
 
 
 class LanguageModel(nn.Module):
@@ -122,7 +89,7 @@ class LanguageModel(nn.Module):
             )
         save_folder(folder, self.checkpoint_state(), self.options)
         if vocabulary is not None:
-            vocabulary.write(os.path.join(folder, "vocab.txt"))
+            vocabulary.write(os.path.join(folder, VOCABULARY))
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copies a checkpoint's state into the parameters, all of them."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from elmo_fast.checkpoints import ElmoOptions, load_checkpoint
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import newest_model, vocabulary_beside
+from elmo_fast.checkpoints import load_checkpoint, model_folder
+from elmo_fast.pretrain.architecture import architecture_of
+from elmo_fast.pretrain.checkpoint import vocabulary_beside
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.init_from import adapted
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -30,27 +30,6 @@ class Origin:
         report(f"init   from {self.folder}: {told}")
 
 
-def model_config(options: ElmoOptions) -> ModelConfig:
-    """The architecture that a checkpoint's options name."""
-    if options.char_cnn is None:
-        raise ElmoFastError("init_from: wanted a model that reads characters; got one of word ids")
-    lstm, characters = options.lstm, options.char_cnn
-    return ModelConfig(
-        filters=[list(pair) for pair in characters.filters],
-        char_embedding_dim=characters.embedding_dim,
-        max_characters_per_token=characters.max_characters_per_token,
-        activation=characters.activation,
-        n_highway=characters.n_highway,
-        dim=lstm.dim,
-        projection_dim=lstm.projection_dim,
-        n_layers=lstm.n_layers,
-        cell_clip=lstm.cell_clip,
-        proj_clip=lstm.proj_clip,
-        use_skip_connections=lstm.use_skip_connections,
-        dropout=options.dropout or 0.0,
-    )
-
-
 def take_architecture(
     config: PretrainConfig, wanted: ModelConfig, folder: object, report: Callable[[str], None]
 ) -> None:
@@ -67,7 +46,7 @@ def origin_of(config: PretrainConfig, report: Callable[[str], None]) -> Origin |
     """The model that init_from names, or None; its architecture becomes the configuration's."""
     if config.run.init_from is None:
         return None
-    folder = newest_model(config.run.init_from)
+    folder = model_folder(config.run.init_from)
     weights, options = load_checkpoint(folder)
-    take_architecture(config, model_config(options), folder, report)
+    take_architecture(config, architecture_of(options), folder, report)
     return Origin(folder, dict(weights), Vocabulary.read(vocabulary_beside(folder)))

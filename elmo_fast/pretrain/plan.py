@@ -9,8 +9,8 @@ from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
 from elmo_fast.text import Vocabulary

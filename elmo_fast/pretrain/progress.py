@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import json
-import math
 import os
 import pathlib
 import sys
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from elmo_fast.durations import duration
 from elmo_fast.files import replacing
+from elmo_fast.pretrain.evaluate import perplexity
 from elmo_fast.pretrain.step import StepResult
 
 
@@ -120,7 +120,7 @@ class Progress:
             "loss": loss,
             "loss_forward": forward,
             "loss_backward": backward,
-            "sampled_perplexity": math.exp(min(loss, 700.0)),
+            "sampled_perplexity": perplexity(loss),
             "gradient_norm": norm,
             "data_wait": self._waited / span,
         }

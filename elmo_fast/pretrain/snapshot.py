@@ -1,7 +1,6 @@
 """All that a run needs to go on as if it had never stopped: beside the model, what the optimiser and the rows hold."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from elmo_fast.checkpoints import load_folder
 from elmo_fast.errors import CheckpointError
+from elmo_fast.files import sha256_of
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.text import Vocabulary
 
 POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
 FORMAT = "elmo_fast training position"
@@ -54,11 +53,6 @@ class Snapshot:
     state: State | None
 
 
-def digest_of(vocabulary: Vocabulary) -> str:
-    """A digest of a vocabulary's words, in their order."""
-    return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()
-
-
 def write_snapshot(
     folder: pathlib.Path,
     model: LanguageModel,
@@ -94,7 +88,7 @@ def read_snapshot(folder: pathlib.Path) -> Snapshot:
             raise CheckpointError(f"{path}: version {told['version']!r} of {told['format']!r}; this reads {VERSION}")
         position, digests = Position(**told["position"]), told["sha256"]
         for name in (OPTIMISER_FILE, ROWS_FILE):
-            if _digest(folder / name) != digests[name]:
+            if sha256_of(folder / name) != digests[name]:
                 raise CheckpointError(f"{folder / name}: damaged: its digest is not the one in {POSITION_FILE}")
         rows = load_file(folder / ROWS_FILE)
         optimiser = load_file(folder / OPTIMISER_FILE)
@@ -141,9 +135,4 @@ def _write_tensors(path: pathlib.Path, tensors: dict[str, Tensor]) -> str:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         raise CheckpointError(f"{path}: cannot be written ({error})") from error
-    return _digest(path)
-
-
-def _digest(path: pathlib.Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)

@@ -1,12 +1,11 @@
 """Which text a run was started with, and whether it is still the same."""
 
-import hashlib
 import json
 import os
 import pathlib
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import replacing, sha256_of
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.text import files_matching
 
@@ -21,7 +20,7 @@ def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
 def note_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """Writes down which text a corpus is prepared of; built: whether its vocabulary is built of the text too."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {path: {**_stamp(path), "sha256": _digest(path)} for path in files_matching(data.train_prefix)}
+    files = {path: {**_stamp(path), "sha256": sha256_of(path)} for path in files_matching(data.train_prefix)}
     with replacing(folder / SOURCES_FILE) as aside:
         aside.write_text(json.dumps({"files": files, **_settings(data, built)}, indent=2) + "\n", encoding="utf-8")
 
@@ -54,7 +53,7 @@ def _changed(before: dict[str, dict[str, int | str]], paths: list[str]) -> list[
     for path in paths:
         now = _stamp(path)
         if path in before and any(before[path][name] != value for name, value in now.items()):
-            same = now["size"] == before[path]["size"] and _digest(path) == before[path]["sha256"]
+            same = now["size"] == before[path]["size"] and sha256_of(path) == before[path]["sha256"]
             found += [] if same else [path]
     return found
 
@@ -62,8 +61,3 @@ def _changed(before: dict[str, dict[str, int | str]], paths: list[str]) -> list[
 def _stamp(path: str) -> dict[str, int]:
     told = os.stat(path)
     return {"size": told.st_size, "mtime_ns": told.st_mtime_ns}
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,10 +8,11 @@ from typing import cast
 
 import torch
 
+from elmo_fast.checkpoints import CHECKPOINTS
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.corpus.streams import Placement
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import CHECKPOINTS, save_step
+from elmo_fast.pretrain.checkpoint import save_step
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.interrupts import StopRequest
@@ -21,7 +22,7 @@ from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
 from elmo_fast.pretrain.progress import Progress, memory_in_use
 from elmo_fast.pretrain.record import Record
-from elmo_fast.pretrain.snapshot import Position, Snapshot, digest_of, load_optimiser, write_snapshot
+from elmo_fast.pretrain.snapshot import Position, Snapshot, load_optimiser, write_snapshot
 from elmo_fast.pretrain.step import Step, StepResult, Words
 
 # A line at least this often, however slow the steps are.
@@ -72,7 +73,7 @@ class Trainer:
         self.device, self.peers = torch.device(device), peers or Peers()
         # On a GPU to look at a number is to wait for the device: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
-        self.vocabulary = digest_of(corpus.vocabulary)
+        self.vocabulary = corpus.vocabulary.digest
         self.first_row, self.row_count = self.peers.share(optimiser.batch_size, optimiser.micro_batches)
         self.stream = Stream(
             corpus,
@@ -200,7 +201,7 @@ class Trainer:
 
         def write() -> pathlib.Path:
             return save_step(
-                self.record.folder / CHECKPOINTS,
+                self.record.folder,
                 at.step,
                 self.config.run.keep_checkpoints,
                 lambda folder: write_snapshot(folder, self.model, self.optimiser, state, at),

@@ -21,7 +21,17 @@ MAX_CHARACTERS = 50
 RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
 
 # How the two sentence markers are held among the lengths of a CharacterTable.
-_BOS_LENGTH, _EOS_LENGTH = -1, -2
+BOS_LENGTH, EOS_LENGTH = -1, -2
+_WORDS_AT_ONCE = 1 << 16
+Bytes = tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.uint64]]]
+"""Words as bytes: the UTF-8 bytes of all of them, end to end, and where each one ends, [words]."""
+
+
+def utf8_of(words: Iterable[str]) -> Bytes:
+    """The bytes of `words`, in their order; surrogates, which UTF-8 has no bytes for, are dropped."""
+    encoded = [word.encode("utf-8", "ignore") for word in words]
+    lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
+    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64)
 
 
 class CharacterTable:
@@ -32,19 +42,38 @@ class CharacterTable:
     """
 
     def __init__(self, words: Iterable[str], max_characters: int = MAX_CHARACTERS) -> None:
+        words = list(words)
+        self._spell(utf8_of(words), max_characters)
+        for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
+            self.lengths[[i for i, word in enumerate(words) if word == marker]] = length
+
+    @classmethod
+    def of_utf8(cls, words: Bytes, max_characters: int = MAX_CHARACTERS) -> "CharacterTable":
+        """The table of words that are given as their bytes; those of a marker's bytes are that marker."""
+        table = cls.__new__(cls)
+        table._spell(words, max_characters)
+        for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
+            table.lengths[_rows_of(marker.encode(), *words)] = length
+        return table
+
+    def _spell(self, words: Bytes, max_characters: int) -> None:
         if max_characters < 3:
             raise ElmoFastError(
                 f"max_characters must be 3 or more (two slots mark the word's ends); got {max_characters}"
             )
-        words = list(words)
-        self.max_characters = max_characters
-        width = max_characters - 2
-        encoded = [word.encode("utf-8", "ignore")[:width] for word in words]
-        self.lengths = np.fromiter(map(len, encoded), np.int16, len(encoded))
-        self.bytes = np.zeros((len(encoded), width), np.uint8)
-        self.bytes[np.arange(width) < self.lengths[:, None]] = np.frombuffer(b"".join(encoded), np.uint8)
-        for marker, length in ((BOS_WORD, _BOS_LENGTH), (EOS_WORD, _EOS_LENGTH)):
-            self.lengths[[i for i, word in enumerate(words) if word == marker]] = length
+        data, ends = words
+        bounds = np.concatenate([[0], ends.astype(np.int64)])
+        self.max_characters, width = max_characters, max_characters - 2
+        self.lengths, self.bytes = np.empty(len(ends), np.int16), np.zeros((len(ends), width), np.uint8)
+        slots = np.arange(width)
+        for first in range(0, len(ends), _WORDS_AT_ONCE):
+            some = bounds[first : first + _WORDS_AT_ONCE + 1]
+            lengths, body = np.diff(some), data[some[0] : some[-1]]
+            if lengths.max() > width:
+                body = body[np.arange(some[0], some[-1]) - np.repeat(some[:-1], lengths) < width]
+            rows = slice(first, first + len(lengths))
+            self.lengths[rows] = np.minimum(lengths, width)
+            self.bytes[rows][slots < self.lengths[rows, None]] = body
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -67,11 +96,19 @@ class CharacterTable:
         ids = np.full((len(lengths), self.max_characters), PAD, dtype)
         ids[:, 0] = BOW
         np.copyto(ids[:, 1:-1], bodies, where=np.arange(bodies.shape[1]) < lengths[:, None])
-        ids[marked, 1] = np.where(lengths[marked] == _BOS_LENGTH, BOS, EOS)
+        ids[marked, 1] = np.where(lengths[marked] == BOS_LENGTH, BOS, EOS)
         ids[np.arange(len(ids)), np.where(marked, 1, lengths) + 1] = EOW
         if n_characters == PREDICTION_CHARACTERS:
             ids += 1
         return ids.reshape(*rows.shape, self.max_characters)
+
+
+def _rows_of(word: bytes, data: Any, ends: Any) -> Any:
+    """Which of the words given as their bytes are `word`."""
+    bounds = np.concatenate([[0], ends.astype(np.int64)])
+    rows = np.flatnonzero(np.diff(bounds) == len(word))
+    alike = data[bounds[rows][:, None] + np.arange(len(word))] == np.frombuffer(word, np.uint8)
+    return rows[alike.all(1)]
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:

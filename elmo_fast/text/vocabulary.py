@@ -1,5 +1,6 @@
 """Vocabulary files of bilm-tf: one word per line, the line's index its id."""
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +72,11 @@ class Vocabulary:
             raise ElmoFastError(f"{os.fspath(path)}: a word holds a surrogate, which UTF-8 cannot: {error}") from error
         with replacing(path) as temporary:
             temporary.write_bytes(text)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the words, in their order, in hexadecimal."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.words)

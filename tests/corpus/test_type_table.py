@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import example, given
 
-from elmo_fast.corpus import TypeTable, type_table
+from elmo_fast.corpus import TypeTable
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import CharacterTable
+from elmo_fast.text import CharacterTable, characters
 
 WORDS = st.lists(
     st.one_of(st.text(max_size=12), st.sampled_from(["<S>", "</S>", "<UNK>", "a" * 48, "a" * 47 + "é", "x" * 99])),
@@ -35,7 +35,7 @@ def test_characters_are_those_of_the_character_table(words, max_characters, data
 def test_large_tables_are_made_part_by_part(monkeypatch):
     words = [f"{'x' * (i % 9)}{i}" for i in range(100)] + ["</S>"]
     whole = TypeTable.of(words).characters(8)
-    monkeypatch.setattr(type_table, "_TYPES_AT_ONCE", 7)
+    monkeypatch.setattr(characters, "_WORDS_AT_ONCE", 7)
     parts = TypeTable.of(words).characters(8)
     assert torch.equal(whole.bytes, parts.bytes)
     assert torch.equal(whole.lengths, parts.lengths)

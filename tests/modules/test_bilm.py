@@ -270,6 +270,3 @@ def test_a_folder_loads_as_its_two_files(files, tmp_path):
 def test_refusals(files):
     with pytest.raises(ElmoFastError, match="precision must be one of"):
         BiLM(*files(), precision="int8")
-    bilm = BiLM(*files())
-    with pytest.raises(ElmoFastError, match=r"share one shape \[B, T, C\]"):
-        bilm.language_model(torch.ones(1, 2, 50).long(), torch.ones(1, 3, 50).long())

@@ -14,18 +14,23 @@ WORDS = ["<S>", "the", "cat", "sat", "</S>", "<S>", "the", "dog", "</S>", "<S>",
 
 
 def streams(words=WORDS, rows=2):
-    """B rows of a forward stream, and of the same words read backwards."""
+    """Character ids of B rows of a forward stream, and of the same words read backwards: [2, B, T, C]."""
     forward = batch_to_ids([words[row:] + words[:row] for row in range(rows)])
-    return forward, forward.flip(1)
+    return torch.stack([forward, forward.flip(1)])
+
+
+def read(bilm, ids, state=None):
+    """The top layers [2, B, T, D] over the streams of `streams`, and the state."""
+    return bilm.run_streams(bilm._token_embedder.encode(ids), state)
 
 
 def test_hidden_states_equal_the_judge(files):
     """The backward stream is read in its own order; both directions start from zeros."""
     options_file, weight_file = files()
     bilm, judge = BiLM(options_file, weight_file).eval(), BilmNumpy(options_file, weight_file)
-    forward_ids, backward_ids = streams()
-    forward, backward, (h, c) = bilm.language_model(forward_ids, backward_ids)
-    tokens = bilm._token_embedder.encode(forward_ids).double().numpy()
+    ids = streams()
+    (forward, backward), (h, c) = read(bilm, ids)
+    tokens = bilm._token_embedder.encode(ids[0]).double().numpy()
     truth = judge.run_lstms(tokens, [len(WORDS)] * 2)[-1]
     np.testing.assert_allclose(forward, truth[..., :8], rtol=2e-6, atol=2e-6)
     np.testing.assert_allclose(backward.flip(1), truth[..., 8:], rtol=2e-6, atol=2e-6)
@@ -37,13 +42,13 @@ def test_hidden_states_equal_the_judge(files):
 def test_two_halves_equal_one_run_and_leave_the_carried_state_alone(files):
     bilm = BiLM(*files()).eval()
     ids = streams()
-    whole = bilm.language_model(*ids)
+    whole, after = read(bilm, ids)
     state, parts = None, []
-    for half in zip(*(stream.split(6, dim=1) for stream in ids), strict=True):
-        *hidden, state = bilm.language_model(*half, state)
-        parts.append(torch.stack(hidden))
-    torch.testing.assert_close(torch.cat(parts, dim=2), torch.stack(whole[:2]), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(state, whole[2], rtol=1e-5, atol=1e-6)
+    for half in ids.split(6, dim=2):
+        hidden, state = read(bilm, half, state)
+        parts.append(hidden)
+    torch.testing.assert_close(torch.cat(parts, dim=2), whole, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(state, after, rtol=1e-5, atol=1e-6)
     assert bilm._elmo_lstm._states is None
 
 
@@ -51,8 +56,8 @@ def test_gradients_reach_every_parameter_but_not_the_call_before(files):
     bilm = BiLM(read_options(files()[0]), requires_grad=True)
     state = None
     for _ in range(2):
-        forward, backward, state = bilm.language_model(*streams(), state)
-        (forward.square().sum() + backward.square().sum()).backward()
+        hidden, state = read(bilm, streams(), state)
+        hidden.square().sum().backward()
         assert not state[0].requires_grad
     for name, parameter in bilm.named_parameters():
         assert parameter.grad.any(), name
@@ -70,10 +75,10 @@ def test_dropout_falls_where_bilm_tf_puts_it(files, monkeypatch):
         return x * masks[-1]
 
     monkeypatch.setattr(bilm_module.F, "dropout", dropout)
-    forward, backward, _ = bilm.language_model(*streams())
+    hidden, _ = read(bilm, streams())
     assert len(masks) == 2 * 2 + 2
-    words = bilm._token_embedder.encode(torch.stack(streams())).double().numpy()
-    for direction, hidden in enumerate((forward, backward)):
+    words = bilm._token_embedder.encode(streams()).double().numpy()
+    for direction, top in enumerate(hidden):
         below = words[direction] * masks[direction].numpy()
         for layer in range(2):
             if layer:
@@ -84,13 +89,13 @@ def test_dropout_falls_where_bilm_tf_puts_it(files, monkeypatch):
                     m = judge._step(direction, layer, row, below[row, t])
                     above[row, t] = m + below[row, t] if layer else m
             below = above
-        np.testing.assert_allclose(hidden, below * masks[4 + direction].numpy(), rtol=3e-6, atol=3e-6)
+        np.testing.assert_allclose(top, below * masks[4 + direction].numpy(), rtol=3e-6, atol=3e-6)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_only_while_training(files, training):
     bilm = BiLM(*files()).train(training)
-    first, second = (bilm.language_model(*streams())[0] for _ in range(2))
+    first, second = (read(bilm, streams())[0] for _ in range(2))
     assert torch.equal(first, second) != training
 
 
@@ -99,5 +104,5 @@ def test_words_of_both_streams_are_encoded_once_together(files, monkeypatch):
     rows = []
     encode = bilm._token_embedder._encode
     monkeypatch.setattr(bilm._token_embedder, "_encode", lambda ids: (rows.append(len(ids)), encode(ids))[1])
-    bilm.language_model(*streams())
+    read(bilm, streams())
     assert rows == [len(set(WORDS))]

@@ -88,7 +88,7 @@ def dying_at(moment: int) -> None:
 
     for module, name in (
         (checkpoint, "flush"), (files, "flush"), (checkpoint.os, "replace"), (checkpoint.shutil, "rmtree"),
-        (snapshot, "_digest"), (checkpoint, "saved_steps"),
+        (snapshot, "sha256_of"), (checkpoint, "saved_steps"),
     ):  # fmt: skip
         wrap(module, name)
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 import yaml
 
+from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import snapshot
-from elmo_fast.pretrain.checkpoint import load_model, saved_steps
+from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.lock import FolderLock
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.progress import MetricsFile
@@ -56,7 +57,7 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
 
     def room(trainer):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        kept = saved_steps(tmp_path / "out" / "checkpoints")
+        kept = saved_steps(tmp_path / "out")
         assert [step for step, _ in kept] == [4, 8]
         assert [read_snapshot(path).position.step for _, path in kept] == [4, 8]
         assert sorted(p.name for p in (tmp_path / "out" / "checkpoints").iterdir()) == [p.name for _, p in kept]
@@ -88,7 +89,7 @@ def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stay
     at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(snapshot, "_write_tensors", refuse))
     with pytest.raises(OSError, match="No space left on device"):
         pretrain(long_run(tmp_path), report=quiet)
-    kept = saved_steps(tmp_path / "out" / "checkpoints")
+    kept = saved_steps(tmp_path / "out")
     assert [read_snapshot(path).position.step for _, path in kept] == [32, 36]
 
 
@@ -97,7 +98,7 @@ def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_pa
     at_step(monkeypatch, 11, lambda trainer: trainer.model.softmax_bias.data.fill_(poison))
     with pytest.raises(ElmoFastError, match=r"step 11 \(batch 2 of epoch 4\): the loss \((nan|inf).*no longer finite"):
         pretrain(long_run(tmp_path), report=quiet)
-    newest = saved_steps(tmp_path / "out" / "checkpoints")[-1][1]
+    newest = saved_steps(tmp_path / "out")[-1][1]
     assert newest.name == "step-0000008"
     assert all(tensor.isfinite().all() for tensor in read_snapshot(newest).weights.values())
 
@@ -144,7 +145,7 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
     at_step(monkeypatch, 11, harmed)
     with pytest.raises(ElmoFastError, match=r"ids-00000\.npy"):
         pretrain(config, report=quiet)
-    assert saved_steps(tmp_path / "out" / "checkpoints")[-1][0] == 8
+    assert saved_steps(tmp_path / "out")[-1][0] == 8
 
 
 def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
@@ -162,7 +163,7 @@ def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
     rest = process.communicate(timeout=60)[1]
     assert process.returncode != 0
     assert "Traceback" not in rest
-    ((step, path),) = saved_steps(tmp_path / "out" / "checkpoints")
+    ((step, path),) = saved_steps(tmp_path / "out")
     assert f"interrupted after step {step}" in rest
     assert read_snapshot(path).position.step == step
     lines = []

@@ -6,9 +6,10 @@ import shutil
 import pytest
 import torch
 
+from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain.checkpoint import load_model, save_step, saved_steps
+from elmo_fast.pretrain.checkpoint import load_model, save_step
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
 from tests.pretrain.toy import toy_config
@@ -101,7 +102,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
 
 def test_when_all_are_damaged_nothing_is_overwritten(tmp_path):
     run = pretrain(longer(tmp_path, 4), report=quiet)
-    for _, path in saved_steps(run.folder / "checkpoints"):
+    for _, path in saved_steps(run.folder):
         (path / "position.json").write_text("{")
     before = (run.folder / "metrics.jsonl").read_bytes()
     with pytest.raises(ElmoFastError, match="none of the 2 checkpoints"):
@@ -210,10 +211,9 @@ def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
 
 def test_the_checkpoint_just_written_is_never_removed(tmp_path):
     """Checkpoints of higher numbers, left by an earlier branch, do not push it out."""
-    folder = tmp_path / "checkpoints"
     for step in (35, 40, 22, 23, 24):
-        save_step(folder, step, 2, lambda aside: (aside / "x").write_text("x"))
-    assert [step for step, _ in saved_steps(folder)] == [23, 24, 35, 40]
+        save_step(tmp_path, step, 2, lambda aside: (aside / "x").write_text("x"))
+    assert [step for step, _ in saved_steps(tmp_path)] == [23, 24, 35, 40]
 
 
 def test_a_named_checkpoint_that_is_none_is_refused(tmp_path):

@@ -7,11 +7,12 @@ import signal
 import pytest
 import torch
 
+from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.beginning import new_model
-from elmo_fast.pretrain.checkpoint import load_model, newest_model, saved_steps, vocabulary_beside
+from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.optimisers import new_scheduler
 from elmo_fast.pretrain.plan import planned_steps
@@ -92,24 +93,24 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
 def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
     config = toy_config(tmp_path, max_steps=7, n_epochs=100, checkpoint_interval=2, keep_checkpoints=2)
     run = pretrain(config, report=quiet)
-    kept = saved_steps(run.folder / "checkpoints")
+    kept = saved_steps(run.folder)
     assert [step for step, _ in kept] == [6, 7]
     assert load_model(kept[0][1]).options == run.model.options
     assert vocabulary_beside(kept[0][1]) == run.folder / "vocab.txt"
-    assert newest_model(run.folder) == run.folder
+    assert model_folder(run.folder) == run.folder
     (run.folder / "config.json").unlink()
-    assert newest_model(run.folder) == kept[1][1]
+    assert model_folder(run.folder) == kept[1][1]
 
 
 def test_the_newest_model_of_a_run_that_goes_on_is_a_checkpoint(tmp_path):
     """The folder's own model is of the end before; what was trained since counts."""
     run = pretrain(toy_config(tmp_path, max_steps=2), report=quiet)
-    assert newest_model(run.folder) == run.folder
+    assert model_folder(run.folder) == run.folder
     before = (run.folder / "config.json").read_bytes(), (run.folder / "model.safetensors").read_bytes()
     pretrain(toy_config(tmp_path, max_steps=4), report=quiet)
     for name, content in zip(("config.json", "model.safetensors"), before, strict=True):
         (run.folder / name).write_bytes(content)
-    assert newest_model(run.folder).name == "step-0000004"
+    assert model_folder(run.folder).name == "step-0000004"
 
 
 def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
@@ -159,7 +160,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_pa
     monkeypatch.setattr(Trainer, "step", poisoned_step)
     with pytest.raises(ElmoFastError, match=r"step 4 \(batch 1 of epoch 2\): the loss \(nan forward.*no longer finite"):
         pretrain(config, report=quiet)
-    folder = newest_model(tmp_path / "out")
+    folder = model_folder(tmp_path / "out")
     assert folder.name == "step-0000002"
     assert all(tensor.isfinite().all() for tensor in load_model(folder).checkpoint_state().values())
 
@@ -198,7 +199,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     ):
         trainer.train()
     # Step 4 was to be saved before the report: what would be gone on with is looked at first.
-    assert [number for number, _ in saved_steps(tmp_path / "checkpoints")] == [2]
+    assert [number for number, _ in saved_steps(tmp_path)] == [2]
     saved = load_model(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()
     assert all(tensor.isfinite().all() for tensor in saved.values())
 

@@ -1,0 +1,42 @@
+"""An architecture as the configuration names it and as options.json does."""
+
+from typing import Any
+
+from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.config import ModelConfig
+
+# Fields of ModelConfig, and what they are called in the options' two parts.
+_LSTM = ("dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections")
+_CHARACTERS = {
+    "activation": "activation",
+    "char_embedding_dim": "embedding_dim",
+    "max_characters_per_token": "max_characters_per_token",
+    "n_highway": "n_highway",
+}
+
+
+def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> ElmoOptions:
+    """The options.json of a model; `training` are its optional fields on how it was trained."""
+    return ElmoOptions(
+        lstm=LstmOptions(**{name: getattr(model, name) for name in _LSTM}),
+        char_cnn=CharCnnOptions(
+            filters=tuple((width, number) for width, number in model.filters),
+            **{theirs: getattr(model, ours) for ours, theirs in _CHARACTERS.items()},
+        ),
+        dropout=model.dropout,
+        n_tokens_vocab=vocabulary_size,
+        **training,
+    )
+
+
+def architecture_of(options: ElmoOptions) -> ModelConfig:
+    """The architecture that a checkpoint's options name; ElmoFastError when it reads no characters."""
+    if options.char_cnn is None:
+        raise ElmoFastError("init_from: wanted a model that reads characters; got one of word ids")
+    return ModelConfig(
+        filters=[list(pair) for pair in options.char_cnn.filters],
+        dropout=options.dropout or 0.0,
+        **{name: getattr(options.lstm, name) for name in _LSTM},
+        **{ours: getattr(options.char_cnn, theirs) for ours, theirs in _CHARACTERS.items()},
+    )
