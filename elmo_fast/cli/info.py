@@ -82,23 +82,9 @@ def extension() -> list[str]:
 
 def precisions() -> list[str]:
     """What each precision's matrix products run on, on this CPU."""
-    from elmo_fast.ops import _native
+    from elmo_fast.ops import PRECISIONS, products_on_cpu
 
-    if _native.C is None:
-        rounded = "operands rounded, then multiplied in float32 by torch (no faster than float32)"
-        return ["matrix products on the CPU:", "  float32: torch", f"  bfloat16: {rounded}", f"  float16: {rounded}"]
-    block = (
-        "block kernels (AVX-512)" if _native.C.has_float32_kernel() else "torch's own product (no AVX-512 kernel here)"
-    )
-    rounded = "operands rounded, then multiplied in float32: the same numbers, no faster than float32"
-    native = "block kernels on bfloat16 pairs (AMX)"
-    absent = "AMX is absent, not granted by the system, or was unknown to the compiler"
-    return [
-        "matrix products on the CPU:",
-        f"  float32: {block}",
-        f"  bfloat16: {native if _native.C.has_bfloat16_kernel() else f'{rounded} ({absent})'}",
-        f"  float16: {rounded}",
-    ]
+    return ["matrix products on the CPU:", *(f"  {name}: {products_on_cpu(name)}" for name in PRECISIONS)]
 
 
 def backends(device: Any) -> list[str]:

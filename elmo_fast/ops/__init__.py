@@ -6,6 +6,7 @@ R directions run side by side.
 """
 
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, ops
+from elmo_fast.ops._native import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops.adagrad import (
     RowOrder,
@@ -42,12 +43,14 @@ __all__ = [
     "full_softmax",
     "gather_rows",
     "highway",
+    "is_faster_on_cpu",
     "log_expected_counts",
     "log_uniform_sample",
     "merged_square_norm",
     "ops",
     "padded_unique_rows",
     "persistent_failure",
+    "products_on_cpu",
     "projected_lstm",
     "rounded",
     "row_order",

@@ -10,6 +10,7 @@ from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.backends import backend_lines
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
@@ -83,6 +84,7 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}",
+        *backend_lines(config.run.precision, config.run.backend, optimiser.optimiser, device),
     ]
 
 

@@ -1,0 +1,34 @@
+"""Who computes what a run asks for, in words: the backend of each op, and why not a faster one."""
+
+import torch
+
+from elmo_fast import ops
+from elmo_fast.ops._dispatch import made_for
+
+# What a step and an evaluation call; AdaGrad's op is asked for its rows, AdamW is torch's.
+_CALLED = (
+    "unique_rows", "char_cnn", "highway", "projected_lstm", "log_uniform_sample", "sampled_softmax", "full_softmax",
+)  # fmt: skip
+
+
+def backend_lines(precision: str, backend: str, optimiser: str, device: torch.device) -> list[str]:
+    """A line on the ops' backends; one for each refusal of a faster one; one where a precision gains no speed.
+
+    precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimiser: its name.
+    """
+    operands = "float32" if precision == "tf32" else precision
+    served: dict[str, list[str]] = {}
+    slower = []
+    for op in (*_CALLED, *(["adagrad"] if optimiser == "adagrad" else [])):
+        name = ops.backend_for(op, backend)
+        if name == "auto":
+            name, refusals = ops.explain(op, device, torch.float32, operands)
+            slower += [
+                f"SLOWER {op}: {name}, not {faster}: {why}"
+                for faster, why in refusals.items()
+                if made_for(faster, device)
+            ]
+        served.setdefault(name, []).append(op)
+    if operands != "float32" and device.type == "cpu" and not ops.is_faster_on_cpu(operands):
+        slower.append(f"SLOWER {operands}: {ops.products_on_cpu(operands)}")
+    return ["ops    " + "; ".join(f"{name}: {', '.join(each)}" for name, each in served.items()), *slower]
