@@ -142,4 +142,6 @@ def test_files_that_are_not_read_from_may_go(folder):
     corpus = open_corpus(folder)
     for name in ("vocab.txt", "types.npy", "counts.npy"):
         (folder / name).unlink()
-    Stream(corpus, 2, 3, seed=0).batch(0, 0)
+    batch = Stream(corpus, 2, 3, seed=0).batch(0, 0)
+    assert batch.words == 6
+    assert corpus.vocabulary.words[:3] == ["<S>", "</S>", "<UNK>"]

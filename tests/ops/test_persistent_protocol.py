@@ -12,7 +12,7 @@ from elmo_fast.ops import _triton, projected_lstm
 from elmo_fast.ops.projected_lstm import host_persistent
 from elmo_fast.ops.projected_lstm.host import Layer, blocks
 from tests.ops.at_once import at_once
-from tests.ops.test_projected_lstm import make
+from tests.ops.lstm_cases import make
 
 needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 pytestmark = needs_triton

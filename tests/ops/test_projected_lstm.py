@@ -1,87 +1,21 @@
 """projected_lstm: the kernels of every backend against the float64 definition, the definition against torch.nn.LSTM and
 by hand."""
 
-import functools
-import gc
 import warnings
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _dispatch, _native, _packed, _triton, projected_lstm
-from tests.backends import backends, needs
+from elmo_fast.ops import LSTMWeights, _native, projected_lstm
+from tests.backends import backends
+from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
 from tests.tolerances import SMALL, assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 KERNELS = backends("projected_lstm")
 BACKENDS = [*KERNELS, "reference"]
 both = pytest.mark.parametrize("backend", KERNELS)
-TRITON = ["triton"]
-needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
-
-
-def make(
-    batch,
-    time,
-    width,
-    size,
-    cells,
-    *,
-    directions=2,
-    scale=1.0,
-    dtype=torch.float32,
-    projected=True,
-    lengths=None,
-    state=True,
-):
-    """Inputs, weights, lengths and state of a layer; `scale` makes the clips bite."""
-
-    def weights():
-        return LSTMWeights(
-            torch.randn(4 * cells, width, dtype=dtype) * scale / width**0.5,
-            torch.randn(4 * cells, size, dtype=dtype) * scale / size**0.5,
-            torch.randn(4 * cells, dtype=dtype) * 0.3,
-            torch.randn(size, cells, dtype=dtype) * scale * 2 / cells**0.5 if projected else None,
-        )
-
-    inputs = [torch.randn(batch, time, width, dtype=dtype) for _ in range(directions)]
-    held = (torch.randn(directions, batch, size, dtype=dtype), torch.randn(directions, batch, cells, dtype=dtype))
-    return inputs, [weights() for _ in range(directions)], lengths, held if state else None
-
-
-def cast(case, dtype):
-    inputs, weights, lengths, state = case
-    return (
-        [x.detach().to(dtype).requires_grad_() for x in inputs],
-        [LSTMWeights(*(None if p is None else p.detach().to(dtype).requires_grad_() for p in w)) for w in weights],
-        lengths,
-        None if state is None else tuple(s.detach().to(dtype).requires_grad_() for s in state),
-    )
-
-
-def leaves(case):
-    inputs, weights, _, state = case
-    return [*inputs, *(p for w in weights for p in w if p is not None), *(state or ())]
-
-
-def outputs_and_gradients(case, backend, precision="float32", **options):
-    out, (h, c) = projected_lstm(*case, backend=backend, precision=precision, **options)
-    torch.manual_seed(7)
-    loss = sum((t * torch.randn(t.shape, dtype=torch.float64).to(t.dtype)).sum() for t in (out, h, c))
-    return [out, h, c, *torch.autograd.grad(loss, leaves(case))]
-
-
-def check(case, backend, precision="float32", **options):
-    """A backend against float64, allowed the error of the plain-torch definition at the same precision."""
-    needs("projected_lstm", backend, precision)
-    truth = outputs_and_gradients(cast(case, torch.float64), "reference", **options)
-    plain = outputs_and_gradients(cast(case, torch.float32), "reference", precision, **options)
-    ours = outputs_and_gradients(cast(case, torch.float32), backend, precision, **options)
-    for i, (a, b, t) in enumerate(zip(ours, plain, truth, strict=True)):
-        assert_no_worse(f"result {i}", a, b, t, precision)
 
 
 @both
@@ -279,105 +213,6 @@ def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
         torch.testing.assert_close((h[:, row], c[:, row]), (h1[:, 0], c1[:, 0]), rtol=0, atol=2e-6)
 
 
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-@pytest.mark.parametrize("state", [True, False])
-@pytest.mark.parametrize("projected", [True, False])
-def test_triton_opcheck(backend, state, projected):
-    """Schema, fake and autograd of the op and of its backward."""
-    inputs, weights, _, held = cast(
-        make(3, 4, 6, 6, 20 if projected else 6, state=state, projected=projected), torch.float32
-    )
-    lists = [[p for w in weights if (p := getattr(w, name)) is not None] for name in LSTMWeights._fields]
-    h0, c0 = held or (None, None)
-    lengths, tail = torch.tensor([4, 2, 0]), ([True, False], 0.5, 0.4, True, "float16")
-    ops = torch.ops.elmo_fast_triton
-    torch.library.opcheck(ops.projected_lstm.default, (inputs, *lists, lengths, h0, c0, [], *tail, True))
-    with torch.no_grad():
-        out, h, c, *saved = ops.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
-    detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
-    arguments = (out, h, c, *detached, [], saved[:5], *saved[5:], *tail, True, True)
-    torch.library.opcheck(ops.projected_lstm_backward.default, arguments)
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(lengths=st.lists(st.integers(-(2**40), 2**40) | st.integers(-2, 6), min_size=1, max_size=5))
-def test_triton_never_leaves_its_memory(backend, lengths):
-    """Lengths that op.py cannot look at on a GPU: whatever they are, they count as the nearest of 0..T."""
-    x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
-    module = _dispatch._REGISTRY["projected_lstm"]["triton"]
-    given_lengths = torch.tensor(lengths)
-    options = {"reverse": (False, True), "cell_clip": 3.0, "projection_clip": 3.0, "residual": True}
-    options |= {"recurrent_masks": None, "precision": "float32"}
-    wild = module.run(x, weights, given_lengths, state, **options)
-    tame = module.run(x, weights, given_lengths.clamp(0, 3), state, **options)
-    for a, b in zip(wild, tame, strict=True):
-        assert torch.equal(a, b)
-        assert not a.isnan().any()
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-def test_triton_is_deterministic_and_leaves_what_it_saved(backend):
-    """The same bits twice, and again from the same graph (retain_graph): nothing saved was written over."""
-    case = cast(make(5, 4, 24, 24, 40, lengths=torch.tensor([4, 1, 3, 0, 4])), torch.float32)
-    first, second = (outputs_and_gradients(case, backend, "float16") for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-    out, _ = projected_lstm(*case, backend=backend, precision="float16")
-    grads = [torch.autograd.grad(out.sum(), leaves(case)[:10], retain_graph=True) for _ in range(2)]
-    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-@pytest.mark.parametrize("size", [1e-12, 1e12])
-def test_triton_float16_gradients_of_any_size(backend, size):
-    """Gradients far outside float16's range come back with the relative error of ordinary ones."""
-    case = cast(make(4, 5, 24, 24, 40), torch.float32)
-    truth = (
-        torch.autograd.grad(projected_lstm(*cast(case, torch.float64), backend="reference")[0].sum(), [], [])
-        if False
-        else None
-    )
-
-    def gradients(tensors, chosen, precision):
-        out, _ = projected_lstm(*tensors, backend=chosen, precision=precision)
-        return torch.autograd.grad((out * size).sum(), leaves(tensors))
-
-    truth = gradients(cast(case, torch.float64), "reference", "float32")
-    plain, ours = gradients(case, "reference", "float16"), gradients(case, backend, "float16")
-    for a, b, t in zip(ours, plain, truth, strict=True):
-        assert_no_worse("gradient", a / size, b / size, t / size, "float16")
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-def test_triton_keeps_nan_and_packs_once(backend):
-    """A NaN comes out as NaN, not as a clip's bound; weights are converted once, and again only when they change."""
-    x, weights, _, state = make(2, 3, 12, 12, 32)
-    x[0][1, 0, 0] = float("nan")
-    out, _ = projected_lstm(x, weights, None, state, backend=backend, precision="float16")
-    assert out[0, 1].isnan().all()
-    assert not out[0, 0].isnan().any()
-    _packed.clear_packed()
-    x = [torch.randn(2, 3, 12) for _ in range(2)]
-    run = functools.partial(projected_lstm, x, weights, None, state, precision="float16")
-    first = run(backend=backend)[0]
-    kept = _packed.packed_bytes()
-    assert kept == sum(p.numel() * (4 if p.dim() == 1 else 2) for w in weights for p in w)
-    assert torch.equal(run(backend=backend)[0], first)
-    assert _packed.packed_bytes() == kept
-    weights[0].weight_hh.mul_(0.5)
-    changed = run(backend=backend)[0]
-    assert not torch.equal(changed[0], first[0])
-    assert_no_worse("changed", changed, run(backend="reference")[0], run(backend="reference")[0].double(), "float16")
-    del weights, run
-    gc.collect()
-    assert _packed.packed_bytes() == 0
-
-
 @native
 def test_a_row_is_bit_equal_whatever_its_company():
     (x, _), w, _, _ = make(130, 4, 48, 48, 64)
@@ -536,50 +371,3 @@ def test_gradients_do_not_see_the_padding(backend):
 def test_every_part_of_a_long_sum_is_added(backend):
     """As many cells as it takes for the last of a split product's parts to be more than nothing."""
     check(make(1, 1, 8, 8, 512, directions=1), backend, reverse=(False,))
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-def test_triton_float16_gradients_that_explode_stay_finite(backend):
-    """Each step back multiplies by 5000: what float16 cannot hold is held at its largest number, never infinite."""
-    weights = LSTMWeights(torch.ones(4, 1), torch.tensor([[0.0], [0], [2e4], [0]]), torch.zeros(4), torch.ones(1, 1))
-    weights = LSTMWeights(*(p.requires_grad_() for p in weights))
-    out, _ = projected_lstm([torch.zeros(1, 7, 1)], [weights], reverse=(False,), backend=backend, precision="float16")
-    for gradient in torch.autograd.grad(out.sum(), weights):
-        assert torch.isfinite(gradient).all()
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", TRITON)
-def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
-    x, weights, _, _ = make(2, 2, 6, 6, 9, state=False)
-    with torch.inference_mode():
-        projected_lstm(x, weights, backend=backend, precision="float16")
-    with torch.no_grad():
-        weights[0].weight_hh.mul_(2)
-        ours, wanted = (projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference"))
-    assert_no_worse("outputs", ours, wanted, wanted.double(), "float16")
-
-
-@needs_triton
-def test_triton_refuses_a_step_whose_offsets_would_not_fit():
-    x, w = torch.empty(2**27, 1, 1, device="meta"), torch.empty(16, 1, device="meta")
-    weights = LSTMWeights(w, torch.empty(16, 4, device="meta"), w[:, 0])
-    with pytest.raises(ElmoFastError, match=r"B=134217728 rows and H=4 cells is too large; give B <= 134217727"):
-        torch.ops.elmo_fast_triton.projected_lstm(
-            [x],
-            [weights[0]],
-            [weights[1]],
-            [weights[2]],
-            [],
-            None,
-            None,
-            None,
-            [],
-            [False],
-            3.0,
-            3.0,
-            False,
-            "float32",
-            False,
-        )

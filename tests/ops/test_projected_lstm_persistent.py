@@ -13,7 +13,7 @@ from elmo_fast.ops import LSTMWeights, _triton, persistent_failure, projected_ls
 from elmo_fast.ops.projected_lstm import triton_persistent
 from tests.backends import device_of
 from tests.ops.at_once import at_once
-from tests.ops.test_projected_lstm import cast, make, outputs_and_gradients
+from tests.ops.lstm_cases import cast, make, outputs_and_gradients
 from tests.tolerances import SMALL, assert_no_worse
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
