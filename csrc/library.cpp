@@ -16,6 +16,9 @@ TORCH_LIBRARY(elmo_fast, m) {
   // unique_rows
   m.def("unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse)");
 
+  // gather_runs: `first` counts through all parts of `values`; runs from `upward` on are read downwards
+  m.def("gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out) -> ()");
+
   // char_cnn: `winners` is the window that gave each feature, [N, F] int16 where `save`, else [0, F]
   m.def(
       "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, bool tanh, str precision, bool save)"

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "ops": {"errors"},
     "checkpoints": {"errors", "files"},
     "text": {"errors", "files"},
-    "corpus": {"errors", "files", "text"},
+    "corpus": {"errors", "files", "text", "ops"},
     "modules": BELOW_MODULES,
     "pretrain": BELOW_MODULES | {"modules", "corpus"},
     "compat": BELOW_MODULES | {"modules", "pretrain"},

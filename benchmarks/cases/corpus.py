@@ -1,15 +1,22 @@
-"""Text to numbers and numbers to batches, one thread: `elmo-fast vocab`, `elmo-fast prepare`, `corpus.Stream`."""
+"""Text to numbers and numbers to batches, one thread: `elmo-fast vocab`, `elmo-fast prepare`, `corpus.Stream`; and
+`ops.gather_runs`, of which batches are made."""
 
+import functools
+import itertools
 import pathlib
 import tempfile
 
+import numpy as np
 import torch
 
 from benchmarks import texts
 from benchmarks.cases import Settings
-from benchmarks.results import Report, row
+from benchmarks.results import Report, faster, row
 from benchmarks.timing import in_turn, seconds
 from elmo_fast.corpus import Corpus, Stream, count_words_of, open_corpus, prepare, read_corpus
+from elmo_fast.corpus._epoch import Epoch
+from elmo_fast.corpus.streams import SLAB
+from elmo_fast.ops import explain, gather_runs
 from elmo_fast.text import Vocabulary
 
 STEPS = 20
@@ -37,6 +44,7 @@ def run(settings: Settings) -> Report:
         report.rows += batches(
             {"in memory": read_corpus(str(source), mapped.vocabulary), "from files": mapped}, settings
         )
+        report.rows += runs(mapped, settings)
     return report
 
 
@@ -59,4 +67,27 @@ def batches(corpora: dict[str, Corpus], settings: Settings) -> list:
         sides = {name: lambda stream=stream: rate(stream) for name, stream in streams.items()}
         for name, values in in_turn(sides, 2 if settings.quick else 20).items():
             rows.append(row(f"batches of {count} x {STEPS}", name, values, threads=1, unit="tokens/s"))
+    return rows
+
+
+def runs(corpus: Corpus, settings: Settings) -> list:
+    """Rows of the rate at which sentences are gathered in an order that was drawn, half of them backwards."""
+    text = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
+    order = Epoch(corpus, 0, 0)
+    count = SLAB // (int(order.bounds[-1]) // corpus.sentences)
+    slabs = itertools.cycle(range(0, corpus.sentences - count, count))
+
+    def rate(backend: str) -> float:
+        some = slice(begin := next(slabs), begin + count)
+        first, lengths = (torch.from_numpy(each[some].copy()) for each in (order.begins, np.diff(order.bounds)))
+        first[count // 2 :] += lengths[count // 2 :] - 1
+        out = torch.empty(int(lengths.sum()), dtype=torch.int32)
+        gather = lambda: gather_runs(text, first, lengths, count // 2, out=out, backend=backend)  # noqa: E731
+        return len(out) / seconds(gather)
+
+    names = dict.fromkeys([explain("gather_runs", torch.device("cpu"), torch.float32).backend, "reference"])
+    values = in_turn({name: functools.partial(rate, name) for name in names}, 4 if settings.quick else 60)
+    rows = [row("gather_runs, whole sentences", name, values[name], threads=1, unit="numbers/s") for name in names]
+    if len(rows) == 2:
+        faster(*rows)
     return rows

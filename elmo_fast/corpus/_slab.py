@@ -6,46 +6,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.corpus._epoch import Ints, Runs
-from elmo_fast.corpus.encoding import Corpus, groups
+from elmo_fast.corpus._epoch import Runs
+from elmo_fast.corpus.encoding import Corpus
+from elmo_fast.ops import gather_runs
 from elmo_fast.text import Vocabulary
-
-
-def sent(array: Ints, device: torch.device) -> Tensor:
-    """The array on a device, without waiting for it."""
-    tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
-def expanded(first: Ints, lengths: Ints, upward: int, device: torch.device) -> Tensor:
-    """Every place of these runs, [sum(lengths)] int64, or int32 on the host where that holds them.
-
-    upward: how many runs, the first ones, are read upwards from where they begin; the others are read downwards.
-    """
-    at = np.cumsum(lengths) - lengths
-    total, turn = int(lengths.sum()), int(lengths[:upward].sum())
-    # A place is its run's shift and its own number; downwards, less its own number.
-    shift = np.concatenate([first[:upward] - at[:upward], first[upward:] + at[upward:]])
-    if device.type == "cpu":
-        small = int(first.max()) + total < 2**31
-        places = torch.from_numpy(np.repeat(shift.astype(np.int32) if small else shift, lengths))
-    else:
-        shifts, repeats = sent(np.stack([shift, lengths]), device)
-        places = shifts.repeat_interleave(repeats, output_size=total)
-    numbers = torch.arange(total, dtype=places.dtype, device=device)
-    places[:turn] += numbers[:turn]
-    places[turn:] -= numbers[turn:]
-    return places
 
 
 class StoredText:
     """The numbers of a corpus as tensors: shard by shard as they lie on the host, or whole on a device."""
 
     def __init__(self, corpus: Corpus, whole_on: torch.device | None) -> None:
-        self.device, self.offsets = whole_on or torch.device("cpu"), corpus.offsets
+        self.device = whole_on or torch.device("cpu")
         self.shards: Sequence[Tensor] = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
         if whole_on is not None:
-            whole = torch.empty(int(self.offsets[-1]), dtype=torch.int32, device=whole_on)
+            whole = torch.empty(int(corpus.offsets[-1]), dtype=torch.int32, device=whole_on)
             for part, shard in zip(whole.split([len(shard) for shard in self.shards]), self.shards, strict=True):
                 part.copy_(shard)
             self.shards = [whole]
@@ -55,18 +29,9 @@ class StoredText:
 
         pinned: into memory from which a GPU copies.
         """
-        first, lengths = (np.concatenate(pair) for pair in zip(forward, backward, strict=True))
-        upward = len(forward.first)
+        first, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
         numbers = torch.empty(int(lengths.sum()), dtype=torch.int32, device=self.device, pin_memory=pinned)
-        if len(self.shards) == 1:
-            return torch.index_select(self.shards[0], 0, expanded(first, lengths, upward, self.device), out=numbers)
-        at = np.cumsum(lengths) - lengths
-        for shard, mine in groups(np.searchsorted(self.offsets, first, side="right") - 1, len(self.shards)):
-            up = int(np.searchsorted(mine, upward))
-            there = expanded(first[mine] - self.offsets[shard], lengths[mine], up, self.device)
-            here = expanded(at[mine], lengths[mine], len(mine), self.device)
-            numbers[here] = self.shards[shard][there]
-        return numbers
+        return gather_runs(self.shards, first, lengths, len(forward.first), out=numbers)
 
 
 class Reader:

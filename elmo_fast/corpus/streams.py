@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from elmo_fast.corpus._epoch import Epoch
-from elmo_fast.corpus._slab import Reader, StoredText, sent
+from elmo_fast.corpus._slab import Reader, StoredText
 from elmo_fast.corpus.encoding import Corpus
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._transfer import sent
 
-# Numbers gathered at a time, both directions together: enough for few calls, and some megabytes.
-SLAB = 1 << 19
+# Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's own cache.
+SLAB = 1 << 18
 Placement = Literal["auto", "device", "host"]
 
 
@@ -110,7 +111,7 @@ class Stream:
         types, targets = self._reader.windows(numbers.to(self.device, non_blocking=True), len(self._low), last - first)
         if last == self.steps_per_epoch:
             # The place after a row's last holds what that place predicted.
-            filled = sent(self._filled(last - 1), self.device)
+            filled = sent(torch.from_numpy(self._filled(last - 1)), self.device)
             beyond = torch.arange(self.unroll_steps, device=self.device) >= filled[:, None]
             for way, marker in enumerate(self._reader.read_as):
                 types[-1, way].masked_fill_(beyond, marker)

@@ -19,6 +19,7 @@ from elmo_fast.ops.adagrad import (
 )
 from elmo_fast.ops.char_cnn import char_cnn
 from elmo_fast.ops.full_softmax import full_softmax
+from elmo_fast.ops.gather_runs import gather_runs
 from elmo_fast.ops.highway import highway
 from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample
 from elmo_fast.ops.projected_lstm import LSTMWeights, persistent_failure, projected_lstm
@@ -42,6 +43,7 @@ __all__ = [
     "explain",
     "full_softmax",
     "gather_rows",
+    "gather_runs",
     "highway",
     "is_faster_on_cpu",
     "log_expected_counts",

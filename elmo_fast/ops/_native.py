@@ -22,6 +22,7 @@ except ImportError as _error:
 
 _OPS = (
     "unique_rows",
+    "gather_runs",
     "char_cnn",
     "char_cnn_backward",
     "char_cnn_cuda_backward",

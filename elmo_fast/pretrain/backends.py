@@ -7,7 +7,8 @@ from elmo_fast.ops._dispatch import made_for
 
 # What a step and an evaluation call; AdaGrad's op is asked for its rows, AdamW is torch's.
 _CALLED = (
-    "unique_rows", "char_cnn", "highway", "projected_lstm", "log_uniform_sample", "sampled_softmax", "full_softmax",
+    "gather_runs", "unique_rows", "char_cnn", "highway", "projected_lstm", "log_uniform_sample", "sampled_softmax",
+    "full_softmax",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from elmo_fast.corpus import Stream, _epoch, _slab, encode, streams
+from elmo_fast.corpus import Stream, _epoch, encode, streams
 from elmo_fast.corpus._epoch import Epoch
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import bilm_tf_stream
@@ -236,12 +236,3 @@ def test_steps_that_are_not_there(where):
     stream = Stream(encode([["a"]], VOCABULARY), 1, 2, seed=0)
     with pytest.raises(ElmoFastError, match="step 0 to 0; got"):
         stream.batch(*where)
-
-
-@pytest.mark.parametrize("far", [0, 2**31 - 40, 2**31, 2**40])
-def test_runs_are_read_up_and_down(far):
-    """Wherever the text stands: places beyond 2³¹ too."""
-    first, lengths = np.array([5, 100, 30, 7]) + far, np.array([3, 2, 4, 1])
-    expected = [5, 6, 7, 100, 101, 30, 29, 28, 27, 7]
-    places = _slab.expanded(first, lengths, 2, torch.device("cpu"))
-    assert (places.long() - far).tolist() == expected

@@ -1,0 +1,67 @@
+// gather_runs: stretches of stored numbers laid end to end, copied run by run. Floor: reading and writing 4 bytes a number.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace elmo_fast {
+namespace {
+
+// Runs lie anywhere in the text, each a miss of every cache: their lines are asked for this many runs ahead.
+constexpr int64_t kAhead = 16, kLinesAhead = 4, kPerLine = 16;
+
+struct Run {
+  const int32_t* from;  // its first number; it is read upwards or downwards from there
+  int64_t length;
+};
+
+void prefetch(const Run& run, bool upward) {
+#if defined(__GNUC__)
+  const int64_t lines = std::min((run.length + kPerLine - 1) / kPerLine + 1, kLinesAhead);
+  for (int64_t line = 0; line < lines; ++line)
+    __builtin_prefetch(run.from + (upward ? kPerLine : -kPerLine) * line);
+#endif
+}
+
+// Where each run's numbers lie; raises where one leaves the part in which it begins.
+std::vector<Run> located(const at::TensorList& values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward) {
+  std::vector<const int32_t*> parts;
+  std::vector<int64_t> bounds{0};
+  for (const at::Tensor& part : values) {
+    parts.push_back(part.const_data_ptr<int32_t>());
+    bounds.push_back(bounds.back() + part.numel());
+  }
+  const auto* at = first.const_data_ptr<int64_t>();
+  const auto* count = lengths.const_data_ptr<int64_t>();
+  std::vector<Run> runs(static_cast<size_t>(first.numel()));
+  for (int64_t r = 0; r < first.numel(); ++r) {
+    const auto part = std::upper_bound(bounds.begin(), bounds.end(), at[r]) - bounds.begin() - 1;
+    const bool inside = at[r] >= 0 && part < static_cast<int64_t>(parts.size()) && count[r] >= 0 &&
+                        (r < upward ? count[r] <= bounds[part + 1] - at[r] : count[r] <= at[r] + 1 - bounds[part]);
+    TORCH_CHECK_INDEX(inside || count[r] == 0, "gather_runs: run ", r, " begins at ", at[r], ", has ", count[r],
+                      " numbers and leaves the part of values in which it begins");
+    runs[r] = {count[r] == 0 ? nullptr : parts[part] + (at[r] - bounds[part]), count[r]};
+  }
+  return runs;
+}
+
+void gather_runs(at::TensorList values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward, at::Tensor& out) {
+  const std::vector<Run> runs = located(values, first.contiguous(), lengths.contiguous(), upward);
+  auto* to = out.mutable_data_ptr<int32_t>();
+  const auto count = static_cast<int64_t>(runs.size());
+  for (int64_t r = 0; r < count; ++r) {
+    if (r + kAhead < count) prefetch(runs[r + kAhead], r + kAhead < upward);
+    const auto [from, length] = runs[r];
+    if (r < upward)
+      to = std::copy_n(from, length, to);
+    else
+      for (int64_t i = 0; i < length; ++i) *to++ = from[-i];
+  }
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("gather_runs", gather_runs); }
+
+}  // namespace elmo_fast

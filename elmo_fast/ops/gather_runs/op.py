@@ -1,0 +1,61 @@
+"""gather_runs: the sentences of a stored text in another order, some of them backwards."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_same, check_shape, given
+from elmo_fast.ops._dispatch import select
+
+
+def gather_runs(
+    values: Sequence[Tensor],
+    first: Tensor,
+    lengths: Tensor,
+    upward: int,
+    *,
+    out: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Stretches of stored numbers, laid end to end; the first `upward` runs are read upwards, the others downwards.
+
+        out[at_r + i] = v[first_r + i] for r < upward, else v[first_r - i];    at_r = lengths_0 + ... + lengths_(r-1)
+
+    Args:
+        values: v in parts that are laid end to end, each [n] int32, on one device. No run leaves its part.
+        first: where each run begins in v, [R] int64, on the host.
+        lengths: how many numbers each has, [R] int64, on the host.
+        upward: how many runs, the first ones, are read upwards.
+        out: where to write, [sum(lengths)] int32, contiguous, on the device of `values`; None: a new tensor.
+        backend: "auto", "native" or "reference".
+
+    Returns:
+        out. On a GPU the host waits for nothing.
+
+    Raises:
+        ElmoFastError: wrong shape, dtype or device, or an unknown backend.
+        IndexError: a run leaves its part (on the CPU; the reference looks no further than the ends of `values`).
+    """
+    op = "gather_runs"
+    for i, part in enumerate(values):
+        check_shape(op, f"values[{i}]", part, "n")
+        check_dtype(op, f"values[{i}]", part, torch.int32)
+    if not values:
+        raise ElmoFastError(f"{op}: values must have at least one part; got none")
+    check_same(op, "the parts of values", values)
+    for name, tensor in (("first", first), ("lengths", lengths)):
+        check_shape(op, name, tensor, "R", R=len(first))
+        check_dtype(op, name, tensor, torch.int64)
+        if tensor.device.type != "cpu":
+            raise ElmoFastError(f"{op}: {name} must be on the host; got {given(tensor)}")
+    if not 0 <= upward <= len(first):
+        raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
+    total = int(lengths.sum())
+    out = values[0].new_empty(total) if out is None else out
+    check_same(op, "values and out", [values[0], out])
+    if out.shape != (total,) or not out.is_contiguous():
+        raise ElmoFastError(f"{op}: out must be contiguous, of shape [sum(lengths)={total}]; got {given(out)}")
+    select(op, backend, out.device, torch.float32).run(values, first, lengths, upward, out)
+    return out

@@ -1,0 +1,37 @@
+"""The definition, in plain torch: every number's place, then one gather from each part."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.ops._transfer import sent
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    return None
+
+
+def run(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, out: Tensor) -> None:
+    places = _places(first, lengths, upward, out.numel(), out.device)
+    if len(values) == 1:
+        torch.index_select(values[0], 0, places, out=out)
+        return
+    begin = 0
+    for part in values:
+        here = (places >= begin) & (places < begin + len(part))
+        out[here] = part[places[here] - begin]
+        begin += len(part)
+
+
+def _places(first: Tensor, lengths: Tensor, upward: int, total: int, device: torch.device) -> Tensor:
+    """Where every number of the runs lies, [total] int64; the host waits for no device."""
+    # A place is its run's shift and its own number; downwards, less its own number.
+    turn, at = int(lengths[:upward].sum()), lengths.cumsum(0) - lengths
+    shift = torch.cat([first[:upward] - at[:upward], first[upward:] + at[upward:]])
+    shifts, repeats = sent(torch.stack([shift, lengths]), device)
+    places = shifts.repeat_interleave(repeats, output_size=total)
+    numbers = torch.arange(total, device=device)
+    places[:turn] += numbers[:turn]
+    places[turn:] -= numbers[turn:]
+    return places

@@ -1,0 +1,96 @@
+"""gather_runs: every number from its place, up and down, over several parts, on every backend."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _native, gather_runs
+from tests.backends import backends, device_of
+
+BACKENDS = backends("gather_runs", reference=True)
+native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+
+
+def arguments(sizes, runs, device="cpu"):
+    """Parts of 0, 1, 2 ..., runs of (first, length, upward) sorted upward first, and what they read."""
+    whole = torch.arange(sum(sizes), dtype=torch.int32, device=device)
+    runs = sorted(runs, key=lambda run: not run[2])
+    truth = [first + i * (1 if up else -1) for first, length, up in runs for i in range(length)]
+    first, lengths = (torch.tensor([run[k] for run in runs], dtype=torch.int64) for k in (0, 1))
+    return (whole.split(sizes), first, lengths, sum(run[2] for run in runs)), truth
+
+
+@st.composite
+def cases(draw):
+    """Parts, some empty or of one number, and runs within them that touch both ends."""
+    sizes = draw(st.lists(st.integers(0, 90), min_size=1, max_size=4).filter(any))
+    bounds = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    runs = []
+    for _ in range(draw(st.integers(0, 40))):
+        part = draw(st.sampled_from([i for i, size in enumerate(sizes) if size]))
+        low, high = sorted(draw(st.integers(bounds[part], bounds[part + 1] - 1)) for _ in "ab")
+        up = draw(st.booleans())
+        runs.append((low if up else high, draw(st.sampled_from([high - low + 1, 0])), up))
+    return sizes, runs
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(deadline=None)
+@given(case=cases())
+def test_every_number_comes_from_its_place(backend, case):
+    given_, truth = arguments(*case, device=device_of(backend))
+    found = gather_runs(*given_, backend=backend)
+    assert found.dtype == torch.int32
+    assert found.tolist() == truth
+    out = torch.full_like(found, -1)
+    assert gather_runs(*given_, out=out, backend=backend) is out
+    assert out.tolist() == truth
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_strided_parts_and_runs(backend):
+    device = device_of(backend)
+    values = torch.arange(40, dtype=torch.int32, device=device)[::2]
+    runs = torch.tensor([[3, 2], [9, 3]])
+    found = gather_runs([values], runs[:, 0], runs[:, 1], 1, backend=backend)
+    assert found.tolist() == [6, 8, 18, 16, 14]
+
+
+@native
+@pytest.mark.parametrize(
+    "run", [(-1, 1, True), (9, 2, True), (3, 2, True), (4, 2, False), (10, 1, True), (0, 2, False), (2, -1, True)]
+)
+def test_a_run_that_leaves_its_part_is_an_error(run):
+    """Parts of 4 and 6 numbers; the run of too many numbers stands between good ones."""
+    (parts, first, lengths, upward), _ = arguments([4, 6], [(0, 1, True), run, (5, 2, False)])
+    out = torch.empty(8, dtype=torch.int32)[: int(lengths.sum())]
+    with pytest.raises(IndexError, match="leaves the part of values in which it begins"):
+        gather_runs(parts, first, lengths, upward, out=out, backend="native")
+
+
+@native
+def test_opcheck():
+    (parts, first, lengths, upward), truth = arguments([50], [(3, 20, True), (40, 30, False)])
+    out = torch.empty(len(truth), dtype=torch.int32)
+    torch.library.opcheck(torch.ops.elmo_fast.gather_runs, (list(parts), first, lengths, upward, out))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": []}, "values must have at least one part"),
+        ({"values": [torch.zeros(3)]}, r"values\[0\] must be int32; got shape \(3,\), float32"),
+        ({"first": torch.zeros(2).long()}, r"lengths must have shape \[R=2\]"),
+        ({"lengths": torch.ones(1)}, "lengths must be int64"),
+        ({"upward": 2}, "upward must be from 0 to R = 1; got 2"),
+        ({"out": torch.zeros(3, dtype=torch.int32)}, r"out must be contiguous, of shape \[sum\(lengths\)=2\]"),
+        ({"out": torch.zeros(2)}, "values and out must share one device and dtype"),
+        ({"backend": "triton"}, "backend must be one of auto, native, reference; got 'triton'"),
+    ],
+)
+def test_bad_arguments_say_what_was_wanted(change, message):
+    good = {"values": [torch.zeros(5, dtype=torch.int32)], "first": torch.tensor([1]), "lengths": torch.tensor([2])}
+    with pytest.raises(ElmoFastError, match=message):
+        gather_runs(**{**good, "upward": 1, **change})
