@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from elmo_fast.corpus import open_corpus, read_corpus
-from elmo_fast.pretrain import trainer as trainer_module
+from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.optimisers import new_scheduler
@@ -20,7 +20,7 @@ def main(side: str, folder: pathlib.Path, seconds: float) -> None:
     """Trains for so many seconds into folder/SIDE."""
     torch.set_num_threads(1)
     # Reports of the same steps on both sides: none for a long silence.
-    trainer_module.LONGEST_SILENCE = float("inf")
+    loop.LONGEST_SILENCE = float("inf")
     config = PretrainConfig.from_flat(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
     plain = side.startswith("plain torch")
     config.run.backend = "reference" if plain else "auto"
@@ -33,7 +33,7 @@ def main(side: str, folder: pathlib.Path, seconds: float) -> None:
         trainer = Trainer(config, model, corpus, record, heldout=heldout)
         if plain:
             make_plain(trainer)
-        trainer.train()
+        loop.train(trainer)
 
 
 def make_plain(trainer: Trainer) -> None:
@@ -49,6 +49,7 @@ def make_plain(trainer: Trainer) -> None:
         num_samples=optimiser.n_negative_samples_batch,
         clip_norm=optimiser.all_clip_norm_val,
         seed=trainer.config.run.seed,
+        state_reset=optimiser.state_reset,
         sparse=False,
     )
 

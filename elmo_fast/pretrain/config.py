@@ -75,6 +75,11 @@ class OptimiserConfig:
     batch_size: int = _field(128, "Rows of text of all processes together; fixed for the life of a run.")
     micro_batches: int = _field(1, "Parts in which each process computes its rows, to save memory; same numbers.")
     unroll_steps: int = _field(20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on.")
+    state_reset: float = _field(
+        0.0,
+        "Chance, per row and step, that the LSTM state of a row begins anew from zeros, as evaluation and embedding "
+        "do; 0 as the original, 0.02 for short runs.",
+    )
     n_negative_samples_batch: int = _field(8192, "Words drawn per direction and step, shared by all rows.")
     optimiser: str = _field("adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table).")
     learning_rate: float | None = _field(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")

@@ -16,9 +16,10 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.lock import FolderLock
+from elmo_fast.pretrain.loop import Outcome, train
 from elmo_fast.pretrain.peers import joined, own_device
 from elmo_fast.pretrain.plan import plan
-from elmo_fast.pretrain.trainer import Outcome, Trainer
+from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.pretrain.validation import validate
 from elmo_fast.text import Vocabulary
 
@@ -70,7 +71,7 @@ def pretrain(
     with joined(device) as peers, _settings(config, device), contextlib.ExitStack() as held:
         say = report if peers.leads else _nothing
         peers.led(lambda: held.enter_context(FolderLock(folder)).path)
-        return train(begun(config, folder, peers, device, say, held), folder)
+        return trained(begun(config, folder, peers, device, say, held), folder)
 
 
 def dry_run(
@@ -91,12 +92,12 @@ def _nothing(line: str) -> None:
     """Says nothing."""
 
 
-def train(trainer: Trainer, folder: pathlib.Path) -> Run:
+def trained(trainer: Trainer, folder: pathlib.Path) -> Run:
     """Trains to the end and writes the model into the run's folder itself."""
     record = trainer.record
     for line in trainer.describe():
         record.say(line)
-    outcome = trainer.train()
+    outcome = train(trainer)
     if trainer.peers.leads:
         save_model(folder, trainer.model, outcome.steps)
     record.say(

@@ -15,6 +15,7 @@ from elmo_fast.pretrain.dropout import RowDropout
 from elmo_fast.pretrain.exchange import mean_gradients, meaned_over_processes
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.resets import with_fresh_rows
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Step:
     which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
 
     model, optimiser: updated in place; num_samples: words drawn per direction and step, shared by all rows;
-    clip_norm: largest norm of all gradients together; seed: of samples and dropout; micro_batches: parts of the rows
+    clip_norm: largest norm of all gradients together; seed: of samples, dropout and resets; state_reset: chance that a
+    row begins the step from zeros; micro_batches: parts of the rows
     that are computed one after the other; sparse: the softmax table's gradient as the rows used (the same numbers);
     peers: the processes that train together.
 
@@ -82,19 +84,21 @@ class Step:
         num_samples: int,
         clip_norm: float,
         seed: int = 0,
+        state_reset: float = 0.0,
         micro_batches: int = 1,
         sparse: bool = True,
         peers: Peers | None = None,
     ) -> None:
         self.model, self.optimiser = model, optimiser
         self.num_samples, self.clip_norm, self.seed = num_samples, clip_norm, seed
-        self.micro_batches, self.sparse = micro_batches, sparse
+        self.state_reset, self.micro_batches, self.sparse = state_reset, micro_batches, sparse
         self.peers = Peers() if peers is None else peers
         self.streams = meaned_over_processes(model.streams, self.peers)
         self.table: list[nn.Parameter] = [model.softmax_weight, model.softmax_bias]
 
     def __call__(self, words: Words, state: State | None, number: int) -> StepResult:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
+        state = with_fresh_rows(state, self.state_reset, self.seed, number, words.first_row, words.rows)
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         device = words.types.device

@@ -1,9 +1,9 @@
-"""The loop of a pretraining run."""
+"""A pretraining run as it stands: one step, one save, one evaluation at a time (loop.py has their order)."""
 
 import math
 import pathlib
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import cast
 
 import torch
@@ -15,28 +15,14 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import save_step
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.interrupts import StopRequest
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.optimisers import new_optimiser, new_scheduler
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
-from elmo_fast.pretrain.progress import Progress, memory_in_use
+from elmo_fast.pretrain.progress import Progress
 from elmo_fast.pretrain.record import Record
 from elmo_fast.pretrain.snapshot import Position, Snapshot, load_optimiser, write_snapshot
 from elmo_fast.pretrain.step import Step, StepResult, Words
-
-# A line at least this often, however slow the steps are.
-LONGEST_SILENCE = 30.0
-STOPS = ("", "time", "interrupt")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended. steps taken in all; seconds of training; stopped_by: "steps", "time" or "interrupt"."""
-
-    steps: int
-    seconds: float
-    stopped_by: str
 
 
 class TrainingLost(ElmoFastError):
@@ -100,6 +86,7 @@ class Trainer:
             num_samples=optimiser.n_negative_samples_batch,
             clip_norm=optimiser.all_clip_norm_val,
             seed=run.seed,
+            state_reset=optimiser.state_reset,
             micro_batches=optimiser.micro_batches,
             sparse=optimiser.optimiser == "adagrad",
             peers=self.peers,
@@ -175,13 +162,13 @@ class Trainer:
         result = self.update(words, self.state, number)
         self.rate = self.optimiser.param_groups[0]["lr"]
         if self.looks_at_every_step:
-            self._check_finite(f"step {number + 1}", *map(float, result[:3]))
+            self.check_finite(f"step {number + 1}", *map(float, result[:3]))
         self.scheduler.step()
         self.state = result.state
         self.progress.add(result, words.words, self.stream.waited - waited)
         return result
 
-    def _check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
+    def check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
         if not all(map(math.isfinite, (forward, backward, norm))):
             skipped = getattr(self.optimiser, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
@@ -214,7 +201,7 @@ class Trainer:
     def _check_worth_saving(self, at: Position) -> None:
         """Raises ElmoFastError, in all processes, rather than save what is no number and would be gone on with."""
         for forward, backward, norm in at.unreported:
-            self._check_finite(f"up to step {at.step}", forward, backward, norm)
+            self.check_finite(f"up to step {at.step}", forward, backward, norm)
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.peers.largest(int(lost)):
             raise TrainingLost(f"after step {at.step} the LSTM's state is no longer finite; nothing was saved")
@@ -224,56 +211,3 @@ class Trainer:
         if self.heldout is not None:
             self.perplexity = evaluate(self.model, self.heldout, device=self.device, peers=self.peers)
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
-
-    def train(self) -> Outcome:
-        """Runs to the last step, the end of the time, or Ctrl-C; saves at intervals and, in every case, at the end."""
-        run, progress = self.config.run, self.progress
-        progress.start()
-        saved, evaluated = progress.step, self.peers.led(lambda: self.record.evaluated_at)
-        with StopRequest() as request:
-            while not (stop := self._reason_to_stop(request)):
-                self.step()
-                if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
-                    self._log()
-                if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
-                    saved = self._try_to_save(saved)
-                if run.heldout_interval and progress.step % run.heldout_interval == 0:
-                    evaluated = progress.step
-                    with progress.paused():
-                        self.evaluate()
-            self._log()
-            if saved != progress.step:
-                self.save()
-            if stop != "interrupt" and evaluated != progress.step:
-                self.evaluate()
-        return Outcome(progress.step, progress.seconds, stop)
-
-    def _try_to_save(self, before: int) -> int:
-        """The step of the newest checkpoint: a disk that is full now may not be at the next interval."""
-        try:
-            with self.progress.paused():
-                self.save()
-        except TrainingLost:
-            raise
-        except (ElmoFastError, OSError) as error:
-            self.record.say(f"NOT SAVED after step {self.progress.step}: {error}; training goes on from memory")
-            return before
-        return self.progress.step
-
-    def _reason_to_stop(self, request: StopRequest) -> str:
-        progress = self.progress
-        if progress.step >= progress.total_steps:
-            return "steps"
-        over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
-        stop = STOPS[self.peers.largest(2 if request.signal is not None else int(over))]
-        if stop == "interrupt":
-            self.record.say(f"interrupted after step {progress.step}: saving")
-        return stop
-
-    def _log(self) -> None:
-        if self.progress.has_news:
-            row = self.progress.report()
-            means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
-            self._check_finite(f"up to step {self.progress.step}", *means)
-            row |= {"learning_rate": self.rate, "memory_bytes": memory_in_use(self.device)}
-            self.record.step(row, self.progress.line(row))

@@ -99,6 +99,8 @@ def _optimiser_complaints(optimiser: OptimiserConfig) -> list[str]:
     found = []
     if not isinstance(optimiser.warmup_steps, int) or optimiser.warmup_steps < 0:
         found.append(f"warmup_steps must be a whole number, 0 or more; got {optimiser.warmup_steps!r}")
+    if not isinstance(optimiser.state_reset, int | float) or not 0 <= optimiser.state_reset <= 1:
+        found.append(f"state_reset must be 0 to 1; got {optimiser.state_reset!r}")
     if not isinstance(optimiser.final_share, int | float) or not 0 <= optimiser.final_share <= 1:
         found.append(f"final_share must be 0 to 1; got {optimiser.final_share!r}")
     if not isinstance(optimiser.weight_decay, int | float) or not 0 <= optimiser.weight_decay < math.inf:

@@ -51,6 +51,7 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     config.run.precision = "float8"
     config.run.save_dir = ""
     config.optimiser.warmup_steps, config.optimiser.final_share, config.optimiser.weight_decay = -5, 3, 0.1
+    config.optimiser.state_reset = 1.5
     config.data.heldout_prefix = str(tmp_path / "absent-*")
     config.data.vocab_file = str(tmp_path / "absent.txt")
     with pytest.raises(ElmoFastError) as raised:
@@ -59,10 +60,11 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     for piece in (
         "filters", "[60, 5]", "dropout", "projection_dim", "batch_size must be a whole number above 0; got 0",
         "learning_rate", "nan", "precision must be one of float32, tf32, bfloat16, float16; got 'float8'", "save_dir",
-        "heldout_prefix", "absent-*", "vocab_file", "warmup_steps", "final_share", "weight_decay is of adamw",
+        "heldout_prefix", "absent-*", "vocab_file", "warmup_steps", "final_share",
+        "state_reset must be 0 to 1", "weight_decay is of adamw",
     ):  # fmt: skip
         assert piece in message
-    assert len(complaints(config)) == 12
+    assert len(complaints(config)) == 13
 
 
 def test_nothing_given_names_what_is_missing():

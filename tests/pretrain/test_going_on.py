@@ -9,6 +9,7 @@ import torch
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.checkpoint import load_model, save_step
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
@@ -50,13 +51,11 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimiser):
 
 
 def _until(config, steps, report):
-    from elmo_fast.pretrain.trainer import Trainer
-
-    reason, patch = Trainer._reason_to_stop, pytest.MonkeyPatch()
+    reason, patch = loop._reason_to_stop, pytest.MonkeyPatch()
     patch.setattr(
-        Trainer,
+        loop,
         "_reason_to_stop",
-        lambda self, request: reason(self, request) or "time" * (self.progress.step == steps),
+        lambda trainer, request: reason(trainer, request) or "time" * (trainer.progress.step == steps),
     )
     try:
         return pretrain(config, report=report)

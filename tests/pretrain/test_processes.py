@@ -29,9 +29,9 @@ def losses(folder, name):
 
 
 def test_one_two_and_three_processes_train_alike(tmp_path):
-    """Fifty steps with dropout: the same losses to 1e-4, the same weights but for rounding; micro-batches too."""
+    """Fifty steps with dropout and resets: the same losses to 1e-4, the same weights but for rounding; micro-batches too."""
     for name, count, parts in (("one", 1, 1), ("two", 2, 1), ("three", 3, 2)):
-        status, output = pretrain(tmp_path, name, count, dropout=0.1, micro_batches=parts)
+        status, output = pretrain(tmp_path, name, count, dropout=0.1, state_reset=0.1, micro_batches=parts)
         assert status == 0, output
         assert output.count("step     50 (100.0%)") == 1, output
     alone = losses(tmp_path, "one")
@@ -78,7 +78,7 @@ def workers_of(parent: int) -> list[int]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
 def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
-    settings = {"max_steps": 400, "checkpoint_interval": 100, "dropout": 0.1}
+    settings = {"max_steps": 400, "checkpoint_interval": 100, "dropout": 0.1, "state_reset": 0.05}
     status, output = pretrain(tmp_path, "undisturbed", 2, **settings)
     assert status == 0, output
     agent = pretrain(tmp_path, "killed", 2, background=True, restarts=1, **settings)

@@ -14,6 +14,7 @@ from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.loop import train
 from elmo_fast.pretrain.optimisers import new_scheduler
 from elmo_fast.pretrain.plan import planned_steps
 from elmo_fast.pretrain.record import Record
@@ -197,7 +198,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
             ElmoFastError, match=r"up to step 4 .*norm \((nan|inf)\) is no longer finite; 1 updates were left"
         ),
     ):
-        trainer.train()
+        train(trainer)
     # Step 4 was to be saved before the report: what would be gone on with is looked at first.
     assert [number for number, _ in saved_steps(tmp_path)] == [2]
     saved = load_model(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()

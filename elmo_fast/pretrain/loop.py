@@ -1,0 +1,78 @@
+"""The loop of a pretraining run: steps, and at intervals reports, saves and evaluations, until something stops it."""
+
+from dataclasses import dataclass
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.interrupts import StopRequest
+from elmo_fast.pretrain.progress import memory_in_use
+from elmo_fast.pretrain.trainer import Trainer, TrainingLost
+
+# A line at least this often, however slow the steps are.
+LONGEST_SILENCE = 30.0
+STOPS = ("", "time", "interrupt")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. steps taken in all; seconds of training; stopped_by: "steps", "time" or "interrupt"."""
+
+    steps: int
+    seconds: float
+    stopped_by: str
+
+
+def train(trainer: Trainer) -> Outcome:
+    """Runs to the last step, the end of the time, or Ctrl-C; saves at intervals and, in every case, at the end."""
+    run, progress = trainer.config.run, trainer.progress
+    progress.start()
+    saved, evaluated = progress.step, trainer.peers.led(lambda: trainer.record.evaluated_at)
+    with StopRequest() as request:
+        while not (stop := _reason_to_stop(trainer, request)):
+            trainer.step()
+            if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
+                _log(trainer)
+            if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
+                saved = _try_to_save(trainer, saved)
+            if run.heldout_interval and progress.step % run.heldout_interval == 0:
+                evaluated = progress.step
+                with progress.paused():
+                    trainer.evaluate()
+        _log(trainer)
+        if saved != progress.step:
+            trainer.save()
+        if stop != "interrupt" and evaluated != progress.step:
+            trainer.evaluate()
+    return Outcome(progress.step, progress.seconds, stop)
+
+
+def _try_to_save(trainer: Trainer, before: int) -> int:
+    """Saves; the step of the newest checkpoint: a disk that is full now may not be at the next interval."""
+    try:
+        with trainer.progress.paused():
+            trainer.save()
+    except TrainingLost:
+        raise
+    except (ElmoFastError, OSError) as error:
+        trainer.record.say(f"NOT SAVED after step {trainer.progress.step}: {error}; training goes on from memory")
+        return before
+    return trainer.progress.step
+
+
+def _reason_to_stop(trainer: Trainer, request: StopRequest) -> str:
+    progress = trainer.progress
+    if progress.step >= progress.total_steps:
+        return "steps"
+    over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
+    stop = STOPS[trainer.peers.largest(2 if request.signal is not None else int(over))]
+    if stop == "interrupt":
+        trainer.record.say(f"interrupted after step {progress.step}: saving")
+    return stop
+
+
+def _log(trainer: Trainer) -> None:
+    if trainer.progress.has_news:
+        row = trainer.progress.report()
+        means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
+        trainer.check_finite(f"up to step {trainer.progress.step}", *means)
+        row |= {"learning_rate": trainer.rate, "memory_bytes": memory_in_use(trainer.device)}
+        trainer.record.step(row, trainer.progress.line(row))
