@@ -72,8 +72,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains as told; 130 after Ctrl-C or SIGTERM, with everything saved."""
-    from elmo_fast.cli.main import INTERRUPTED
+    """Trains as told; 128 and the signal's number after Ctrl-C (130) or SIGTERM (143), with everything saved."""
     from elmo_fast.pretrain.run import dry_run, pretrain
 
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
@@ -94,7 +93,7 @@ def run(arguments: Any) -> int:
         logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
         logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
         logger().info(f"       elmo-fast plot {done.folder}")
-    status = INTERRUPTED if interrupted else 0
+    status = 128 + done.outcome.signal if interrupted else 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # All is written. A thread of gloo's that wakes up while Python takes itself apart would abort the process, and
         # torchrun would take a run that has ended well for a failed one.

@@ -9,16 +9,21 @@ from elmo_fast.pretrain.trainer import Trainer, TrainingLost
 
 # A line at least this often, however slow the steps are.
 LONGEST_SILENCE = 30.0
-STOPS = ("", "time", "interrupt")
+# Told among the processes beside the numbers of signals, which are higher.
+_TIME_IS_UP = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. steps taken in all; seconds of training; stopped_by: "steps", "time" or "interrupt"."""
+    """How a run ended. steps taken in all; seconds of training; stopped_by: "steps", "time" or "interrupt".
+
+    signal: the number of the signal that interrupted it, in any of the processes; else 0.
+    """
 
     steps: int
     seconds: float
     stopped_by: str
+    signal: int = 0
 
 
 def train(trainer: Trainer) -> Outcome:
@@ -42,7 +47,7 @@ def train(trainer: Trainer) -> Outcome:
             trainer.save()
         if stop != "interrupt" and evaluated != progress.step:
             trainer.evaluate()
-    return Outcome(progress.step, progress.seconds, stop)
+    return Outcome(progress.step, progress.seconds, stop, request.signal or 0)
 
 
 def _try_to_save(trainer: Trainer, before: int) -> int:
@@ -63,10 +68,12 @@ def _reason_to_stop(trainer: Trainer, request: StopRequest) -> str:
     if progress.step >= progress.total_steps:
         return "steps"
     over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
-    stop = STOPS[trainer.peers.largest(2 if request.signal is not None else int(over))]
-    if stop == "interrupt":
+    told = trainer.peers.largest(request.signal or _TIME_IS_UP * over)
+    if told > _TIME_IS_UP:
+        request.signal = told
         trainer.record.say(f"interrupted after step {progress.step}: saving")
-    return stop
+        return "interrupt"
+    return "time" if told else ""
 
 
 def _log(trainer: Trainer) -> None:

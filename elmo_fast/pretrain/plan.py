@@ -83,7 +83,8 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
         f"memory about {sum(needed.values()) / 2**30:.2f} GiB a process: {parts}",
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
-        f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}",
+        f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}"
+        + (f" | a row begins anew with a chance of {optimiser.state_reset:g} a step" if optimiser.state_reset else ""),
         *backend_lines(config.run.precision, config.run.backend, optimiser.optimiser, device),
     ]
 

@@ -29,7 +29,7 @@ def losses(folder, name):
 
 
 def test_one_two_and_three_processes_train_alike(tmp_path):
-    """Fifty steps with dropout and resets: the same losses to 1e-4, the same weights but for rounding; micro-batches too."""
+    """Fifty steps with dropout and resets: losses agree to 1e-4, weights but for rounding; micro-batches too."""
     for name, count, parts in (("one", 1, 1), ("two", 2, 1), ("three", 3, 2)):
         status, output = pretrain(tmp_path, name, count, dropout=0.1, state_reset=0.1, micro_batches=parts)
         assert status == 0, output

@@ -142,7 +142,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
     monkeypatch.setattr(Trainer, "step", interrupted_step)
     before = signal.getsignal(number)
     run = pretrain(config, report=quiet)
-    assert (run.outcome.stopped_by, run.outcome.steps, len(seen)) == ("interrupt", 4, 4)
+    assert (run.outcome.stopped_by, run.outcome.signal, run.outcome.steps, len(seen)) == ("interrupt", number, 4, 4)
     saved, now = load_model(run.folder).checkpoint_state(), run.model.checkpoint_state()
     assert all(torch.equal(saved[name], now[name]) for name in now)
     assert signal.getsignal(number) is before
