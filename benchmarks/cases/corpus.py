@@ -74,7 +74,7 @@ def runs(corpus: Corpus, settings: Settings) -> list:
     """Rows of the rate at which sentences are gathered in an order that was drawn, half of them backwards."""
     text = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
     order = Epoch(corpus, 0, 0)
-    count = SLAB // (int(order.bounds[-1]) // corpus.sentences)
+    count = min(SLAB // (int(order.bounds[-1]) // corpus.sentences), corpus.sentences // 4)
     slabs = itertools.cycle(range(0, corpus.sentences - count, count))
 
     def rate(backend: str) -> float:

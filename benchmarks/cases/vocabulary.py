@@ -17,6 +17,7 @@ from benchmarks.cases import Settings
 from benchmarks.results import Report, faster, row, significant
 from benchmarks.timing import in_turn
 from elmo_fast.corpus import Corpus, encode
+from elmo_fast.pretrain import loop
 from elmo_fast.pretrain import step as step_module
 from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
@@ -63,7 +64,7 @@ class Side:
         with timed(self, "_losses"), timed(self, "clip_and_step"), timed(self, "backward"):
             self.trainer.step()
         if self.trainer.progress.step % 5 == 0:
-            self.trainer._log()
+            loop.log(self.trainer)
         taken = time.perf_counter() - start
         self.shares.append(1 - self.inside / taken)
         return 1000 * taken

@@ -47,7 +47,7 @@ std::vector<Run> located(const at::TensorList& values, const at::Tensor& first, 
 }
 
 void gather_runs(at::TensorList values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward, at::Tensor& out) {
-  const std::vector<Run> runs = located(values, first.contiguous(), lengths.contiguous(), upward);
+  const std::vector<Run> runs = located(values, first, lengths, upward);
   auto* to = out.mutable_data_ptr<int32_t>();
   const auto count = static_cast<int64_t>(runs.size());
   for (int64_t r = 0; r < count; ++r) {

@@ -196,13 +196,14 @@ class CharacterEncoder(nn.Module):
 
     def _distinct(self, rows: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
         """Vectors of rows that name words, each distinct one encoded once; spelled: such rows to character ids."""
+        backend = ops.backend_for("unique_rows", self.backend)
         if self._waits_for_nothing or rows.device.type == "cuda":
             # The host does not ask how many words are distinct: the device alone knows.
-            unique, inverse, count = ops.padded_unique_rows(rows)
-            return ops.gather_rows(self._encode(spelled(unique), count), inverse)
+            unique, inverse, count = ops.padded_unique_rows(rows, backend=backend)
+            return ops.gather_rows(self._encode(spelled(unique), count), inverse, backend=backend)
         if torch.compiler.is_compiling():
             return self._kept(spelled(rows))
-        unique, inverse = ops.unique_rows(rows)
+        unique, inverse = ops.unique_rows(rows, backend=backend)
         return self._kept(spelled(unique)).index_select(0, inverse)
 
     def _kept(self, rows: Tensor) -> Tensor:

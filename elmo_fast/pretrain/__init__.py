@@ -1,5 +1,5 @@
-"""Pretraining a bidirectional language model: configuration, streams, optimiser, trainer, evaluation, in one process.
+"""Pretraining a bidirectional language model, in one process or many.
 
-`run.pretrain(config)` is a whole run; `trainer.Trainer` its loop; `step.train_step` one update. Nothing is imported
-here, so that the command line can show its help without torch.
+`run.pretrain(config)` is a whole run; `loop.train` its loop, `trainer.Trainer` how it stands, `step.Step` one
+update. Nothing is imported here, so that the command line can show its help without torch.
 """

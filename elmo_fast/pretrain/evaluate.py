@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import full_softmax
+from elmo_fast.ops import backend_for, full_softmax
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.peers import Peers
 
@@ -144,6 +144,7 @@ def _step(
         model.softmax_bias,
         chunk_bytes=chunk_bytes,
         precision=model.precision,
+        backend=backend_for("full_softmax", model.backend),
     )
     return losses.view_as(targets), state
 

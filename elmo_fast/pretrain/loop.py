@@ -35,19 +35,19 @@ def train(trainer: Trainer) -> Outcome:
         while not (stop := _reason_to_stop(trainer, request)):
             trainer.step()
             if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
-                _log(trainer)
+                log(trainer)
             if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
                 saved = _try_to_save(trainer, saved)
             if run.heldout_interval and progress.step % run.heldout_interval == 0:
                 evaluated = progress.step
                 with progress.paused():
                     trainer.evaluate()
-        _log(trainer)
+        log(trainer)
         if saved != progress.step:
             trainer.save()
         if stop != "interrupt" and evaluated != progress.step:
             trainer.evaluate()
-    return Outcome(progress.step, progress.seconds, stop, request.signal or 0)
+    return Outcome(progress.step, progress.seconds, stop, (request.signal or 0) if stop == "interrupt" else 0)
 
 
 def _try_to_save(trainer: Trainer, before: int) -> int:
@@ -76,7 +76,8 @@ def _reason_to_stop(trainer: Trainer, request: StopRequest) -> str:
     return "time" if told else ""
 
 
-def _log(trainer: Trainer) -> None:
+def log(trainer: Trainer) -> None:
+    """Reports the steps since the last report, if there were any."""
     if trainer.progress.has_news:
         row = trainer.progress.report()
         means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]

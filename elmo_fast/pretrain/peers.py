@@ -134,11 +134,13 @@ def _store() -> dist.Store | None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     if os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"]:
-        warnings.warn(
-            "after a restart the processes may look for those of the attempt before, as torchrun's rendezvous shares "
-            "its store with them; on every machine export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before torchrun",
-            stacklevel=4,
-        )
+        if os.environ["LOCAL_RANK"] == "0" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+            warnings.warn(
+                "after a restart the processes may look for those of the attempt before, as torchrun's rendezvous "
+                "shares its store with them; on every machine start torchrun with --rdzv-backend=c10d and "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment",
+                stacklevel=4,
+            )
         return None
     store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
     return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)

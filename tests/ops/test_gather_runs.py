@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, gather_runs
+from elmo_fast.ops.gather_runs import reference
 from tests.backends import backends, device_of
 
 BACKENDS = backends("gather_runs", reference=True)
@@ -58,16 +59,24 @@ def test_strided_parts_and_runs(backend):
     assert found.tolist() == [6, 8, 18, 16, 14]
 
 
-@native
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
 @pytest.mark.parametrize(
     "run", [(-1, 1, True), (9, 2, True), (3, 2, True), (4, 2, False), (10, 1, True), (0, 2, False), (2, -1, True)]
 )
-def test_a_run_that_leaves_its_part_is_an_error(run):
+def test_a_run_that_leaves_its_part_is_an_error(run, backend):
     """Parts of 4 and 6 numbers; the run of too many numbers stands between good ones."""
     (parts, first, lengths, upward), _ = arguments([4, 6], [(0, 1, True), run, (5, 2, False)])
     out = torch.empty(8, dtype=torch.int32)[: int(lengths.sum())]
     with pytest.raises(IndexError, match="leaves the part of values in which it begins"):
-        gather_runs(parts, first, lengths, upward, out=out, backend="native")
+        gather_runs(parts, first, lengths, upward, out=out, backend=backend)
+
+
+@pytest.mark.parametrize("far", [0, 2**31 - 40, 2**31, 2**40])
+def test_places_of_any_size(far):
+    """The reference's places, wherever the text stands."""
+    first, lengths = torch.tensor([5, 100, 30, 7]) + far, torch.tensor([3, 2, 4, 1])
+    places = reference._places(first, lengths, 2, 10, torch.device("cpu"))
+    assert (places - far).tolist() == [5, 6, 7, 100, 101, 30, 29, 28, 27, 7]
 
 
 @native

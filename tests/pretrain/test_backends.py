@@ -1,29 +1,52 @@
 """The lines that say who computes."""
 
+import sys
+
 import pytest
 import torch
 
 from elmo_fast import ops
-from elmo_fast.ops import _native
+from elmo_fast.ops import _dispatch, _native
 from elmo_fast.pretrain.backends import backend_lines
+from elmo_fast.pretrain.run import pretrain
+from tests.pretrain.toy import toy_config
 
 CPU = torch.device("cpu")
 
 
+def spoken(line):
+    """The backend of each op, from the line that tells it."""
+    parts = [part.partition(": ") for part in line.removeprefix("ops    ").split("; ")]
+    return {op: name for name, _, each in parts for op in each.split(", ")}
+
+
 def test_every_op_is_under_the_backend_that_would_serve_it():
-    line, *_ = backend_lines("tf32", "auto", "adagrad", CPU)
-    served = {op: name for part in line.removeprefix("ops    ").split("; ") for name, _, each in [part.partition(": ")]
-              for op in each.split(", ")}  # fmt: skip
-    assert set(served) == set(ops.ops()) - {"scalar_mix"}
+    served = spoken(backend_lines("tf32", "auto", "adagrad", CPU)[0])
+    assert set(served) == set(ops.ops()) - {"scalar_mix", "gather_runs"}
     for op, name in served.items():
         assert name == ops.explain(op, CPU, torch.float32).backend
     assert "adagrad" not in backend_lines("float32", "auto", "adamw", CPU)[0]
 
 
-def test_a_named_backend_is_said_where_an_op_has_it():
-    line, *_ = backend_lines("float32", "reference", "adagrad", CPU)
-    assert line.startswith("ops    reference: ")
-    assert ";" not in line
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend):
+    """Every choice of a backend during a run with an evaluation, but the corpus's own, which lies on the host."""
+    called, select = {}, _dispatch.select
+
+    def recording(op, *arguments):
+        module = select(op, *arguments)
+        called.setdefault(module.__name__.rpartition(".")[2], set()).add(op)
+        return module
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("elmo_fast.ops.") and getattr(module, "select", None) is select:
+            monkeypatch.setattr(module, "select", recording)
+    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), backend=backend)
+    pretrain(config, report=lambda line: None)
+    called["native"] = called.get("native", set()) - {"gather_runs"}
+    called["reference"] = called.get("reference", set()) - {"gather_runs"}
+    said = spoken(backend_lines("float32", backend, "adagrad", CPU)[0])
+    assert {op: name for name, each in called.items() for op in each} == said
 
 
 def test_a_slow_path_is_said_with_its_reason(monkeypatch):

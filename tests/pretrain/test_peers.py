@@ -1,13 +1,14 @@
 """What processes that train together tell each other."""
 
 import pathlib
+import warnings
 
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.exchange import mean_rows, meaned_over_processes
-from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.peers import Peers, _store
 from tests.pretrain.processes import torchrun
 
 
@@ -42,3 +43,20 @@ def test_the_sentence_names_the_numbers_that_fit():
     peers.size = 5
     with pytest.raises(ElmoFastError, match="one of: 1, 2, 3, 6, or"):
         peers.share(12, 2)
+
+
+def test_several_machines_are_warned_where_a_restart_would_find_old_addresses(monkeypatch):
+    """Once a machine, and only where torchrun may restart and keeps the store; not where the store is new each time."""
+    settings = {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "TORCHELASTIC_MAX_RESTARTS": "3"}
+    for name, value in (settings | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.warns(UserWarning, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
+        assert _store() is None
+    for name, value in (
+        ("LOCAL_RANK", "1"),
+        ("TORCHELASTIC_MAX_RESTARTS", "0"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+    ):
+        with monkeypatch.context() as changed, warnings.catch_warnings(action="error"):
+            changed.setenv(name, value)
+            assert _store() is None

@@ -32,11 +32,11 @@ def gather_runs(
         backend: "auto", "native" or "reference".
 
     Returns:
-        out. On a GPU the host waits for nothing.
+        out. On a GPU, of values in one part, the host waits for nothing.
 
     Raises:
         ElmoFastError: wrong shape, dtype or device, or an unknown backend.
-        IndexError: a run leaves its part (on the CPU; the reference looks no further than the ends of `values`).
+        IndexError: a run leaves its part (values on the CPU; on a GPU, where nobody looks, that is undefined).
     """
     op = "gather_runs"
     for i, part in enumerate(values):
@@ -52,7 +52,7 @@ def gather_runs(
             raise ElmoFastError(f"{op}: {name} must be on the host; got {given(tensor)}")
     if not 0 <= upward <= len(first):
         raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
-    total = int(lengths.sum())
+    first, lengths, total = first.contiguous(), lengths.contiguous(), int(lengths.sum())
     out = values[0].new_empty(total) if out is None else out
     check_same(op, "values and out", [values[0], out])
     if out.shape != (total,) or not out.is_contiguous():

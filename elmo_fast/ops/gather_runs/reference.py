@@ -13,6 +13,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 
 def run(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, out: Tensor) -> None:
+    if out.device.type == "cpu":
+        _check_inside(values, first, lengths, upward)
     places = _places(first, lengths, upward, out.numel(), out.device)
     if len(values) == 1:
         torch.index_select(values[0], 0, places, out=out)
@@ -22,6 +24,19 @@ def run(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, o
         here = (places >= begin) & (places < begin + len(part))
         out[here] = part[places[here] - begin]
         begin += len(part)
+
+
+def _check_inside(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int) -> None:
+    bounds = torch.tensor([0, *(len(part) for part in values)], device=first.device).cumsum(0)
+    last = torch.cat([first[:upward] + lengths[:upward] - 1, first[upward:] - lengths[upward:] + 1])
+    part, end = (torch.searchsorted(bounds, place, right=True) for place in (first, last))
+    bad = (lengths < 0) | (lengths > 0) & ((part != end) | (first < 0) | (first >= bounds[-1]))
+    if bad.any():
+        run = int(bad.nonzero()[0])
+        raise IndexError(
+            f"gather_runs: run {run} begins at {int(first[run])}, has {int(lengths[run])} numbers and leaves the part "
+            "of values in which it begins"
+        )
 
 
 def _places(first: Tensor, lengths: Tensor, upward: int, total: int, device: torch.device) -> Tensor:
