@@ -7,12 +7,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # cuBLAS is deterministic with a workspace of its own only, and refuses to run without one where that is asked for.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import random
+import signal
 import warnings
 
 import hypothesis
 import numpy as np
 import pytest
 import torch
+
+# A shell that starts the tests in the background has SIGINT ignored, by them and by the processes that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without a GPU Triton's kernels run in its interpreter. Before anything imports them: the choice is made at import.
 if not torch.cuda.is_available():
