@@ -64,6 +64,11 @@ def unique_rows(device, **options):
     return lambda: find(ids, **options)[1].float()
 
 
+def gather_runs(device, **options):
+    values, runs = torch.arange(9, dtype=torch.int32, device=device), torch.tensor([[0, 7], [2, 3]], device="cpu")
+    return lambda: ops.gather_runs([values[:5], values[5:]], runs[0], runs[1], 1, **options).float()
+
+
 def adagrad(device, **options):
     """In place: the weights are the result."""
     weight, sums, gradient = (torch.rand(5, 3, device=device) + 1 for _ in range(3))
@@ -77,7 +82,9 @@ def adagrad(device, **options):
     return call
 
 
-WITH_TENSORS = [char_cnn, highway, projected_lstm, scalar_mix, sampled_softmax, full_softmax, unique_rows, adagrad]
+WITH_TENSORS = [
+    char_cnn, highway, projected_lstm, scalar_mix, sampled_softmax, full_softmax, unique_rows, gather_runs, adagrad,
+]  # fmt: skip
 CASES = [
     pytest.param(case, *each.values, marks=each.marks, id=f"{case.__name__}-{each.values[0]}")
     for case in WITH_TENSORS
