@@ -1,6 +1,8 @@
 """Errors that speak to the user: what was wanted, what was given, what to do."""
 
+import importlib
 import os
+from typing import Any
 
 
 class ElmoFastError(ValueError):
@@ -11,6 +13,10 @@ class CheckpointError(ElmoFastError):
     """A checkpoint or options file that cannot be used, named with the tensor or key, the wanted and the found."""
 
 
+class MissingExtraError(ElmoFastError, ImportError):
+    """A library that only some functions need is not installed; the message names the line that installs it."""
+
+
 class PerformanceWarning(UserWarning):
     """A slower path was taken than the one that exists; the message says which and why."""
 
@@ -19,3 +25,22 @@ def sentence_of(error: OSError) -> str:
     """What went wrong with which file, in words: "No space left on device: 'out.hdf5'"."""
     text = error.strerror or str(error) or type(error).__name__
     return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """The module of that dotted name, imported now.
+
+    extra: the extra of this package that brings it; purpose: what needs it, the subject of the sentence.
+    Raises MissingExtraError when it is not installed; an error within it passes through.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing != module.split(".")[0]:
+            raise
+        absent = MissingExtraError(
+            f'{purpose} needs {missing}, which is not installed: pip install "elmo-fast[{extra}]"'
+        )
+        absent.name = missing
+        raise absent from error

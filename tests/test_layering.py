@@ -9,6 +9,7 @@ import elmo_fast
 
 PACKAGE = pathlib.Path(elmo_fast.__file__).parent
 BELOW_MODULES = {"durations", "errors", "files", "ops", "checkpoints", "text"}
+BELOW_COMMANDS = BELOW_MODULES | {"modules", "corpus", "static", "pretrain", "tasks", "pictures"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
     "durations": set(),
@@ -20,9 +21,14 @@ MAY_IMPORT = {
     "corpus": {"errors", "files", "text", "ops"},
     "modules": BELOW_MODULES,
     "pretrain": BELOW_MODULES | {"modules", "corpus"},
+    "static": BELOW_MODULES | {"modules", "corpus"},
+    "tasks": BELOW_MODULES | {"modules", "static"},
+    "pictures": BELOW_MODULES | {"modules", "static", "pretrain"},
     "compat": BELOW_MODULES | {"modules", "pretrain"},
-    "cli": BELOW_MODULES | {"modules", "corpus", "pretrain", "compat"},
-    "demo": BELOW_MODULES | {"modules", "corpus", "pretrain", "compat", "cli"},
+    "integrations": BELOW_MODULES | {"modules", "static"},
+    "report": BELOW_COMMANDS,
+    "cli": BELOW_COMMANDS | {"compat", "integrations", "report"},
+    "demo": BELOW_COMMANDS | {"compat", "cli"},
     "__main__": {"cli"},
     "__init__": set(),
 }
