@@ -1,0 +1,226 @@
+"""Files of labelled sentences: CoNLL-U, CoNLL's columns, and `label<TAB>sentence`."""
+
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import replacing
+from elmo_fast.text import read_lines
+
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+FORMATS = ("auto", "conllu", "columns", "tsv", "text")
+_SUFFIXES = {
+    ".conllu": "conllu",
+    ".tsv": "tsv",
+    **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2", ".iobes", ".bioes", ".col", ".txt"), "columns"),
+}
+_BLANKS = re.compile(r"[ \t]+")
+_WORD_ID, _RANGE_ID, _EMPTY_ID = re.compile(r"\d+"), re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
+_DOCUMENT = "-DOCSTART-"
+
+Column = str | int | None
+Lines = Iterator[tuple[int, str]]
+
+
+class Example(NamedTuple):
+    """A tokenised sentence and what is known of it: a tag per word, one label for all of it, or none."""
+
+    words: list[str]
+    labels: list[str]
+
+
+def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
+    """The format of a file, from its suffix (less .gz) where "auto" was asked for. Raises: ElmoFastError."""
+    if format not in FORMATS:
+        raise ElmoFastError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
+    if format != "auto":
+        return format
+    name = pathlib.Path(path).name.lower().removesuffix(".gz")
+    found = _SUFFIXES.get(pathlib.PurePath(name).suffix)
+    if found is None:
+        raise ElmoFastError(
+            f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
+            f"give format={' or '.join(FORMATS[1:])}"
+        )
+    return found
+
+
+def read_examples(path: str | os.PathLike[str], format: str = "auto", column: str | int | None = None) -> list[Example]:
+    """The labelled sentences of a UTF-8 file, gzip by the suffix .gz.
+
+    Args:
+        path: the file.
+        format: "conllu": ten columns; the words are the syntactic ones, so that the lines of multiword tokens (1-2) and
+            of empty nodes (1.1) are left out. "columns": one word a line, its columns split by tabs or else by blanks,
+            a blank line after each sentence, lines of -DOCSTART- left out. "tsv": a line `label<TAB>sentence`, the
+            sentence's words split by blanks; a first line of the names `label` and `sentence` or `text`, in whatever
+            order, is a header. "text": a sentence a line, no labels. "auto": by the suffix.
+        column: where the labels are. "conllu": a column's name (default "upos") or number from 0. "columns": a number
+            from 0, or from the end if negative (default -1, the last; the word is the first). "tsv": 0 (default) for
+            `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which says it.
+
+    Raises:
+        ElmoFastError: a line that does not fit, with its number; a column that is not there; no sentence at all.
+    """
+    readers: dict[str, Callable[[str, Lines, Column], Iterator[Example]]] = {
+        "conllu": _conllu,
+        "columns": _columns,
+        "tsv": _tsv,
+        "text": _text,
+    }
+    name = os.fspath(path)
+    examples = list(readers[format_of(path, format)](name, read_lines(path), column))
+    if not examples:
+        raise ElmoFastError(f"{name}: holds no sentence; every split needs at least one")
+    return examples
+
+
+def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
+    """Writes labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv".
+
+    Raises: ElmoFastError: another format; a word or label that the format cannot hold.
+    """
+    format = format_of(path, format)
+    if format not in ("columns", "tsv"):
+        raise ElmoFastError(f'{os.fspath(path)}: sentences are written as "columns" or "tsv"; got format {format!r}')
+    write = _column_lines if format == "columns" else _tsv_line
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        for number, example in enumerate(examples):
+            for part in (*example.words, *example.labels):
+                if not part.strip() or re.search(r"[\t\r\n\0]" if format == "columns" else r"[\s\0]", part):
+                    raise ElmoFastError(
+                        f"{os.fspath(path)}: sentence {number}: {part!r} cannot be written as {format}: it is empty or "
+                        "holds what splits lines or words"
+                    )
+            file.write(write(number, example))
+
+
+def _column_lines(number: int, example: Example) -> str:
+    if len(example.words) != len(example.labels):
+        raise ElmoFastError(
+            f"sentence {number}: wanted a tag per word; got {len(example.words)} words, {len(example.labels)} tags"
+        )
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(*example, strict=True)) + "\n"
+
+
+def _tsv_line(number: int, example: Example) -> str:
+    if len(example.labels) != 1:
+        raise ElmoFastError(f"sentence {number}: wanted one label for the sentence; got {len(example.labels)}")
+    return f"{example.labels[0]}\t{' '.join(example.words)}\n"
+
+
+def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+    at = _conllu_column(column)
+    words: list[str] = []
+    labels: list[str] = []
+    for index, line in lines:
+        if not line:
+            if words:
+                yield Example(words, labels)
+            words, labels = [], []
+            continue
+        if line.startswith("#"):
+            continue
+        fields = line.split("\t")
+        if len(fields) != len(CONLLU_COLUMNS):
+            raise _misfit(path, index, f"wanted {len(CONLLU_COLUMNS)} columns split by tabs", fields)
+        if _RANGE_ID.fullmatch(fields[0]) or _EMPTY_ID.fullmatch(fields[0]):
+            continue
+        if not _WORD_ID.fullmatch(fields[0]) or int(fields[0]) != len(words) + 1:
+            raise ElmoFastError(
+                f"{path}, line {index + 1}: wanted the word number {len(words) + 1} (or a range 1-2, or an empty node "
+                f"1.1); got {fields[0]!r}; is a blank line missing?"
+            )
+        words.append(_filled(path, index, "the form", fields[1]))
+        labels.append(_filled(path, index, "the label", fields[at]))
+    if words:
+        yield Example(words, labels)
+
+
+def _conllu_column(column: Column) -> int:
+    known = [*CONLLU_COLUMNS, *range(len(CONLLU_COLUMNS))]
+    if column is None:
+        return CONLLU_COLUMNS.index("upos")
+    if isinstance(column, str) and column.lstrip("-").isdigit():
+        column = int(column)
+    if column not in known:
+        raise ElmoFastError(
+            f"column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got {column!r}"
+        )
+    return column if isinstance(column, int) else CONLLU_COLUMNS.index(column)
+
+
+def _columns(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+    at = _number(column, -1, "columns")
+    width, tabs = 0, False
+    words: list[str] = []
+    labels: list[str] = []
+    for index, line in lines:
+        if not line or line.split(maxsplit=1)[0] == _DOCUMENT:
+            if words:
+                yield Example(words, labels)
+            words, labels = [], []
+            continue
+        if not width:
+            tabs = "\t" in line
+        fields = line.split("\t") if tabs else _BLANKS.split(line)
+        if not width:
+            width = len(fields)
+            if not -width <= at < width or at in (0, -width):
+                raise ElmoFastError(
+                    f"{path}, line {index + 1}: column {at} of labels is not there beside the word: "
+                    f"the line has {width} column(s), {line!r:.80}"
+                )
+        elif len(fields) != width:
+            raise _misfit(path, index, f"wanted {width} columns, as the lines before", fields)
+        words.append(_filled(path, index, "the word", fields[0]))
+        labels.append(_filled(path, index, "the label", fields[at]))
+    if words:
+        yield Example(words, labels)
+
+
+def _tsv(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+    at = _number(column, 0, "tsv")
+    if at not in (0, 1):
+        raise ElmoFastError(f"column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r}")
+    for index, line in lines:
+        if not line:
+            continue
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise _misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
+        names = [field.strip().lower() for field in fields]
+        if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
+            at = names.index("label")
+            continue
+        label = _filled(path, index, "the label", fields[at].strip())
+        words = _filled(path, index, "the sentence", fields[1 - at].strip()).split()
+        yield Example(words, [label])
+
+
+def _text(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+    if column is not None:
+        raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
+    for _, line in lines:
+        if line:
+            yield Example(line.split(), [])
+
+
+def _number(column: Column, default: int, format: str) -> int:
+    try:
+        return default if column is None else int(column)
+    except ValueError as error:
+        raise ElmoFastError(f"column of the format {format} must be a number; got {column!r}") from error
+
+
+def _filled(path: str, index: int, what: str, field: str) -> str:
+    if not field:
+        raise ElmoFastError(f"{path}, line {index + 1}: {what} is empty")
+    return field
+
+
+def _misfit(path: str, index: int, wanted: str, fields: list[str]) -> ElmoFastError:
+    return ElmoFastError(f"{path}, line {index + 1}: {wanted}; got {len(fields)}: {' | '.join(fields):.80}")

@@ -1,0 +1,167 @@
+"""How good predicted labels are: accuracy, precision, recall and F1 per class, of labels or of spans."""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+
+_SPAN_TAG = re.compile(r"([BIESLU])-(.*)|O", re.DOTALL)
+_BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
+
+Span = tuple[str, int, int]
+Sentences = Sequence[Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What a split scores.
+
+    accuracy: share of labels that are right
+    precision, recall, f1: over all spans (micro), or over all labels, where all three are the accuracy
+    macro_f1: mean of the classes' F1
+    per_class: class -> precision, recall, f1, support (how many there are in truth), in the order of names
+    spans: whether classes are types of spans, else labels
+    count: how many labels were compared
+    """
+
+    accuracy: float
+    precision: float
+    recall: float
+    f1: float
+    macro_f1: float
+    per_class: dict[str, dict[str, float]]
+    spans: bool
+    count: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return dataclasses.asdict(self)
+
+    def table(self) -> str:
+        """Text to print: a line per class, then micro and macro averages (in percent) and the accuracy."""
+        rows = [(name, row["precision"], row["recall"], row["f1"], row["support"]) for name, row in self._rows()]
+        width = max(len("accuracy"), *(len(row[0]) for row in rows))
+        lines = [f"{'span' if self.spans else 'label':<{width}}  precision  recall      F1  support"]
+        lines += [
+            f"{name:<{width}}  {100 * p:9.2f}  {100 * r:6.2f}  {100 * f:6.2f}  {n:7.0f}" for name, p, r, f, n in rows
+        ]
+        lines += [f"{'macro':<{width}}  {'':9}  {'':6}  {100 * self.macro_f1:6.2f}"]
+        lines += [f"{'accuracy':<{width}}  {100 * self.accuracy:.2f} of {self.count} labels"]
+        return "\n".join(lines)
+
+    def _rows(self) -> list[tuple[str, dict[str, float]]]:
+        support = sum(row["support"] for row in self.per_class.values())
+        total = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": support}
+        return [*self.per_class.items(), ("micro", total)]
+
+
+def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto") -> Scores:
+    """Scores of predicted labels against the true ones.
+
+        precision = right / predicted    recall = right / true    F1 = 2 right / (predicted + true)      0 where 0 / 0
+
+    A span is right where its type and both its ends are. Spans begin and end by conlleval's rules (see spans_of). A
+    sentence that is classified is a list of one label.
+
+    Args:
+        gold: the true labels of each sentence.
+        predicted: the predicted ones, as many.
+        spans: whether the labels are BIO, IOB or IOBES tags whose spans are scored; "auto": when every label, true or
+            predicted, is one and some label is not O.
+
+    Raises: ElmoFastError: other numbers of sentences or labels, none at all, or a label that is no such tag.
+
+    Source: Tjong Kim Sang and Buchholz 2000, CoNLL-2000, and its script conlleval.
+    """
+    _check(gold, predicted)
+    if isinstance(spans, str):
+        spans = _are_spans(gold, predicted)
+    true, guessed, right = (_span_counts if spans else _label_counts)(gold, predicted)
+    classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
+    micro = _rates(true.total(), guessed.total(), right.total())
+    count = sum(map(len, gold))
+    agree = sum(a == b for x, y in zip(gold, predicted, strict=True) for a, b in zip(x, y, strict=True))
+    return Scores(
+        accuracy=agree / count,
+        precision=micro["precision"],
+        recall=micro["recall"],
+        f1=micro["f1"],
+        macro_f1=sum(row["f1"] for row in classes.values()) / max(1, len(classes)),
+        per_class=classes,
+        spans=bool(spans),
+        count=count,
+    )
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The spans (type, first, last) of the tags of one sentence, by conlleval's rules, which forgive wrong tags.
+
+    Between two tags that are not O a span ends and another begins where the type changes, before B, S or U, and after
+    E, S, L or U; an I or E that follows O begins one. For BIO and IOB tags these are the rules of the script; for
+    tags with E and S it has rules too, but none for S and none for B after E, which end a span here.
+
+    Raises: ElmoFastError: a tag that is neither O nor one of B I E S L U, a hyphen, and a type.
+    """
+    found: list[Span] = []
+    begun, before = 0, ("O", "")
+    for position, tag in enumerate([*tags, "O"]):
+        here = _parts(tag)
+        if before[0] != "O" and (here[0] == "O" or here[1] != before[1] or here[0] in _BEGINS or before[0] in _ENDS):
+            found.append((before[1], begun, position - 1))
+            before = ("O", "")
+        if here[0] != "O" and before[0] == "O":
+            begun = position
+        before = here
+    return found
+
+
+def _parts(tag: str) -> tuple[str, str]:
+    match = _SPAN_TAG.fullmatch(tag)
+    if match is None:
+        raise ElmoFastError(f"spans: wanted tags O, B-X, I-X (or E-X, S-X, L-X, U-X); got {tag!r}")
+    return (match[1], match[2]) if match[1] else ("O", "")
+
+
+def _are_spans(*sides: Sentences) -> bool:
+    tags = {tag for side in sides for sentence in side for tag in sentence}
+    return tags != {"O"} and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
+
+
+def _span_counts(gold: Sentences, predicted: Sentences) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    true: Counter[str] = Counter()
+    guessed: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        ours, theirs = set(spans_of(gold_tags)), set(spans_of(predicted_tags))
+        for counter, some in ((true, ours), (guessed, theirs), (right, ours & theirs)):
+            counter.update(span[0] for span in some)
+    return true, guessed, right
+
+
+def _label_counts(gold: Sentences, predicted: Sentences) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    true = Counter(label for sentence in gold for label in sentence)
+    guessed = Counter(label for sentence in predicted for label in sentence)
+    right = Counter(a for x, y in zip(gold, predicted, strict=True) for a, b in zip(x, y, strict=True) if a == b)
+    return true, guessed, right
+
+
+def _rates(true: int, guessed: int, right: int) -> dict[str, float]:
+    return {
+        "precision": right / guessed if guessed else 0.0,
+        "recall": right / true if true else 0.0,
+        "f1": 2 * right / (true + guessed) if true + guessed else 0.0,
+        "support": true,
+    }
+
+
+def _check(gold: Sentences, predicted: Sentences) -> None:
+    if len(gold) != len(predicted):
+        raise ElmoFastError(f"scores: wanted predictions for {len(gold)} sentences; got {len(predicted)}")
+    for number, (true, guessed) in enumerate(zip(gold, predicted, strict=True)):
+        if len(true) != len(guessed):
+            raise ElmoFastError(f"scores: sentence {number}: wanted {len(true)} labels; got {len(guessed)}")
+    if not any(gold):
+        raise ElmoFastError("scores: there is no label to compare")

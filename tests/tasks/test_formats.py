@@ -1,0 +1,178 @@
+"""Files of examples: each format as its definition says, every line that does not fit named with its number."""
+
+import gzip
+
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks import Example, read_examples, write_examples
+
+
+def conllu(*rows):
+    """Lines of ten columns from (id, form, upos, xpos)."""
+    return "".join(f"{i}\t{form}\t_\t{upos}\t{xpos}\t_\t_\t_\t_\t_\n" for i, form, upos, xpos in rows)
+
+
+CONLLU = (
+    "# sent_id = 1\n# text = Don't go there\n"
+    + conllu((1, "Do", "AUX", "VB"), (2, "n't", "PART", "RB"), (3, "go", "VERB", "VB"))
+    + "\n"
+    + "# the range and the empty node are no words\n"
+    + conllu(("1-2", "vámonos", "_", "_"), (1, "vamos", "VERB", "V"), (2, "nos", "PRON", "P"))
+    + conllu(("2.1", "ir", "VERB", "V"), (3, "ad hoc", "ADV", "R"))
+)
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_conllu_words_are_the_syntactic_ones(tmp_path):
+    """Ranges (1-2) and empty nodes (1.1) are left out, comments too; the file may end without a blank line."""
+    path = write(tmp_path, "a.conllu", CONLLU)
+    assert read_examples(path) == [
+        Example(["Do", "n't", "go"], ["AUX", "PART", "VERB"]),
+        Example(["vamos", "nos", "ad hoc"], ["VERB", "PRON", "ADV"]),
+    ]
+    for column in ("xpos", 4, "4"):
+        assert read_examples(path, column=column)[1].labels == ["V", "P", "R"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CONLLU.replace("\tgo\t", "\t"), r"line 5: wanted 10 columns split by tabs; got 9: 3 \| _"),
+        (CONLLU.replace("3\tgo", "4\tgo"), "line 5: wanted the word number 3 .*got '4'; is a blank line missing"),
+        (CONLLU.replace("\n\n", "\n"), "line 8: wanted the word number 4 .*got '1'; is a blank line missing"),
+        (CONLLU.replace("\tVERB\t", "\t\t"), "line 5: the label is empty"),
+    ],
+)
+def test_conllu_lines_that_do_not_fit(tmp_path, text, words):
+    with pytest.raises(ElmoFastError, match=rf"a\.conllu, {words}"):
+        read_examples(write(tmp_path, "a.conllu", text))
+
+
+@pytest.mark.parametrize("column", ["pos", 10, -1])
+def test_conllu_column_that_is_not_there(tmp_path, column):
+    with pytest.raises(ElmoFastError, match=r"one of id, form, lemma, upos.*or 0 to 9; got"):
+        read_examples(write(tmp_path, "a.conllu", CONLLU), column=column)
+
+
+def test_columns_of_conll_2003(tmp_path):
+    """Documents' marks are no sentences, several blank lines are one end, and # is a word."""
+    mark = "-DOCSTART- -X- -X- O\n"
+    text = f"{mark}\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\n# # B-NP O\n{mark}\na DT O O"
+    path = write(tmp_path, "a.conll", text)
+    assert read_examples(path) == [
+        Example(["EU", "rejects"], ["B-ORG", "O"]),
+        Example(["#"], ["O"]),
+        Example(["a"], ["O"]),
+    ]
+    assert [labels for _, labels in read_examples(path, column=1)] == [["NNP", "VBZ"], ["#"], ["DT"]]
+    assert read_examples(path, column="-2")[0].labels == ["B-NP", "B-VP"]
+
+
+def test_columns_split_by_tabs_keep_blanks_in_words(tmp_path):
+    """So do no-break spaces where blanks split."""
+    assert read_examples(write(tmp_path, "a.bio", "ad hoc\tB-X\nx\tO\n")) == [Example(["ad hoc", "x"], ["B-X", "O"])]
+    assert read_examples(write(tmp_path, "b.bio", "ad\u00a0hoc  B-X\nx   O\n"))[0].words == ["ad\u00a0hoc", "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("a B C\nb B\n", None, r"line 2: wanted 3 columns, as the lines before; got 2: b \| B"),
+        ("\n\na\nb\n", None, r"line 3: column -1 of labels is not there beside the word: the line has 1 column"),
+        ("a B\n", 2, "line 1: column 2 of labels is not there"),
+        ("a B\n", 0, "line 1: column 0 of labels is not there"),
+        ("a\t\tB\n", 1, "line 1: the label is empty"),
+        ("a B\n", "upos", "must be a number; got 'upos'"),
+    ],
+)
+def test_columns_that_do_not_fit(tmp_path, text, column, words):
+    with pytest.raises(ElmoFastError, match=words):
+        read_examples(write(tmp_path, "a.conll", text), column=column)
+
+
+def test_tsv_both_ways_and_with_a_header(tmp_path):
+    """label<TAB>sentence unless column 1 or the header says otherwise."""
+    wanted = [Example(["so", "good", "!"], ["pos"]), Example(["bad"], ["neg"])]
+    assert read_examples(write(tmp_path, "a.tsv", "pos\tso  good !\n\nneg\tbad\n")) == wanted
+    assert read_examples(write(tmp_path, "a.tsv", "so good !\tpos\nbad\tneg\n"), column=1) == wanted
+    assert read_examples(write(tmp_path, "a.tsv", "sentence\tlabel\nso good !\tpos\nbad\tneg\n")) == wanted
+    assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("pos\ta b\nneg c d\n", None, r"line 2: wanted two columns, .*; got 1: neg c d"),
+        ("pos\ta\tb\n", None, r"line 1: wanted two columns, .*; got 3: pos \| a \| b"),
+        ("pos\ta\n", 2, r"must be 0 \(label<TAB>sentence\) or 1 \(the reverse\); got 2"),
+        ("label\tsentence\n", None, "holds no sentence"),
+    ],
+)
+def test_tsv_that_does_not_fit(tmp_path, text, column, words):
+    with pytest.raises(ElmoFastError, match=words):
+        read_examples(write(tmp_path, "a.tsv", text), column=column)
+
+
+@pytest.mark.parametrize("format", ["conllu", "columns", "tsv", "text"])
+def test_an_empty_split_is_an_error(tmp_path, format):
+    for text in ("", "\n\n"):
+        with pytest.raises(ElmoFastError, match=r"a\.x: holds no sentence; every split needs at least one"):
+            read_examples(write(tmp_path, "a.x", text), format)
+
+
+def test_formats_by_suffix_gzip_and_by_name(tmp_path):
+    """The suffix tells the format, less .gz; an unknown one asks; a text has words alone."""
+    with gzip.open(tmp_path / "a.conllu.gz", "wt", encoding="utf-8") as file:
+        file.write(CONLLU)
+    assert len(read_examples(tmp_path / "a.conllu.gz")) == 2
+    path = write(tmp_path, "a.data", "one two\n\nthree\n")
+    with pytest.raises(ElmoFastError, match=r"a\.data: the suffix does not tell the format .* give format=conllu or"):
+        read_examples(path)
+    with pytest.raises(ElmoFastError, match="format must be one of auto, conllu, columns, tsv, text; got 'csv'"):
+        read_examples(path, "csv")
+    assert read_examples(path, "text") == [Example(["one", "two"], []), Example(["three"], [])]
+    with pytest.raises(ElmoFastError, match="no column of labels"):
+        read_examples(path, "text", 1)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    tags = [Example(["a", "b c"], ["X", "Y"]), Example(["d"], ["Z"])]
+    write_examples(tmp_path / "a.conll", tags)
+    assert read_examples(tmp_path / "a.conll") == tags
+    whole = [Example(["a", "b"], ["yes"]), Example(["c"], ["no"])]
+    write_examples(tmp_path / "a.tsv", whole)
+    assert read_examples(tmp_path / "a.tsv") == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "words"),
+    [
+        ("a.conll", Example(["a\tb"], ["X"]), r"'a\\tb' cannot be written as columns"),
+        ("a.conll", Example(["a", "b"], ["X"]), "wanted a tag per word; got 2 words, 1 tags"),
+        ("a.tsv", Example(["a b"], ["X"]), "'a b' cannot be written as tsv"),
+        ("a.tsv", Example(["a", "b"], ["X", "Y"]), "wanted one label for the sentence; got 2"),
+        ("a.conllu", Example(["a"], ["X"]), "got format 'conllu'"),
+    ],
+)
+def test_what_cannot_be_written_leaves_the_file_alone(tmp_path, name, example, words):
+    path = write(tmp_path, name, "as it was\n")
+    with pytest.raises(ElmoFastError, match=words):
+        write_examples(path, [example])
+    assert path.read_text() == "as it was\n"
+
+
+def test_the_treebank_is_read_whole(shared):
+    """UD English EWT: as many sentences as its authors say, and the lines numbered by one whole number."""
+    path = shared / "data" / "ewt" / "test.conllu"
+    if not path.is_file():
+        pytest.skip("the treebank is absent")
+    examples = read_examples(path)
+    words = sum(line.split("\t")[0].isdigit() for line in path.read_text(encoding="utf-8").splitlines())
+    assert (len(examples), sum(len(example.words) for example in examples)) == (2077, words)
+    assert len({label for example in examples for label in example.labels}) == 17
