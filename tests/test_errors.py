@@ -8,7 +8,8 @@ from elmo_fast.errors import ElmoFastError, MissingExtraError, require
 
 
 def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it():
-    with pytest.raises(MissingExtraError, match=r"^A map needs nowhere_1, .*pip install \"elmo-fast\[plots\]\"$") as caught:
+    words = r"^A map needs nowhere_1, .*pip install \"elmo-fast\[plots\]\"$"
+    with pytest.raises(MissingExtraError, match=words) as caught:
         require("nowhere_1.maps", "plots", "A map")
     assert caught.value.name == "nowhere_1"
     assert isinstance(caught.value, ElmoFastError)
