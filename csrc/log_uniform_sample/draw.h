@@ -12,7 +12,7 @@
 
 #include <cmath>
 
-#include "log_uniform_sample/philox.h"
+#include "common/philox.h"
 
 namespace elmo_fast {
 

@@ -8,6 +8,7 @@ R directions run side by side.
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, ops
 from elmo_fast.ops._native import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import (
     RowOrder,
     adagrad_,
@@ -17,24 +18,31 @@ from elmo_fast.ops.adagrad import (
     row_order,
     square_norm,
 )
+from elmo_fast.ops.alias_sample import AliasTable, alias_sample, alias_table
 from elmo_fast.ops.char_cnn import char_cnn
 from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.gather_runs import gather_runs
+from elmo_fast.ops.hierarchical_softmax import HuffmanTree, hierarchical_softmax, huffman_tree
 from elmo_fast.ops.highway import highway
 from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample
+from elmo_fast.ops.negative_sampling import negative_sampling
 from elmo_fast.ops.projected_lstm import LSTMWeights, persistent_failure, projected_lstm
-from elmo_fast.ops.sampled_softmax import coalesced, sampled_softmax
+from elmo_fast.ops.sampled_softmax import sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
 from elmo_fast.ops.unique_rows import gather_rows, padded_unique_rows, unique_rows
 
 __all__ = [
     "BACKENDS",
     "PRECISIONS",
+    "AliasTable",
     "Choice",
+    "HuffmanTree",
     "LSTMWeights",
     "RowOrder",
     "adagrad_",
     "adagrad_rows_",
+    "alias_sample",
+    "alias_table",
     "backend_for",
     "char_cnn",
     "clip_scale",
@@ -44,11 +52,14 @@ __all__ = [
     "full_softmax",
     "gather_rows",
     "gather_runs",
+    "hierarchical_softmax",
     "highway",
+    "huffman_tree",
     "is_faster_on_cpu",
     "log_expected_counts",
     "log_uniform_sample",
     "merged_square_norm",
+    "negative_sampling",
     "ops",
     "padded_unique_rows",
     "persistent_failure",

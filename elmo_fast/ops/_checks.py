@@ -43,6 +43,21 @@ def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
             )
 
 
+def check_output_layer(op: str, hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> None:
+    """Raises unless these are the rows [N, D], words [N] and table [V, D], [V] (V > 0) of a softmax or its likes."""
+    check_shape(op, "hidden", hidden, "N D")
+    check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
+    check_shape(op, "bias", bias, "V", V=weight.shape[0])
+    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
+    check_floating(op, "hidden", hidden)
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_dtype(op, "targets", targets, torch.int64)
+    if targets.device != hidden.device:
+        raise ElmoFastError(f"{op}: targets are on {targets.device}, hidden on {hidden.device}; move one of them")
+    if weight.shape[0] == 0:
+        raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
+
+
 def check_words(op: str, num_words: int, **words: Tensor) -> None:
     """Raises unless all ids are words of the table (not looked at while compiling, nor off the CPU)."""
     if torch.compiler.is_compiling():

@@ -39,8 +39,27 @@ def full_softmax(precision, backend):
     return ops.full_softmax(hidden, torch.tensor([1, 7, 2]), *table, precision=precision, backend=backend)
 
 
+def negative_sampling(precision, backend):
+    hidden = torch.randn(3, 8).to(torch.bfloat16)
+    if precision != "float32":
+        hidden = hidden.float()
+    table, words = (torch.randn(9, 8), torch.randn(9)), (torch.tensor([1, 7, 2]), torch.tensor([0, 2, 5]))
+    return ops.negative_sampling(hidden, words[0], *table, words[1], precision=precision, backend=backend)
+
+
+def hierarchical_softmax(precision, backend):
+    hidden = torch.randn(3, 8).to(torch.bfloat16)
+    if precision != "float32":
+        hidden = hidden.float()
+    tree, targets = ops.huffman_tree(torch.arange(9)), torch.tensor([1, 7, 2])
+    table = torch.randn(8, 8), torch.randn(8)
+    return ops.hierarchical_softmax(hidden, targets, *table, tree, precision=precision, backend=backend)
+
+
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
-@pytest.mark.parametrize("op", [char_cnn, highway, sampled_softmax, full_softmax])
+@pytest.mark.parametrize(
+    "op", [char_cnn, highway, sampled_softmax, full_softmax, negative_sampling, hierarchical_softmax]
+)
 def test_autocast_is_the_precision(op, backend):
     """16-bit inputs of other layers included; without autocast the same call refuses them or computes otherwise."""
     if backend not in _dispatch._REGISTRY[op.__name__]:

@@ -56,6 +56,25 @@ def full_softmax(device, **options):
     return lambda: ops.full_softmax(hidden, targets, weight, bias, **options)
 
 
+def negative_sampling(device, **options):
+    targets, samples = torch.tensor([1, 7, 2], device=device), torch.tensor([0, 2, 2, 5], device=device)
+    hidden, weight, bias = noise(device, 3, 4), noise(device, 9, 4), noise(device, 9)
+    law = torch.zeros(9, device=device)
+    return lambda: ops.negative_sampling(hidden, targets, weight, bias, samples, log_noise=law, **options)
+
+
+def hierarchical_softmax(device, **options):
+    tree = ops.huffman_tree(torch.tensor([9, 4, 4, 2, 1])).to(device)
+    hidden, weight, bias = noise(device, 3, 4), noise(device, 4, 4), noise(device, 4)
+    targets = torch.tensor([1, 4, 0], device=device)
+    return lambda: ops.hierarchical_softmax(hidden, targets, weight, bias, tree, **options)
+
+
+def alias_sample(device, **options):
+    weights = torch.tensor([3.0, 1.0, 0.5], device=device)
+    return lambda: ops.alias_sample(5, ops.alias_table(weights, **options), seed=0, **options).float()
+
+
 def unique_rows(device, **options):
     ids = torch.tensor([[1, 2], [0, 2], [1, 2]], device=device)
     find = getattr(
@@ -84,6 +103,7 @@ def adagrad(device, **options):
 
 WITH_TENSORS = [
     char_cnn, highway, projected_lstm, scalar_mix, sampled_softmax, full_softmax, unique_rows, gather_runs, adagrad,
+    negative_sampling, hierarchical_softmax, alias_sample,
 ]  # fmt: skip
 CASES = [
     pytest.param(case, *each.values, marks=each.marks, id=f"{case.__name__}-{each.values[0]}")

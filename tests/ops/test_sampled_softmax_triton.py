@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.ops import _triton, sampled_softmax
-from elmo_fast.ops.sampled_softmax.rows import table_gradient
+from elmo_fast.ops._table_rows import table_gradient
 from tests.backends import backends, device_of
 from tests.ops.test_sampled_softmax import exact_gradients, problem, refused
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import reference
 from elmo_fast.ops.adagrad.order import RowOrder
-from elmo_fast.ops.sampled_softmax import coalesced
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:

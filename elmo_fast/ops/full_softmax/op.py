@@ -1,10 +1,9 @@
 """full_softmax: cross entropy against the whole vocabulary, without ever holding all logits."""
 
-import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
+from elmo_fast.ops._checks import check_output_layer, check_words
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.full_softmax import reference, triton
@@ -51,15 +50,7 @@ def full_softmax(
     op = "full_softmax"
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
-    check_shape(op, "hidden", hidden, "N D")
-    check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
-    check_shape(op, "bias", bias, "V", V=weight.shape[0])
-    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
-    check_floating(op, "hidden", hidden)
-    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
-    check_dtype(op, "targets", targets, torch.int64)
-    if weight.shape[0] == 0:
-        raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
+    check_output_layer(op, hidden, targets, weight, bias)
     if chunk_bytes < 1:
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
     check_words(op, weight.shape[0], targets=targets)

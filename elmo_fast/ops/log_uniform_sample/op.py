@@ -9,6 +9,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, given
 from elmo_fast.ops._dispatch import explain, register, select, warn_once
+from elmo_fast.ops._transfer import drawn_to
 from elmo_fast.ops.log_uniform_sample import cuda, native, reference
 
 register("log_uniform_sample", native=native, cuda=cuda, reference=reference)
@@ -73,7 +74,8 @@ def log_uniform_sample(
     seed, offset = (_number(name, value, chosen, device) for name, value in (("seed", seed), ("offset", offset)))
     if chosen is cuda:
         return cuda.run(num_samples, num_words, seed, offset, device)
-    return _moved(chosen.run(num_samples, num_words, seed, offset), device)
+    ids, tries = drawn_to("log_uniform_sample", chosen.run(num_samples, num_words, seed, offset), device)
+    return ids, tries
 
 
 def _chosen(backend: str, device: torch.device) -> Any:
@@ -107,19 +109,6 @@ def _number(name: str, value: int | Tensor, chosen: Any, device: torch.device) -
     if not 0 <= value < 2**63:
         raise ElmoFastError(f"log_uniform_sample: {name} must be from 0 to 2^63 - 1; got {value}")
     return value
-
-
-def _moved(drawn: tuple[Tensor, Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Copies to `device` without waiting: to a GPU through pinned memory, which its stream keeps until it was read."""
-    if device.type != "cuda":
-        return drawn[0].to(device), drawn[1].to(device)
-    if not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing():
-        raise ElmoFastError(
-            "log_uniform_sample: a CUDA graph cannot hold a sample drawn on the CPU, which every replay would repeat; "
-            'take backend="cuda" or draw before the graph'
-        )
-    ids, tries = (tensor.pin_memory().to(device, non_blocking=True) for tensor in drawn)
-    return ids, tries
 
 
 def expected_counts(

@@ -1,10 +1,9 @@
 """sampled_softmax: cross entropy against a shared sample of the vocabulary."""
 
-import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words
+from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
@@ -87,23 +86,13 @@ def _check(
     hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, correction: str, chunk_bytes: int
 ) -> None:
     op = "sampled_softmax"
-    check_shape(op, "hidden", hidden, "N D")
-    check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
-    check_shape(op, "bias", bias, "V", V=weight.shape[0])
-    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
     check_shape(op, "samples", samples, "S")
-    check_floating(op, "hidden", hidden)
-    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
     check_same(op, "targets and samples", [targets, samples])
-    check_dtype(op, "targets", targets, torch.int64)
-    if targets.device != hidden.device:
-        raise ElmoFastError(f"{op}: targets are on {targets.device}, hidden on {hidden.device}; move one of them")
+    check_output_layer(op, hidden, targets, weight, bias)
     if len(samples) == 0:
         raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
     if correction not in CORRECTIONS:
         raise ElmoFastError(f"{op}: correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
-    if weight.shape[0] == 0:
-        raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
     if chunk_bytes < 1:
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
     check_words(op, weight.shape[0], targets=targets, samples=samples)

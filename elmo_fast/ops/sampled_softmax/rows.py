@@ -1,44 +1,10 @@
-"""Rows of a table, with a gradient that touches only those rows."""
-
-from typing import Any
+"""The rows that a sampled softmax multiplies: its targets', then its samples'."""
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.ops.log_uniform_sample import log_expected_counts
-
-
-class _SparseRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.shape = table.shape
-        return table.index_select(0, ids)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        return table_gradient(ctx.shape, ids, grad, True), None
-
-
-def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
-    """The gradient [V, ...] of a table of which `rows` belong to the words `ids`; rows of one word are summed.
-
-    sparse: COO; coalesced on the CPU. On other devices its entries stay as they are, repeated words among them, since
-    how many distinct ones there are is known to the device only and `coalesce` would wait for it. Autograd's sum of two
-    such gradients is their concatenation (torch's add_out_sparse_cuda), which waits for nothing either.
-    """
-    if not sparse:
-        return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
-    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
-    return gradient.coalesce() if rows.device.type == "cpu" else gradient
-
-
-def table_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
-    """table[ids], [N, ...] of table [V, ...]; its gradient is dense or, with `sparse`, as `table_gradient` has it."""
-    return _SparseRows.apply(table, ids) if sparse else table.index_select(0, ids)
 
 
 def gathered(
@@ -49,25 +15,3 @@ def gathered(
     with torch.no_grad():
         log_expected = log_expected_counts(ids, tries, len(samples), weight.shape[0], correction=correction)
     return table_rows(weight, ids, sparse), table_rows(bias, ids, sparse) - log_expected.to(bias.dtype), ids
-
-
-def coalesced(gradient: Tensor) -> Tensor:
-    """A sparse COO gradient [V, ...] with sorted, distinct indices and the flag that says so.
-
-    Where autograd stores a sparse gradient in `.grad` it keeps the entries but drops the flag, and `Tensor.coalesce`
-    would sort and copy all of them again; here the order is looked at first, and only the flag is set if it holds.
-    (Looking waits for the device where that is not the CPU.)
-    """
-    if gradient.is_coalesced():
-        return gradient
-    ids = gradient._indices()[0]
-    if not bool((ids[1:] > ids[:-1]).all()):
-        return gradient.coalesce()
-    return torch.sparse_coo_tensor(
-        gradient._indices(),
-        gradient._values(),
-        gradient.shape,
-        device=gradient.device,
-        is_coalesced=True,
-        check_invariants=False,
-    )

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
+from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops._triton import define
 from elmo_fast.ops._triton import unsupported as unsupported
-from elmo_fast.ops.sampled_softmax.rows import table_gradient
 
 if _triton.WHY_NOT is None:
     from elmo_fast.ops.sampled_softmax import host

@@ -1,0 +1,121 @@
+"""alias_sample: words drawn with replacement, by any law, at the same cost for every law."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_shape, given
+from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._transfer import drawn_to
+from elmo_fast.ops.alias_sample import reference
+
+register("alias_sample", reference=reference)
+CPU = torch.device("cpu")
+
+
+class AliasTable(NamedTuple):
+    """A law over V words as `alias_sample` reads it: column k gives word k with chance thresholds[k], else aliases[k].
+
+    thresholds: [V] float64; aliases: [V] int64; both on the CPU.
+    """
+
+    thresholds: Tensor
+    aliases: Tensor
+
+
+def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -> AliasTable:
+    """The table of the law P(k) = w_k^power / sum_v w_v^power.
+
+    power=0.75 with the words' counts as weights is word2vec's noise. A word of weight 0 is never drawn.
+
+    Args:
+        weights: w, [V], numbers from 0 up, not all 0; integers or floating-point, on the CPU
+        power: to which each is raised (in float64)
+        backend: "auto", "native" or "reference"
+
+    Raises:
+        ElmoFastError: weights of another shape or device, negative or not finite, none above 0, or not finite when
+            raised to `power`.
+
+    Source: Vose 1991, A linear algorithm for generating random numbers with a given distribution; Walker 1977.
+    """
+    op = "alias_table"
+    check_shape(op, "weights", weights, "V")
+    if weights.device.type != "cpu":
+        raise ElmoFastError(f"{op}: weights must be on the CPU; got {given(weights)}")
+    if not 1 <= len(weights) < 2**31:
+        raise ElmoFastError(f"{op}: weights must hold from 1 to 2^31 - 1 words; got {len(weights)}")
+    double = weights.detach().to(torch.float64)
+    if not bool(torch.isfinite(double).all()) or bool((double < 0).any()):
+        raise ElmoFastError(f"{op}: weights must be finite and not negative; got values from {min_max(double)}")
+    raised = torch.where(double > 0, double.pow(power), double)
+    total = float(raised.sum())
+    if not 0 < total < float("inf"):
+        raise ElmoFastError(f"{op}: the sum of weights^{power} must be above 0 and finite; got {total}")
+    shares = raised * (len(raised) / total)
+    return AliasTable(*select("alias_sample", backend, CPU, torch.float32).pairs(shares))
+
+
+def min_max(values: Tensor) -> str:
+    """The range of some numbers, for an error."""
+    return f"{float(values.min())} to {float(values.max())}"
+
+
+def alias_sample(
+    num_samples: int,
+    table: AliasTable,
+    *,
+    seed: int,
+    offset: int = 0,
+    device: torch.device | str | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """S words drawn with replacement by the law of an alias table.
+
+        k = floor(U V),    id = k if U' < thresholds_k else aliases_k
+
+    U, U' are 53-bit numbers of the counter-based generator Philox4x32-10: block i of key `seed`, counter (i, `offset`)
+    gives draw i, so that equal (seed, offset) give equal ids on every backend, and the first draws of a longer sample
+    are those of a shorter one. Take a new offset for each sample.
+
+    Args:
+        num_samples: S, at least 1
+        table: as `alias_table` made it
+        seed: 0 to 2^63 - 1
+        offset: as `seed`
+        device: where ids are returned; None: the CPU. They are always drawn on the CPU; copying waits for no GPU
+        backend: "auto", "native" or "reference"
+
+    Returns:
+        ids: [S] int64
+
+    Raises:
+        ElmoFastError: an argument out of its range, a table of other shapes or dtypes, or a CUDA graph being captured.
+
+    Source: Walker 1977, An efficient method for generating discrete random variables with general distributions;
+    Salmon et al. 2011 (Philox).
+    """
+    op = "alias_sample"
+    thresholds, aliases = table
+    check_shape(op, "table.thresholds", thresholds, "V")
+    check_shape(op, "table.aliases", aliases, "V", V=len(thresholds))
+    check_dtype(op, "table.thresholds", thresholds, torch.float64)
+    check_dtype(op, "table.aliases", aliases, torch.int64)
+    if thresholds.device.type != "cpu" or aliases.device.type != "cpu":
+        raise ElmoFastError(f"{op}: the table must be on the CPU; got {given(thresholds)}")
+    if not 1 <= len(thresholds) < 2**31:
+        raise ElmoFastError(f"{op}: the table must hold from 1 to 2^31 - 1 words; got {len(thresholds)}")
+    if num_samples < 1:
+        raise ElmoFastError(f"{op}: num_samples must be at least 1; got {num_samples}")
+    for name, value in (("seed", seed), ("offset", offset)):
+        if not 0 <= value < 2**63:
+            raise ElmoFastError(f"{op}: {name} must be from 0 to 2^63 - 1; got {value}")
+    kernel = select(op, backend, CPU, torch.float32)
+    (ids,) = drawn_to(
+        op,
+        [kernel.run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)],
+        CPU if device is None else torch.device(device),
+    )
+    return ids

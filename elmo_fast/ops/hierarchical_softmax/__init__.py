@@ -1,0 +1,6 @@
+"""The softmax as a path through a binary tree of the vocabulary."""
+
+from elmo_fast.ops.hierarchical_softmax.op import hierarchical_softmax
+from elmo_fast.ops.hierarchical_softmax.tree import HuffmanTree, huffman_tree
+
+__all__ = ["HuffmanTree", "hierarchical_softmax", "huffman_tree"]

@@ -1,0 +1,85 @@
+"""negative_sampling: the target told from words of noise, by one logistic regression for each."""
+
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
+from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops.negative_sampling import reference
+
+register("negative_sampling", reference=reference)
+
+CHUNK_BYTES = 32 * 2**20
+
+
+def negative_sampling(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    samples: Tensor,
+    *,
+    log_noise: Tensor | None = None,
+    negatives: float | None = None,
+    sparse: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+    precision: str = "float32",
+    backend: str = "auto",
+) -> Tensor:
+    """How badly each row tells its target from S words of noise, which all rows of the call share.
+
+        s_nk   = h_n · w_k + b_k                                     (with log_noise: ... - ln(K P_k))
+        loss_n = -ln σ(s_nt) - K/S sum_{k in samples, k ≠ t} ln σ(-s_nk)            t = targets_n
+
+    word2vec draws K words of noise for each row; here one sample of S serves them all, as one product of matrices, and
+    its mean, times K (`negatives`), has the same expectation. Samples equal to the target are left out, as word2vec's
+    are. At the optimum s is nearly ln(p(k | h) / P_k) - ln K (Levy and Goldberg 2014), which is no logit of a softmax.
+
+    With `log_noise` this is noise contrastive estimation: at its optimum h · w + b is ln p(k | h) itself, so that
+    `full_softmax` of the same table gives a perplexity. Samples equal to the target then count, as that takes.
+
+    Args:
+        hidden: h, [N, D]
+        targets: [N] int64, words of the table
+        weight: the output table w, [V, D]
+        bias: b, [V]; zeros for word2vec's own objective
+        samples: [S] int64, drawn with replacement, as from `alias_sample`; a word drawn twice counts twice
+        log_noise: ln P, [V], dtype of hidden, P the law of the samples; None: word2vec's objective
+        negatives: K, how many words of noise stand against a target (not only whole numbers); None: S
+        sparse: gradients of weight and bias as sparse COO tensors of the words used, as `sampled_softmax`'s
+        chunk_bytes: bound for the scores, bytes
+        precision: to what hidden and the table's rows are rounded for the products;
+            under torch.autocast "float32" stands for autocast's dtype
+        backend: "auto", "native" or "reference" (which serves GPUs: there is no kernel for them)
+
+    Returns:
+        losses: [N], dtype of hidden, nats
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table (on the CPU).
+
+    Source: Mikolov et al. 2013b, Distributed representations of words and phrases, eq. 4; Mnih and Teh 2012, A fast and
+    simple algorithm for training neural probabilistic language models (noise contrastive estimation).
+    """
+    op = "negative_sampling"
+    precision, cast = under_autocast(precision, hidden.device)
+    hidden = cast(hidden)
+    check_shape(op, "samples", samples, "S")
+    check_same(op, "targets and samples", [targets, samples])
+    check_output_layer(op, hidden, targets, weight, bias)
+    if log_noise is not None:
+        check_shape(op, "log_noise", log_noise, "V", V=weight.shape[0])
+        check_same(op, "hidden and log_noise", [hidden, log_noise])
+    if len(samples) == 0:
+        raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
+    negatives = float(len(samples) if negatives is None else negatives)
+    if not 0 < negatives < float("inf"):
+        raise ElmoFastError(f"{op}: negatives must be above 0 and finite; got {negatives}")
+    if chunk_bytes < 1:
+        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
+    check_words(op, weight.shape[0], targets=targets, samples=samples)
+    kernel = select(op, backend, hidden.device, hidden.dtype, precision)
+    options = {"log_noise": log_noise, "negatives": negatives, "sparse": sparse, "chunk_bytes": chunk_bytes}
+    with without_autocast(hidden.device):
+        return kernel.run(hidden, targets, weight, bias, samples, **options, precision=precision)

@@ -1,0 +1,138 @@
+"""alias_sample: the law of a table, exact and as drawn; equal draws and tables on every backend."""
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import AliasTable, _native, _philox, alias_sample, alias_table
+from tests.backends import backends
+from tests.tolerances import assert_close
+
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+kernels = pytest.mark.parametrize("backend", backends("alias_sample"))
+every = pytest.mark.parametrize("backend", backends("alias_sample", reference=True))
+
+
+def zipf(words):
+    return (1e6 / torch.arange(1, words + 1, dtype=torch.float64)).floor()
+
+
+def law_of(table):
+    """P(k) by the definition of the draw: a column each, kept or handed on."""
+    law = table.thresholds.clone().index_add_(0, table.aliases, 1 - table.thresholds)
+    return law / len(law)
+
+
+LAWS = {
+    "one word": torch.tensor([3.0]),
+    "equal": torch.ones(7),
+    "one has all": torch.tensor([0.0, 0.0, 5.0, 0.0]),
+    "zipf": zipf(5000),
+    "some never": torch.tensor([1.0, 0.0, 2.0, 0.0, 1e-300, 4e5]),
+    "counts": torch.tensor([10, 3, 3, 0, 1]),
+}
+
+
+@every
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("power", [1.0, 0.75])
+def test_the_tables_law_is_the_one_asked_for(backend, name, power):
+    """To the last digits of float64, words of weight 0 never."""
+    weights = LAWS[name].double()
+    table = alias_table(LAWS[name], power=power, backend=backend)
+    wanted = torch.where(weights > 0, weights**power, 0.0)
+    assert_close("law", law_of(table), wanted / wanted.sum(), "float64")
+    drawn = alias_sample(20_000, table, seed=0, backend=backend)
+    assert not (weights[drawn] == 0).any()
+    assert ((table.thresholds >= 0) & (table.thresholds <= 1)).all()
+
+
+@every
+def test_frequencies_follow_the_law(backend):
+    """Chi-square of 40,000 draws of 20 words, 19 degrees of freedom: 43.8 is the 0.1 % point."""
+    weights = zipf(20)
+    ids = alias_sample(40_000, alias_table(weights, power=0.75, backend=backend), seed=11, offset=2, backend=backend)
+    wanted = (weights**0.75 / (weights**0.75).sum() * 40_000).numpy()
+    assert ((np.bincount(ids, minlength=20) - wanted) ** 2 / wanted).sum() < 43.8
+
+
+@kernels
+@pytest.mark.parametrize("words", [1, 2, 3, 1000, 100_003])
+def test_kernels_draw_what_the_reference_draws(backend, words):
+    """Tables and draws, bit for bit; counts that are no multiple of a vector; both halves of every 64-bit number."""
+    weights = zipf(words)[torch.randperm(words)]
+    table, wanted = (alias_table(weights, power=0.75, backend=b) for b in (backend, "reference"))
+    assert torch.equal(table.thresholds, wanted.thresholds)
+    assert torch.equal(table.aliases, wanted.aliases)
+    for samples, seed, offset in ((1, 0, 0), (37, 5, 1), (1024, 2**63 - 1, 2**40 + 3), (5001, 2**32 + 1, 7)):
+        found = alias_sample(samples, table, seed=seed, offset=offset, backend=backend)
+        assert torch.equal(found, alias_sample(samples, wanted, seed=seed, offset=offset, backend="reference"))
+
+
+@every
+def test_a_draw_is_a_block_of_the_generator(backend):
+    """Equal (seed, offset) repeat, another of either does not, and a longer sample begins with the shorter."""
+    table = alias_table(torch.ones(1000), backend=backend)
+    draw = [alias_sample(500, table, seed=s, offset=o, backend=backend) for s, o in ((1, 2), (1, 2), (2, 2), (1, 3))]
+    assert torch.equal(draw[0], draw[1])
+    assert not torch.equal(draw[0], draw[2])
+    assert not torch.equal(draw[0], draw[3])
+    assert torch.equal(draw[0], alias_sample(777, table, seed=1, offset=2, backend=backend)[:500])
+    u = torch.from_numpy(_philox.uniforms(1, 2, 0, 500)[::2])
+    assert torch.equal(draw[0], (u * 1000).long())
+
+
+def test_no_draw_leaves_the_largest_vocabularies():
+    """The largest U times V rounds to less than V, whatever V below 2^31 (the edge: powers of two and beside them)."""
+    for words in (2**31 - 1, *(2**n + d for n in range(2, 31) for d in (-1, 0, 1))):
+        assert int(np.float64(1 - 2.0**-53) * words) == words - 1
+
+
+def test_where_the_sample_is_returned():
+    """On the CPU unless another device is named."""
+    table = alias_table(torch.ones(9))
+    assert alias_sample(3, table, seed=0).device.type == "cpu"
+    assert alias_sample(3, table, seed=0, device="meta").device.type == "meta"
+
+
+def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):
+    """Every replay would copy the same words."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(ElmoFastError, match="alias_sample: a CUDA graph cannot hold"):
+        alias_sample(3, alias_table(torch.ones(9)), seed=0, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("weights", "wanted"),
+    [
+        (torch.ones(2, 2), r"weights must have shape \[V\]"),
+        (torch.ones(0), "from 1 to 2.31 - 1 words; got 0"),
+        (torch.tensor([1.0, -2.0]), "not negative; got values from -2.0 to 1.0"),
+        (torch.tensor([1.0, torch.nan]), "must be finite"),
+        (torch.zeros(3), "must be above 0 and finite; got 0.0"),
+        (torch.ones(3, device="meta"), "must be on the CPU"),
+    ],
+)
+def test_bad_weights_are_refused(weights, wanted):
+    with pytest.raises(ElmoFastError, match=wanted):
+        alias_table(weights)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"num_samples": 0}, "num_samples must be at least 1; got 0"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"offset": 2**63}, "offset must be from 0"),
+        ({"table": AliasTable(torch.ones(3), torch.arange(3))}, "table.thresholds must be float64"),
+        ({"table": AliasTable(torch.ones(3).double(), torch.arange(2))}, r"table.aliases must have shape \[V=3\]"),
+        ({"table": AliasTable(torch.ones(0).double(), torch.arange(0))}, "from 1 to 2.31 - 1 words"),
+        ({"backend": "triton"}, "backend must be one of auto"),
+    ],
+)
+def test_bad_arguments_are_refused(change, wanted):
+    """Each in one sentence: argument, wanted, given."""
+    given = {"num_samples": 3, "table": alias_table(torch.ones(4)), "seed": 0} | change
+    with pytest.raises(ElmoFastError, match=wanted):
+        alias_sample(**given)

@@ -1,0 +1,236 @@
+"""hierarchical_softmax: probabilities that sum to one, the loss by hand, gradients, precisions, on every backend."""
+
+import math
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _native, coalesced, explain, hierarchical_softmax, huffman_tree
+from tests.backends import backends, needs
+from tests.tolerances import assert_close, assert_no_worse
+
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+kernels = pytest.mark.parametrize("backend", backends("hierarchical_softmax"))
+every = pytest.mark.parametrize("backend", backends("hierarchical_softmax", reference=True))
+SHAPES = [(1, 1, 2), (3, 5, 9), (129, 33, 200), (7, 64, 500)]  # N, D, V
+
+
+def zipf_tree(words):
+    return huffman_tree(10**6 // torch.arange(1, words + 1))
+
+
+def problem(count=7, width=6, words=40, dtype=torch.float64, grad=False):
+    hidden, weight, bias = torch.randn(count, width), torch.randn(words - 1, width), torch.randn(words - 1)
+    hidden, weight, bias = (x.to(dtype).requires_grad_(grad) for x in (hidden, weight, bias))
+    return hidden, torch.randint(0, words, (count,)), weight, bias, zipf_tree(words)
+
+
+def by_hand(hidden, targets, weight, bias, tree):
+    """The formula, one row and one node at a time, in Python floats."""
+    losses = []
+    for h, t in zip(hidden.tolist(), targets.tolist(), strict=True):
+        loss = 0.0
+        for step in range(int(tree.first[t]), int(tree.first[t + 1])):
+            node = int(tree.nodes[step])
+            score = math.fsum(a * b for a, b in zip(h, weight[node].tolist(), strict=True)) + float(bias[node])
+            x = -score if tree.codes[step] == 0 else score
+            loss += max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+        losses.append(loss)
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+@every
+@pytest.mark.parametrize("shape", SHAPES)
+def test_loss_by_hand(backend, shape):
+    """Every term of the formula: biases, both children, paths of every length."""
+    arguments = problem(*shape)
+    assert_close("losses", hierarchical_softmax(*arguments, backend=backend), by_hand(*arguments), "float64")
+
+
+@every
+@pytest.mark.parametrize("words", [1, 2, 3, 17, 1000])
+def test_probabilities_sum_to_one(backend, words):
+    """exp(-loss) over the vocabulary, for rows of any size."""
+    _, _, weight, bias, tree = problem(words=words)
+    for scale in (0.1, 1.0, 5.0):
+        hidden = (scale * torch.randn(1, 6, dtype=torch.float64)).expand(words, 6)
+        losses = hierarchical_softmax(hidden, torch.arange(words), weight, bias, tree, backend=backend)
+        assert_close("sum", (-losses).exp().sum(), torch.ones(()), "float64")
+
+
+@every
+def test_gradcheck(backend):
+    """Gradients to hidden, nodes and biases."""
+    hidden, targets, weight, bias, tree = problem(grad=True)
+
+    def f(hidden, weight, bias):
+        return hierarchical_softmax(hidden, targets, weight, bias, tree, backend=backend)
+
+    assert torch.autograd.gradcheck(f, (hidden, weight, bias))
+
+
+@every
+@pytest.mark.parametrize("case", ["mixed", "all targets equal", "one row", "every word"])
+def test_sparse_gradients_are_the_dense_ones(backend, case):
+    """Same numbers; indices are the distinct nodes passed, in order, and the flag can be had without another sort."""
+    hidden, targets, weight, bias, tree = problem(7, grad=True)
+    if case == "all targets equal":
+        targets = torch.full_like(targets, 39)
+    elif case == "one row":
+        hidden, targets = hidden.detach()[:1].requires_grad_(), targets[:1]
+    elif case == "every word":
+        hidden, targets = torch.randn(40, 6, dtype=torch.float64, requires_grad=True), torch.arange(40)
+    gradients = []
+    for sparse in (False, True):
+        hidden.grad = weight.grad = bias.grad = None
+        losses = hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=sparse, backend=backend)
+        (losses * torch.arange(1.0, len(targets) + 1)).sum().backward()
+        gradients.append((hidden.grad, weight.grad, bias.grad))
+    passed = torch.cat([tree.nodes[tree.first[t] : tree.first[t + 1]] for t in targets.tolist()]).unique()
+    for name, dense, sparse in zip(("hidden", "weight", "bias"), *gradients, strict=True):
+        if name != "hidden":
+            assert torch.equal(sparse._indices()[0], passed)
+            sparse = coalesced(sparse).to_dense()
+        assert_close(name, sparse, dense, "float64")
+
+
+@every
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("shape", [(0, 6, 40), (5, 6, 1), (0, 6, 1)])
+def test_nothing_to_do(backend, shape, sparse):
+    """No row, or a vocabulary of one word: zero losses, zero gradients."""
+    hidden, targets, weight, bias, tree = problem(*shape, grad=True)
+    losses = hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=sparse, backend=backend)
+    assert torch.equal(losses, torch.zeros(shape[0], dtype=torch.float64))
+    gradients = torch.autograd.grad(losses.sum(), (hidden, weight, bias), allow_unused=True)
+    assert not any(g.to_dense().any() for g in gradients if g is not None)
+
+
+@every
+def test_strided_views(backend):
+    """Transposed hidden and nodes, every second target and bias: losses and gradients."""
+    hidden, targets, weight, bias, tree = problem()
+    leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
+    wanted = hierarchical_softmax(hidden, targets, weight, bias, tree, backend=backend)
+    wanted_gradients = torch.autograd.grad(wanted.square().sum(), leaves)
+    views = [x.detach().mT.contiguous().mT.requires_grad_() for x in (hidden, weight)]
+    second = [torch.stack([x, x], -1)[:, 0] for x in (targets, bias.detach())]
+    second[1].requires_grad_()
+    found = hierarchical_softmax(views[0], second[0], views[1], second[1], tree, backend=backend)
+    assert_close("losses", found, wanted, "float64")
+    gradients = torch.autograd.grad(found.square().sum(), (*views, second[1]))
+    for name, a, b in zip("hwb", gradients, wanted_gradients, strict=True):
+        assert_close(name, a, b, "float64")
+
+
+def losses_and_gradients(arguments, dtype, precision, backend, sparse=False):
+    hidden, targets, weight, bias, tree = arguments
+    leaves = [x.detach().to(dtype).requires_grad_() for x in (hidden, weight, bias)]
+    options = {"precision": precision, "backend": backend, "sparse": sparse}
+    losses = hierarchical_softmax(leaves[0], targets, *leaves[1:], tree, **options)
+    return [losses.detach(), *(g.to_dense() for g in torch.autograd.grad(losses.mean(), leaves))]
+
+
+@kernels
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [*SHAPES, (300, 100, 700)])
+def test_no_worse_than_torch(shape, precision, sparse, backend):
+    """Losses and gradients of a mean against float64; torch's with the same operands rounded."""
+    needs("hierarchical_softmax", backend, precision)
+    arguments = problem(*shape, dtype=torch.float32)
+    truth = losses_and_gradients(arguments, torch.float64, "float32", "reference")
+    plain = losses_and_gradients(arguments, torch.float32, precision, "reference")
+    ours = losses_and_gradients(arguments, torch.float32, precision, backend, sparse)
+    for name, *triple in zip(("losses", "hidden", "weight", "bias"), ours, plain, truth, strict=True):
+        assert_no_worse(name, *triple, precision)
+
+
+@every
+@pytest.mark.parametrize("score", [-1000.0, -60.0, 0.0, 60.0, 1000.0])
+def test_large_scores_do_not_overflow(backend, score):
+    """A choice that is all but sure costs nothing, its opposite its score; small losses keep their digits."""
+    tree, bias = huffman_tree(torch.tensor([1, 1])), torch.zeros(1)
+    losses = hierarchical_softmax(
+        torch.ones(2, 1), torch.tensor([0, 1]), torch.tensor([[score]]), bias, tree, backend=backend
+    )
+    signed = [score * (1 - 2 * int(code)) for code in tree.codes]
+    wanted = [max(-x, 0.0) + math.log1p(math.exp(-abs(x))) for x in signed]
+    assert losses.tolist() == pytest.approx(wanted, rel=1e-4)
+
+
+@kernels
+@pytest.mark.parametrize("sparse", [False, True])
+def test_threads(backend, sparse):
+    """One thread and two give the same numbers to rounding."""
+    arguments, results, threads = problem(60, 16, 1000, dtype=torch.float32), [], torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        results.append(losses_and_gradients(arguments, torch.float32, "float32", backend, sparse))
+    torch.set_num_threads(threads)
+    for name, a, b in zip("lhwb", *results, strict=True):
+        assert_close(name, a, b)
+
+
+@every
+def test_second_derivatives(backend):
+    """A kernel's gradient has none of its own and says so; the reference's dense form has."""
+    hidden, *arguments = problem(grad=True)
+    (first,) = torch.autograd.grad(
+        hierarchical_softmax(hidden, *arguments, backend=backend).sum(), hidden, create_graph=True
+    )
+    if backend == "reference":
+        assert torch.autograd.grad(first.square().sum(), hidden)[0].abs().max() > 0
+        return
+    with pytest.raises(RuntimeError, match="not differentiable"):
+        first.sum().backward()
+
+
+def test_a_gpu_is_served_by_the_reference():
+    """As `explain` says, and why no other."""
+    choice = explain("hierarchical_softmax", torch.device("cuda"), torch.float32)
+    assert choice.backend == "reference"
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8; got values from 0 to 9"),
+        ({"targets": torch.zeros(3, dtype=torch.long)}, r"targets must have shape \[N=2\]"),
+        ({"targets": torch.zeros(2, dtype=torch.int32)}, "targets must be int64"),
+        ({"weight": torch.zeros(9, 3)}, r"weight must have shape \[V - 1=8, D=3\].*got \(9, 3\)"),
+        ({"bias": torch.zeros(9)}, r"bias \[V - 1\]"),
+        ({"bias": torch.zeros(8).double()}, "share one device and dtype"),
+        ({"tree": zipf_tree(9)._replace(codes=torch.zeros(3, dtype=torch.uint8))}, "tree.codes must have shape"),
+        ({"tree": zipf_tree(9).to("meta")}, "targets, tree.first and tree.nodes must share"),
+        ({"precision": "int8"}, "precision must be one of float32"),
+    ],
+)
+def test_bad_arguments_are_refused(change, wanted):
+    """Each in one sentence: argument, wanted, given."""
+    given = {
+        "hidden": torch.zeros(2, 3),
+        "targets": torch.tensor([0, 1]),
+        "weight": torch.zeros(8, 3),
+        "bias": torch.zeros(8),
+        "tree": zipf_tree(9),
+    } | change
+    with pytest.raises(ElmoFastError, match=wanted):
+        hierarchical_softmax(**given)
+
+
+@every
+def test_the_dense_form_compiles_without_a_break(backend):
+    """fullgraph=True, forward and backward."""
+    hidden, targets, weight, bias, tree = problem(grad=True)
+
+    def f(hidden, weight, bias, targets):
+        return hierarchical_softmax(hidden, targets, weight, bias, tree, backend=backend)
+
+    results = []
+    for g in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
+        losses = g(hidden, weight, bias, targets)
+        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), (hidden, weight, bias))])
+    for name, a, b in zip("lhwb", *results, strict=True):
+        assert_close(name, a, b, "float64")

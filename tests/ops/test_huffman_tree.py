@@ -1,0 +1,132 @@
+"""huffman_tree: the least cost of all binary codes, paths that are a tree, equal trees on every backend."""
+
+import heapq
+import itertools
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import huffman_tree
+from tests.backends import backends
+
+kernels = pytest.mark.parametrize("backend", backends("hierarchical_softmax"))
+every = pytest.mark.parametrize("backend", backends("hierarchical_softmax", reference=True))
+
+FIBONACCI = [1, 1]
+while len(FIBONACCI) < 60:
+    FIBONACCI.append(FIBONACCI[-1] + FIBONACCI[-2])
+COUNTS = {
+    "one word": [7],
+    "two": [1, 5],
+    "equal": [3] * 8,
+    "equal, no power of two": [1] * 11,
+    "zeros": [0, 0, 4, 0],
+    "deepest": FIBONACCI,
+    "zipf": [10**6 // k for k in range(1, 3000)],
+    "unsorted": [5, 900, 5, 1, 1, 40, 7],
+}
+
+
+def least_cost(counts):
+    """sum_k count_k length_k of Huffman's tree: the sum of all joined counts."""
+    heap, cost = list(counts), 0
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        joined = heapq.heappop(heap) + heapq.heappop(heap)
+        cost += joined
+        heapq.heappush(heap, joined)
+    return cost
+
+
+def words(tree):
+    """Each word's path as (node, code) pairs."""
+    first, nodes, codes = (x.tolist() for x in tree[:3])
+    pairs = list(zip(nodes, codes, strict=True))
+    return [pairs[a:b] for a, b in itertools.pairwise(first)]
+
+
+@every
+@pytest.mark.parametrize("name", COUNTS)
+def test_no_code_is_cheaper(backend, name):
+    """The cost is the heap's, every word has its own code, no code begins another's, and Kraft's sum is full."""
+    counts = COUNTS[name]
+    tree = huffman_tree(torch.tensor(counts), backend=backend)
+    paths = words(tree)
+    lengths = [len(path) for path in paths]
+    assert sum(c * n for c, n in zip(counts, lengths, strict=True)) == least_cost(counts)
+    assert tree.longest == max(lengths)
+    assert sum(2 ** (tree.longest - n) for n in lengths) == 2**tree.longest
+    codes = {tuple(code for _, code in path) for path in paths}
+    assert len(codes) == len(counts)
+
+
+@every
+@pytest.mark.parametrize("name", COUNTS)
+def test_paths_lead_from_the_root_through_a_tree(backend, name):
+    """Every path starts at the root, every inner node has one way in and two ways on."""
+    paths = words(huffman_tree(torch.tensor(COUNTS[name]), backend=backend))
+    children = {}
+    for word, path in enumerate(paths):
+        if not path:
+            assert len(paths) == 1
+            continue
+        assert path[0][0] == len(paths) - 2
+        for (node, code), after in zip(path, [*[node for node, _ in path[1:]], f"word {word}"], strict=True):
+            assert children.setdefault((node, code), after) == after
+    assert len(children) == 2 * (len(paths) - 1)
+    assert len(set(children.values())) == len(children)
+
+
+@every
+def test_by_hand(backend):
+    """Counts 5, 2, 1, 1: the two ones joined (the later first), then the two with them, then the five."""
+    tree = huffman_tree(torch.tensor([5, 2, 1, 1]), backend=backend)
+    assert words(tree) == [[(2, 1)], [(2, 0), (1, 0)], [(2, 0), (1, 1), (0, 1)], [(2, 0), (1, 1), (0, 0)]]
+
+
+@every
+def test_ties_keep_paths_short(backend):
+    """Words come before joined trees of their count: 1, 1, 2, 2 has all codes of length 2, not 1, 2, 3, 3."""
+    assert huffman_tree(torch.tensor([1, 1, 2, 2]), backend=backend).longest == 2
+
+
+@kernels
+def test_kernels_build_the_references_tree(backend):
+    """Every number of it, ties and counts beyond 32 bits among them."""
+    for counts in (*COUNTS.values(), torch.randint(0, 50, (4001,)).tolist(), [2**40, 2**41, 2**61, 1, 1]):
+        found, wanted = (huffman_tree(torch.tensor(counts), backend=b) for b in (backend, "reference"))
+        assert found.longest == wanted.longest
+        for name in ("first", "nodes", "codes"):
+            a, b = getattr(found, name), getattr(wanted, name)
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b), name
+
+
+def test_costs_what_gensims_tree_costs():
+    """sum_k count_k length_k of gensim's create_binary_tree over a vocabulary with many ties."""
+    word2vec = pytest.importorskip("gensim.models.word2vec", reason="gensim is not installed")
+    model = word2vec.Word2Vec(min_count=1, hs=1, negative=0, vector_size=4)
+    counts = {f"w{k}": 1 + 3000 // (k + 1) for k in range(500)}
+    model.build_vocab_from_freq(counts)
+    model.create_binary_tree()
+    theirs = sum(count * len(model.wv.get_vecattr(word, "code")) for word, count in counts.items())
+    tree = huffman_tree(torch.tensor(list(counts.values())))
+    assert int((tree.first.diff() * torch.tensor(list(counts.values()))).sum()) == theirs
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        (torch.ones(2, 2, dtype=torch.long), r"counts must have shape \[V\]"),
+        (torch.ones(2), "counts must be int64"),
+        (torch.ones(0, dtype=torch.long), "at least one word"),
+        (torch.tensor([3, -1]), "not be negative; got -1"),
+        (torch.tensor([2**62, 2**62]), "must be below 2.63"),
+        (torch.ones(2, dtype=torch.long, device="meta"), "must be on the CPU"),
+    ],
+)
+def test_bad_counts_are_refused(counts, wanted):
+    """Each in one sentence: argument, wanted, given."""
+    with pytest.raises(ElmoFastError, match=wanted):
+        huffman_tree(counts)
