@@ -6,12 +6,13 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test lint format build bench gpu cuda-check clean
+.PHONY: help demo test lint format build docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
+	@echo "make docs    the documentation as pages, build/docs/index.html; warnings are errors"
 	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
@@ -43,6 +44,10 @@ format: $(STAMP)
 
 demo: build
 	$(BIN)/python -m elmo_fast.demo
+
+docs: build
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
 
 bench: build
 	$(BIN)/python -m benchmarks.run

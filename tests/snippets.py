@@ -1,0 +1,79 @@
+"""Runs what a page shows: its Python and shell blocks, in order, in one folder; what they print is compared."""
+
+import io
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from typing import NamedTuple
+
+from tests.weights import make_weights
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BLOCK = re.compile(
+    r"(<!-- not run: [^\n]*-->\n)?^```(\w*)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
+ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+class Snippet(NamedTuple):
+    """A block that is run, and what the page says it prints ("": nothing is said)."""
+
+    language: str
+    code: str
+    printed: str
+
+
+def snippets(text):
+    """The blocks of a page that are run, and the code of those that are not."""
+    found, left_out = [], []
+    for skipped, language, code, printed in BLOCK.findall(text):
+        if skipped:
+            left_out.append(code)
+        else:
+            found.append(Snippet(language, code, printed))
+    return found, left_out
+
+
+def make_folder(path):
+    """Fills an empty folder: options.json and weights.hdf5 of the published small size, random, and bin/elmo-fast."""
+    make_weights(path, cell=1024, proj=128, filters=ORIGINAL_FILTERS, char_dim=16, n_highway=1, scale=0.5)
+    (path / "bin").mkdir()
+    for name, words in (("elmo-fast", "-m elmo_fast"), ("python", "")):
+        script = path / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        script.chmod(0o755)
+    return path
+
+
+def run_shell(code, folder):
+    """What `bash -e` prints for the code, with no network and this checkout's package."""
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        "PYTHONWARNINGS": "error",
+        **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
+    }
+    done = subprocess.run(["bash", "-euc", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_python(code, name):
+    """What a Python block prints; it runs in this process, by itself, in the current folder."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    return out.getvalue()
+
+
+def check(text, name, folder):
+    """Runs every block of a page in `folder`, the current one; AssertionError where one prints something else."""
+    for language, code, printed in snippets(text)[0]:
+        output = run_python(code, name) if language == "python" else run_shell(code, folder)
+        if printed:
+            assert output == printed, code
