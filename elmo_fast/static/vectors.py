@@ -1,0 +1,159 @@
+"""Word vectors, and the files that they come in: word2vec's, GloVe's and the own one."""
+
+import os
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.static import _binary_file, _cache, _safetensors_file, _text_file
+from elmo_fast.static._bytes import SAFETENSORS, Parsed, detected
+
+Matrix = npt.NDArray[np.float32]
+# What reads each format: (path, limit) -> Parsed.
+READERS: dict[str, Any] = {
+    "word2vec-binary": _binary_file.read,
+    "word2vec-text": _text_file.read_with_header,
+    "glove": _text_file.read_bare,
+    SAFETENSORS: _safetensors_file.read,
+}
+WRITERS: dict[str, Any] = {
+    "word2vec-binary": _binary_file.write,
+    "word2vec-text": _text_file.write_with_header,
+    "glove": _text_file.write_bare,
+    SAFETENSORS: _safetensors_file.write,
+}
+SUFFIXES = {".bin": "word2vec-binary", ".txt": "word2vec-text", ".vec": "word2vec-text", ".safetensors": SAFETENSORS}
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Words and their vectors, row by row.
+
+    words: V different words, by custom the most frequent first
+    matrix: [V, D] float32
+    Raises ElmoFastError where the two do not fit, or a word stands twice.
+    """
+
+    words: list[str]
+    matrix: Matrix
+
+    def __post_init__(self) -> None:
+        matrix = self.matrix
+        if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype != np.float32 or not matrix.shape[1]:
+            given = f"{matrix.dtype} {list(matrix.shape)}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+            raise ElmoFastError(f"Vectors: matrix must be a numpy array [V, D] of float32, D at least 1; got {given}")
+        if len(self.words) != len(matrix):
+            raise ElmoFastError(f"Vectors: {len(self.words)} words, but a matrix of {len(matrix)} rows")
+        if len(set(self.words)) < len(self.words):
+            twice = next(word for row, word in enumerate(self.words) if self.index[word] != row)
+            raise ElmoFastError(f"Vectors: every word must stand there once; {twice!r} stands there again")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.index
+
+    @property
+    def dimension(self) -> int:
+        """D, the width of a vector."""
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    def vector(self, word: str) -> Matrix:
+        """The vector of a word, [D]; ElmoFastError when it has none."""
+        row = self.index.get(word)
+        if row is None:
+            other = next((w for w in (word.lower(), word.capitalize(), word.upper()) if w in self.index), None)
+            raise ElmoFastError(f"{word!r} has no vector" + (f"; {other!r} has one" if other else ""))
+        return self.matrix[row]
+
+    def to_gensim(self) -> Any:
+        """The same as a gensim.models.KeyedVectors; MissingExtraError without gensim."""
+        keyed = require("gensim.models", "static", "Vectors.to_gensim").KeyedVectors(self.dimension)
+        keyed.add_vectors(self.words, self.matrix)
+        return keyed
+
+
+def load_vectors(
+    path: str | os.PathLike[str], format: str = "auto", *, limit: int | None = None, cache: bool = True
+) -> Vectors:
+    """The word vectors in a file, plain or gzip.
+
+    path: what word2vec, gensim's save_word2vec_format, GloVe, fastText (.vec) or save_vectors wrote
+    format: "word2vec-binary", "word2vec-text", "glove" (as word2vec's text, without its first line), "safetensors";
+        "auto" tells them apart by what is in the file
+    limit: read the first so many words only
+    cache: keep what a text file of 32 MB or more gave beside it, as PATH.cache.safetensors, and read that the next time
+        while the file's size, time and ends are the same; one that is damaged is not used, and said
+
+    Of a word that stands in a file twice the first vector is kept, and words that are not UTF-8 get U+FFFD for what is
+    wrong in them; a warning says how many. Raises ElmoFastError naming the file and the line or word: no such format,
+    a vector of another width, something that is no finite number, an end that comes too early.
+    """
+    path = os.fspath(path)
+    if limit is not None and limit < 0:
+        raise ElmoFastError(f"limit must be 0 or more; got {limit}")
+    if format not in ("auto", *READERS):
+        raise ElmoFastError(f"format must be one of auto, {', '.join(READERS)}; got {format!r}")
+    found = detected(path) if format == "auto" else format
+    read = READERS[found]
+    if cache and found in ("word2vec-text", "glove") and os.path.getsize(path) >= _cache.WORTH_BYTES:
+        return _made(path, _cache.read_through(path, found, read, limit))
+    return _made(path, read(path, limit))
+
+
+def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "auto") -> None:
+    """Writes word vectors; the file appears whole or not at all, and gzip where its name ends in .gz.
+
+    format: as for load_vectors; "auto" goes by the name: .bin is word2vec's binary form, .txt and .vec its text,
+        .safetensors the own format, which is the fastest and takes any word
+
+    Text holds the fewest digits that give the same float32 again. Raises ElmoFastError for a name that says nothing,
+    a vector with something infinite, and for a word that the format cannot hold (with a blank in it).
+    """
+    path = os.fspath(path)
+    suffix = os.path.splitext(path.removesuffix(".gz"))[1]
+    if format == "auto" and suffix not in SUFFIXES:
+        raise ElmoFastError(
+            f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
+        )
+    if format not in ("auto", *WRITERS):
+        raise ElmoFastError(f"format must be one of auto, {', '.join(WRITERS)}; got {format!r}")
+    if not _finite(vectors.matrix):
+        raise ElmoFastError(f"{vectors.words[_first_infinite(vectors.matrix)]!r} has a vector with NaN or infinity")
+    WRITERS[SUFFIXES[suffix] if format == "auto" else format](path, vectors.words, vectors.matrix)
+
+
+def _made(path: str, parsed: Parsed) -> Vectors:
+    """The vectors, each word once."""
+    words, matrix = parsed
+    if not _finite(matrix):
+        raise ElmoFastError(f"{path}: the vector of {words[_first_infinite(matrix)]!r} has NaN or infinity in it")
+    rows = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
+    if len(rows) < len(words):
+        kept = sorted(rows.values())
+        twice = next(word for row, word in enumerate(words) if rows[word] != row)
+        message = (
+            f"{path}: {len(words) - len(kept)} words stand there again (the first: {twice!r}); kept is the first vector"
+        )
+        warnings.warn(message, stacklevel=3)
+        words, matrix = [words[row] for row in kept], matrix[kept]
+    return Vectors(words, matrix)
+
+
+def _finite(matrix: Matrix, rows: int = 4096) -> bool:
+    return all(np.isfinite(matrix[at : at + rows]).all() for at in range(0, len(matrix), rows))
+
+
+def _first_infinite(matrix: Matrix) -> int:
+    return int(np.flatnonzero(~np.isfinite(matrix).all(1))[0])

@@ -1,0 +1,276 @@
+"""Files of word vectors: what is written is read back bit by bit, others' files are read, and damage is told."""
+
+import gzip
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.static import Vectors, _cache, load_vectors, save_vectors
+from elmo_fast.static._bytes import detected
+
+WORDS = ["the", ",", "Zürich", "日本語", "1.5", "don't", "…"]
+FORMATS = {"a.bin": "word2vec-binary", "a.txt": "word2vec-text", "a.safetensors": "safetensors", "a.glove": "glove"}
+
+
+@pytest.fixture
+def vectors():
+    matrix = np.random.default_rng(0).standard_normal((len(WORDS), 5)).astype(np.float32)
+    matrix[1] = [0, -0.0, 1e-42, 3.4028235e38, 1 / 3]
+    return Vectors(WORDS, matrix)
+
+
+def same(a, b):
+    return a.words == b.words and a.matrix.tobytes() == b.matrix.tobytes() and a.matrix.shape == b.matrix.shape
+
+
+@pytest.mark.parametrize(("name", "format"), FORMATS.items())
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name, format, packed):
+    """Each format, plain and gzip, named and detected; and a part of it."""
+    if packed and format == "safetensors":
+        pytest.skip("safetensors files are not packed (test_safetensors_are_not_packed)")
+    path = tmp_path / (name + packed)
+    save_vectors(vectors, path, "glove" if format == "glove" else "auto")
+    assert path.read_bytes().startswith(b"\x1f\x8b") == bool(packed)
+    assert detected(str(path)) == format
+    for wanted in ("auto", format):
+        assert same(load_vectors(path, wanted), vectors)
+    for limit in (0, 1, 3, 7, 9):
+        part = load_vectors(path, limit=limit)
+        assert same(part, Vectors(WORDS[:limit], vectors.matrix[:limit]))
+
+
+def test_safetensors_are_not_packed(tmp_path, vectors):
+    with pytest.raises(ElmoFastError, match=r"leave out \.gz"):
+        save_vectors(vectors, tmp_path / "a.safetensors.gz")
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.txt", "a.glove"])
+def test_files_longer_than_one_chunk(tmp_path, monkeypatch, vectors, name):
+    """Chunks that end anywhere, within words and numbers, change nothing."""
+    save_vectors(vectors, tmp_path / name, FORMATS[name])
+    for size in range(1, 60, 7):
+        for module in ("_binary_file", "_text_file"):
+            monkeypatch.setattr(f"elmo_fast.static.{module}.CHUNK_BYTES", size)
+        assert same(load_vectors(tmp_path / name), vectors)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_gensim_reads_ours_and_we_read_gensims(tmp_path, vectors, binary):
+    """Both directions, words and floats; and KeyedVectors made without a file."""
+    keyed_vectors = pytest.importorskip("gensim.models", reason="gensim is not installed").KeyedVectors
+    ours, theirs = tmp_path / ("a.bin" if binary else "a.txt"), tmp_path / "theirs"
+    save_vectors(vectors, ours)
+    read = keyed_vectors.load_word2vec_format(ours, binary=binary)
+    assert read.index_to_key == WORDS
+    assert read.vectors.tobytes() == vectors.matrix.tobytes()
+    read.save_word2vec_format(theirs, binary=binary)
+    assert same(load_vectors(theirs), vectors)
+    made = vectors.to_gensim()
+    assert made.index_to_key == WORDS
+    assert made.vectors.tobytes() == vectors.matrix.tobytes()
+
+
+def test_the_c_programs_ways_of_writing(tmp_path):
+    """word2vec.c: a blank at the end of text lines, a line end after each binary vector; Windows' line ends."""
+    path = tmp_path / "a"
+    path.write_bytes(b"2 2\r\nthe 0.5 -1 \r\nof 1e-3 2 \r\n\r\n")
+    assert load_vectors(path).matrix.tolist() == [[0.5, -1], [np.float32(1e-3), 2]]
+    path.write_bytes(b"2 1\nthe " + struct.pack("<f", 0.5) + b"\nof " + struct.pack("<f", 2) + b"\n")
+    assert load_vectors(path).words == ["the", "of"]
+    assert load_vectors(path).matrix.tolist() == [[0.5], [2]]
+
+
+def test_words_with_blanks_of_gloves_files(tmp_path):
+    """glove.840B has ". . ." and "at name@domain.com": the word is what stands before the last D numbers."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n")
+    vectors = load_vectors(path)
+    assert vectors.words == ["the", ". . .", "at name@domain.com"]
+    assert vectors.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
+    save_vectors(vectors, tmp_path / "b.safetensors")
+    assert same(load_vectors(tmp_path / "b.safetensors"), vectors)
+    for name in ("b.txt", "b.bin"):
+        with pytest.raises(ElmoFastError, match=r"the word '\. \. \.' cannot be kept .* use \.safetensors"):
+            save_vectors(vectors, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_word_that_stands_twice_keeps_its_first_vector(tmp_path):
+    """As in gensim; a warning names it."""
+    path = tmp_path / "a.txt"
+    path.write_text("a 1 2\nb 3 4\na 5 6\nc 7 8\nb 9 9\n")
+    with pytest.warns(UserWarning, match=r"a\.txt: 2 words stand there again \(the first: 'a'\)"):
+        vectors = load_vectors(path)
+    assert vectors.words == ["a", "b", "c"]
+    assert vectors.matrix.tolist() == [[1, 2], [3, 4], [7, 8]]
+
+
+def test_words_that_are_not_utf8(tmp_path):
+    """word2vec.c cuts words at a byte: U+FFFD and a warning, in text and binary."""
+    path = tmp_path / "a"
+    for data in (b"caf\xc3 1\nthe 2\n", b"2 1\ncaf\xc3 " + struct.pack("<f", 1) + b"the " + struct.pack("<f", 2)):
+        path.write_bytes(data)
+        with pytest.warns(UserWarning, match=r"1 words are not UTF-8 \(the first: b'caf\\xc3'\)"):
+            vectors = load_vectors(path)
+        assert vectors.words == ["caf\ufffd", "the"]
+
+
+BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"a 1 2\nb 3\nc 4 5\n", r"line 2: "),
+        (b"a 1 2\nb 3 4 5\n", r"line 2: "),
+        (b"3 2\na 1 2\nb 3\nc 4 5\n", r"line 3: "),
+        (b"a 1 2\nb 3 x\n", r"line 2: "),
+        (b"a 1 2\n\nb 3 4\n", r"line 2: "),
+        (b"a 1 2\n 3 4\n", r"line 2: "),
+        (b"3 2\na 1 2\nb 3 4\n", r"cut off: 2 vectors, where its first line promises 3"),
+        (b"1 2\na 1 2\nb 3 4\n", r"goes on after the 1 vectors"),
+        (b"90 200\na 1 2\n", r"promises 90 vectors of 200 numbers, too many for"),
+        (BINARY[:-1], r"cut off: 1 whole vectors, where its first line promises 2"),
+        (BINARY[:20], r"too many for 20 bytes|cut off"),
+        (BINARY + b"x", r"goes on after the 2 vectors"),
+        (b"2 1\nthe " + struct.pack("<f", np.nan) + b"of " + struct.pack("<f", 1), "'the' has NaN or infinity"),
+        (b"1 1\n" + b"x" * 9000, "no word ends within 4096 bytes"),
+        (b"2 1\na " + struct.pack("<f", -1.1) + b"o\nf " + struct.pack("<f", 1), "has a line end in it"),
+        (b"\x80\x04\x95 pickled", "gensim's own files are pickles"),
+        (b"", "holds no word vectors of a known format"),
+        (b"just some text\nmore\n", "holds no word vectors of a known format"),
+        (gzip.compress(b"a 1 2\nb 3 4\n" * 50)[:-9], "damaged gzip data"),
+    ],
+)
+def test_damage_is_told(tmp_path, data, sentence):
+    """With the file, and the line where there is one."""
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    with pytest.raises(ElmoFastError, match=rf"{path}.*({sentence})"):
+        load_vectors(path)
+
+
+def test_a_damaged_own_file_is_refused(tmp_path, vectors):
+    """Every single byte turned over, and every cut, is an ElmoFastError or changes nothing that is read."""
+    path = tmp_path / "a.safetensors"
+    save_vectors(vectors, path)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 5):
+        for data in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
+            path.write_bytes(data)
+            try:
+                assert same(load_vectors(path, "safetensors"), vectors)
+            except ElmoFastError as error:
+                assert str(path) in str(error)  # noqa: PT017
+    path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    with pytest.raises(ElmoFastError, match="damaged: what is in it is not what was written"):
+        load_vectors(path)
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch, vectors):
+    """A text file for which a cache is kept."""
+    monkeypatch.setattr(_cache, "WORTH_BYTES", 1)
+    save_vectors(vectors, tmp_path / "a.txt")
+    return tmp_path / "a.txt"
+
+
+def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
+    """The second time no text is parsed; with a limit neither."""
+    assert same(load_vectors(text), vectors)
+    monkeypatch.setattr("elmo_fast.static._text_file._parsed", None)
+    assert same(load_vectors(text), vectors)
+    assert load_vectors(text, limit=2).words == WORDS[:2]
+
+
+@pytest.mark.parametrize("change", ["other text", "another time", "another format"])
+def test_the_cache_of_another_file_is_not_used(text, vectors, change):
+    """After a change of the text, of equal length too, it is read anew, and then cached anew."""
+    load_vectors(text)
+    kept = pathlib.Path(_cache.cache_path(str(text)))
+    before = kept.read_bytes()
+    if change == "other text":
+        text.write_text(text.read_text().replace("the", "teh"))
+        assert load_vectors(text).words[0] == "teh"
+    elif change == "another time":
+        import os
+
+        os.utime(text, ns=(1, 1))
+        assert same(load_vectors(text), vectors)
+    else:
+        assert _cache.key_of(str(text), "glove") != _cache.key_of(str(text), "word2vec-text")
+        return
+    assert kept.read_bytes() != before
+
+
+def test_a_damaged_cache_is_never_trusted(text, vectors):
+    """A byte turned over or an end cut off: said, read from the text, written anew."""
+    load_vectors(text)
+    kept = pathlib.Path(_cache.cache_path(str(text)))
+    whole = kept.read_bytes()
+    for data in (whole[:-5] + bytes([whole[-5] ^ 64]) + whole[-4:], whole[: len(whole) // 2], b""):
+        kept.write_bytes(data)
+        with pytest.warns(UserWarning, match="the cache cannot be used"):
+            assert same(load_vectors(text), vectors)
+        assert kept.read_bytes() == whole
+
+
+def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, monkeypatch):
+    """A folder that cannot be written: a warning."""
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device", "here")
+
+    monkeypatch.setattr("elmo_fast.static._safetensors_file.write", full)
+    with pytest.warns(UserWarning, match="no cache is kept for .*No space left on device"):
+        assert same(load_vectors(text), vectors)
+    assert not pathlib.Path(_cache.cache_path(str(text))).exists()
+    assert same(load_vectors(text, cache=False), vectors)
+
+
+@pytest.mark.parametrize(
+    ("words", "matrix", "sentence"),
+    [
+        (["a"], np.zeros((1, 2)), "float32"),
+        (["a"], np.zeros(2, np.float32), r"\[V, D\]"),
+        (["a"], [[1.0]], "list"),
+        (["a", "b"], np.zeros((1, 2), np.float32), "2 words, but a matrix of 1 rows"),
+        (["a", "b", "a"], np.zeros((3, 2), np.float32), "'a' stands there again"),
+    ],
+)
+def test_vectors_that_do_not_fit(words, matrix, sentence):
+    with pytest.raises(ElmoFastError, match=sentence):
+        Vectors(words, matrix)
+
+
+def test_looking_up(vectors):
+    assert len(vectors) == 7
+    assert vectors.dimension == 5
+    assert "the" in vectors
+    assert "The" not in vectors
+    assert vectors.index["日本語"] == 3
+    assert vectors.vector("日本語").tobytes() == vectors.matrix[3].tobytes()
+    with pytest.raises(ElmoFastError, match="'The' has no vector; 'the' has one"):
+        vectors.vector("The")
+
+
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path, vectors):
+    """No name, no format, no finite number, no UTF-8."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    bad = Vectors(["a"], np.full((1, 2), np.inf, np.float32))
+    for thing, file, format, sentence in [
+        (vectors, tmp_path / "a.dat", "auto", "the name must end in"),
+        (vectors, path, "word2vec", "format must be one of"),
+        (bad, path, "auto", "'a' has a vector with NaN or infinity"),
+        (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), path, "auto", "cannot be written as UTF-8"),
+        (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), tmp_path / "b.safetensors", "auto", "cannot be written as"),
+    ]:
+        with pytest.raises(ElmoFastError, match=sentence):
+            save_vectors(thing, file, format)
+    assert path.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt"]
