@@ -1,0 +1,188 @@
+"""The layers of a frozen biLM for all words of a split: computed once, kept on disk, gathered into batches."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM
+from elmo_fast.tasks._layer_file import (
+    FORMAT,
+    STORAGES,
+    DamagedFile,
+    Layers,
+    Write,
+    only_one,
+    read_layers,
+    write_layers,
+)
+from elmo_fast.tasks.formats import Example
+from elmo_fast.text import batch_to_ids, batches
+
+MAX_TOKENS = 4096
+Sentences = Sequence[Sequence[str]]
+Progress = Callable[[int, int], None]
+"""Told how many words are done, of how many."""
+
+
+class LayerCache:
+    """The layers of the words of N sentences.
+
+    layers: of all words end to end, [L+1, words, 2D], float32 or float16, usually a map of a file
+    lengths: words of each sentence, [N]
+    """
+
+    def __init__(self, layers: Layers, lengths: npt.ArrayLike) -> None:
+        self._layers, self._lengths = layers, np.asarray(lengths, np.int64)
+        self._starts = np.cumsum(self._lengths) - self._lengths
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def num_layers(self) -> int:
+        """L+1."""
+        return self._layers.shape[0]
+
+    @property
+    def width(self) -> int:
+        """2D."""
+        return self._layers.shape[2]
+
+    def subset(self, indices: Sequence[int]) -> "LayerCache":
+        """The same layers, of these sentences in this order alone; nothing is copied."""
+        part = LayerCache(self._layers, self._lengths[np.asarray(indices, np.int64)])
+        part._starts = self._starts[np.asarray(indices, np.int64)]
+        return part
+
+    def batch(self, indices: Sequence[int], layers: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+        """The layers of B sentences: ([L+1, B, T, 2D] float32 with 0 at padding, lengths [B] int64), on the CPU.
+
+        Args:
+            indices: of the sentences, [B].
+            layers: numbers of those that are wanted, the lowest being 0; None: all. Others are not read.
+        """
+        rows = np.asarray(indices, np.int64)
+        lengths, starts = self._lengths[rows], self._starts[rows]
+        chosen = range(self.num_layers) if layers is None else layers
+        longest = int(lengths.max(initial=0))
+        out = np.empty((len(chosen), len(rows), longest, self.width), np.float32)
+        for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            for place, layer in enumerate(chosen):
+                out[place, number, :length] = self._layers[layer, start : start + length]
+            if length < longest:
+                out[:, number, length:] = 0
+        return torch.from_numpy(out), torch.from_numpy(lengths)
+
+
+def cached_layers(
+    model: BiLM,
+    examples: Sequence[Example],
+    folder: str | os.PathLike[str],
+    *,
+    storage: str = "float32",
+    max_tokens: int = MAX_TOKENS,
+    progress: Progress | None = None,
+    report: Callable[[str], None] | None = None,
+) -> LayerCache:
+    """The layers of all words of `examples`: from the file in `folder` that holds them, or computed and kept there.
+
+    Every sentence starts from the state zero, whatever `model.stateful`, so that its vectors depend on no other. The
+    file's name is a digest of the model's weights, its settings and the sentences. Its own digest is compared with its
+    bytes before it is used: a damaged file is computed anew, and that is said. Runs that share a folder wait for the
+    one that computes what they need. For several shares of one text, keep all of it and use `subset`.
+
+    Args:
+        model: the biLM, on any device.
+        examples: the sentences; their labels do not matter.
+        folder: made where it is missing.
+        storage: "float32", or "float16", half as large, with 11 of 24 bits.
+        max_tokens: most words run at a time, padding counted; a longer sentence is run alone.
+        progress: told how many words are done, while they are computed.
+        report: takes a sentence on a damaged file, or on waiting; None: a warning.
+
+    Raises: ElmoFastError; OSError: the folder cannot be written, the disk is full.
+    """
+    if storage not in STORAGES:
+        raise ElmoFastError(f"storage must be one of {', '.join(STORAGES)}; got {storage!r}")
+    sentences = [example.words for example in examples]
+    lengths = [len(words) for words in sentences]
+    if not sum(lengths):
+        raise ElmoFastError("cached_layers: wanted sentences with words; got none")
+    key = _key(model, sentences, storage)
+    shape = (model.num_layers, sum(lengths), model.get_output_dim())
+    path = pathlib.Path(folder) / f"{key[:40]}.safetensors"
+    say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
+
+    def find(told: Callable[[str], None]) -> Layers | None:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                return read_layers(path, key, shape, storage)
+            except DamagedFile as damage:
+                told(f"{path}: damaged ({damage}); it is computed anew")
+        return None
+
+    found = find(say)
+    if found is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with only_one(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
+            found = find(lambda _: None)
+            if found is None:
+                compute = functools.partial(_compute, model, sentences, lengths, max_tokens, progress)
+                write_layers(path, key, shape, storage, compute)
+                found = read_layers(path, key, shape, storage)
+    return LayerCache(found, lengths)
+
+
+def model_digest(model: BiLM) -> str:
+    """SHA-256 of a biLM's options and weights."""
+    found = hashlib.sha256(json.dumps(model.options.to_dict(), sort_keys=True).encode())
+    for name, tensor in sorted(model.checkpoint_state().items()):
+        values = tensor.detach().cpu().contiguous()
+        found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        found.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _key(model: BiLM, sentences: Sentences, storage: str) -> str:
+    encoder = model._token_embedder
+    device = next(model.parameters()).device.type
+    settings = [FORMAT, model_digest(model), encoder.precision, encoder.backend, device, storage]
+    found = hashlib.sha256(json.dumps(settings).encode())
+    for words in sentences:
+        found.update(json.dumps(words).encode())
+    return found.hexdigest()
+
+
+@torch.no_grad()
+def _compute(
+    model: BiLM, sentences: Sentences, lengths: list[int], max_tokens: int, progress: Progress | None, write: Write
+) -> None:
+    """Runs the biLM over the sentences, the longest first, and writes the layers of each where it stands."""
+    starts = (np.cumsum(lengths) - lengths).tolist()
+    order = sorted(range(len(sentences)), key=lambda index: -lengths[index])
+    slots, device = model._token_embedder.max_characters_per_token, next(model.parameters()).device
+    carried, model.stateful = model.stateful, False
+    done, total = 0, sum(lengths)
+    try:
+        for batch in batches((sentences[index] for index in order), batch_size=max_tokens, max_tokens=max_tokens):
+            output = model(batch_to_ids(batch.sentences, slots).to(device))
+            layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]]).cpu().numpy()
+            for row, place in enumerate(batch.indices):
+                index = order[place]
+                write(starts[index], layers[:, row, : lengths[index]])
+                done += lengths[index]
+            if progress is not None:
+                progress(done, total)
+    finally:
+        model.stateful = carried

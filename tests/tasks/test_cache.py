@@ -1,0 +1,281 @@
+"""The cache of a frozen biLM: the vectors that it gives, and that nothing damaged, cut or foreign is ever believed."""
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
+from tests.tolerances import assert_close
+from tests.weights import make_weights
+
+TEXT = ["the quick brown fox", "one", "it was the age of foolishness , it was", "the quick brown fox", "Größe zählt"]
+EXAMPLES = [Example(line.split(), []) for line in TEXT]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return make_weights(tmp_path_factory.mktemp("bilm"))
+
+
+@pytest.fixture
+def bilm(files):
+    return load_bilm(files[0].parent)
+
+
+def the_file(folder):
+    """The one file of the cache; no lock and no partial file is left beside it."""
+    (path,) = folder.iterdir()
+    assert path.suffix == ".safetensors"
+    return path
+
+
+def computed(bilm, folder, **settings):
+    """The cache, and whether the biLM was run for it."""
+    runs = []
+    hook = bilm.register_forward_hook(lambda *_: runs.append(1))
+    try:
+        return cached_layers(bilm, EXAMPLES, folder, **settings), bool(runs)
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("max_tokens", [1, 12, 4096])
+def test_the_layers_are_the_embedders(tmp_path, files, bilm, max_tokens):
+    """Those of each sentence alone, whatever is run beside it; 0 at padding; any order, any layers."""
+    cache = cached_layers(bilm, EXAMPLES, tmp_path, max_tokens=max_tokens)
+    embedder = ElmoEmbedder(*files, stateful=False)
+    wanted = [torch.from_numpy(embedder.embed_sentence(example.words)) for example in EXAMPLES]
+    layers, lengths = cache.batch([2, 0, 4, 3])
+    assert layers.shape == (3, 4, 9, 16)
+    assert layers.dtype == torch.float32
+    assert lengths.tolist() == [9, 4, 2, 4]
+    for row, index in enumerate([2, 0, 4, 3]):
+        assert_close("layers", layers[:, row, : lengths[row]], wanted[index])
+        assert not layers[:, row, lengths[row] :].any()
+    torch.testing.assert_close(cache.batch([2, 0, 4, 3], [2, 0])[0], layers[[2, 0]], rtol=0, atol=0)
+    torch.testing.assert_close(cache.subset([4, 2, 1]).batch([1, 0])[0], layers[:, [0, 2]], rtol=0, atol=0)
+    assert (len(cache), len(cache.subset([4, 1])), cache.num_layers, cache.width) == (5, 2, 3, 16)
+
+
+def test_the_second_time_nothing_is_computed(tmp_path, files, bilm):
+    """Not by another process's biLM of the same weights either; the sentences alone count, not their labels."""
+    first, ran = computed(bilm, tmp_path / "a" / "b")
+    assert ran
+    second, ran = computed(load_bilm(files[0].parent), tmp_path / "a" / "b")
+    assert not ran
+    torch.testing.assert_close(first.batch(range(5)), second.batch(range(5)), rtol=0, atol=0)
+    again = [Example(example.words, ["X"] * len(example.words)) for example in EXAMPLES]
+    cached_layers(bilm, again, tmp_path / "a" / "b")
+    the_file(tmp_path / "a" / "b")
+
+
+def test_other_weights_settings_or_sentences_are_other_files(tmp_path, files, bilm):
+    """One number of one weight is enough; words that join to the same text are other words."""
+    cached_layers(bilm, EXAMPLES, tmp_path)
+    cached_layers(bilm, EXAMPLES, tmp_path, storage="float16")
+    cached_layers(load_bilm(files[0].parent, backend="reference"), EXAMPLES, tmp_path)
+    cached_layers(load_bilm(files[0].parent, precision="bfloat16"), EXAMPLES, tmp_path)
+    cached_layers(bilm, [Example(["the quick", "brown", "fox"], []), *EXAMPLES[1:]], tmp_path)
+    cached_layers(bilm, EXAMPLES[:2], tmp_path)
+    before = model_digest(bilm)
+    with torch.no_grad():
+        bilm._elmo_lstm.backward_layer_1.state_projection.weight[0, 0] += 1e-3
+    assert model_digest(bilm) != before
+    cached_layers(bilm, EXAMPLES, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 7
+
+
+def damage(path, kind):
+    content = bytearray(path.read_bytes())
+    size = 8 + int.from_bytes(content[:8], "little")
+    if kind == "a bit of the layers":
+        content[size + 1234] ^= 1
+    elif kind == "the last byte is missing":
+        del content[-1:]
+    elif kind == "a byte too many":
+        content += b"\0"
+    elif kind == "the header's length":
+        content[0] ^= 255
+    elif kind == "the digest, to fit what was changed":
+        content[size] ^= 1
+        content = content.replace(b'"key": "', b'"key": "f', 1)[: len(content)]
+        content[size - 64 : size] = hashlib.sha256(content[size:]).hexdigest().encode()
+    elif kind == "empty":
+        content = bytearray()
+    elif kind == "zeros":
+        content = bytearray(len(content))
+    elif kind == "no JSON":
+        content[8:20] = b"\xff" * 12
+    elif kind == "JSON of another kind":
+        content[8:size] = b"[]".ljust(size - 8)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "a bit of the layers",
+        "the last byte is missing",
+        "a byte too many",
+        "the header's length",
+        "the digest, to fit what was changed",
+        "empty",
+        "zeros",
+        "no JSON",
+        "JSON of another kind",
+    ],
+)
+def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm, kind):
+    """Once, and then the file is whole again."""
+    wanted = cached_layers(bilm, EXAMPLES, tmp_path).batch(range(5))[0]
+    path = the_file(tmp_path)
+    whole = path.read_bytes()
+    damage(path, kind)
+    assert path.read_bytes() != whole
+    said = []
+    cache, ran = computed(bilm, tmp_path, report=said.append)
+    assert ran
+    assert len(said) == 1
+    assert f"{path}: damaged (" in said[0]
+    assert "it is computed anew" in said[0]
+    torch.testing.assert_close(cache.batch(range(5))[0], wanted, rtol=0, atol=0)
+    assert the_file(tmp_path).read_bytes() == whole
+    damage(path, kind)
+    with pytest.warns(UserWarning, match="damaged"):
+        cached_layers(bilm, EXAMPLES, tmp_path)
+
+
+def test_a_file_of_other_sentences_under_this_name_is_not_believed(tmp_path, bilm):
+    """Of the same shape, whole, with its right digest: the key in it tells."""
+    cached_layers(bilm, EXAMPLES, tmp_path / "a")
+    cached_layers(bilm, EXAMPLES[::-1], tmp_path / "b")
+    os.replace(the_file(tmp_path / "b"), the_file(tmp_path / "a"))
+    said = []
+    _, ran = computed(bilm, tmp_path / "a", report=said.append)
+    assert ran
+    assert "its header is not the one of these sentences and this model" in said[0]
+
+
+def test_an_error_while_computing_leaves_nothing(tmp_path, bilm):
+    """No part of a file, no lock; and the biLM carries state again as before."""
+    bilm.stateful = True
+
+    def stop(done, total):
+        assert not bilm.stateful
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached_layers(bilm, EXAMPLES, tmp_path, progress=stop)
+    assert list(tmp_path.iterdir()) == []
+    assert bilm.stateful
+
+
+def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, bilm, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"No space left on device.*\.safetensors"):
+        cached_layers(bilm, EXAMPLES, tmp_path, progress=lambda *_: pytest.fail("it was computed"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_and_the_carried_state(tmp_path, bilm):
+    """Words done of all words, the longest sentences first; a biLM that carries state gives the same layers."""
+    told = []
+    first = cached_layers(bilm, EXAMPLES, tmp_path / "a", max_tokens=9, progress=lambda *both: told.append(both))
+    assert told == [(9, 20), (17, 20), (20, 20)]
+    bilm.stateful = True
+    bilm(torch.ones(2, 3, 50, dtype=torch.long))
+    second = cached_layers(bilm, EXAMPLES, tmp_path / "b")
+    assert_close("layers", second.batch(range(5))[0], first.batch(range(5))[0])
+
+
+def test_half_as_large(tmp_path, bilm):
+    """float16 rounds once; batches are float32 all the same; numbers that it cannot hold are an error, not infinity."""
+    exact = cached_layers(bilm, EXAMPLES, tmp_path / "a").batch([0, 2])[0]
+    rounded = cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="float16").batch([0, 2])[0]
+    torch.testing.assert_close(rounded, exact.half().float(), rtol=0, atol=0)
+    assert the_file(tmp_path / "b").stat().st_size < 0.6 * the_file(tmp_path / "a").stat().st_size
+    with torch.no_grad():
+        bilm._token_embedder._projection.bias.fill_(1e5)
+    with pytest.raises(ElmoFastError, match='storage="float16" cannot hold these layers'):
+        cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="float16")
+    with pytest.raises(ElmoFastError, match="storage must be one of float32, float16; got 'int8'"):
+        cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="int8")
+
+
+def test_sentences_of_one_and_of_2000_words(tmp_path, bilm):
+    """The largest batch holds max_tokens words, padding counted, but for a sentence that alone is longer."""
+    examples = [Example([f"w{i % 7}" for i in range(2000)], []), *(Example([f"x{i}"], []) for i in range(300))]
+    sizes = []
+    bilm.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].shape[:2]))
+    cache = cached_layers(bilm, examples, tmp_path, max_tokens=128)
+    assert sizes == [(1, 2000), (128, 1), (128, 1), (44, 1)]
+    layers, lengths = cache.batch([0, 300])
+    assert layers.shape == (3, 2, 2000, 16)
+    assert lengths.tolist() == [2000, 1]
+
+
+def test_nothing_to_compute(tmp_path, bilm):
+    for examples in ([], [Example([], [])]):
+        with pytest.raises(ElmoFastError, match="wanted sentences with words; got none"):
+            cached_layers(bilm, examples, tmp_path)
+
+
+def test_any_safetensors_reader_opens_the_file(tmp_path, bilm):
+    from safetensors.numpy import load_file
+
+    cache = cached_layers(bilm, EXAMPLES, tmp_path)
+    layers = load_file(the_file(tmp_path))["layers"]
+    assert layers.shape == (3, 20, 16)
+    np.testing.assert_array_equal(layers[:, 4:5], cache.batch([1])[0][:, 0])
+
+
+PROGRAM = """
+import sys
+from elmo_fast.tasks import Example, cached_layers, load_bilm
+examples = [Example(line.split(), []) for line in {text!r}]
+def progress(done, total):
+    print("computes", flush=True)
+    sys.stdin.readline()
+cache = cached_layers(load_bilm(sys.argv[1]), examples, sys.argv[2], progress=progress)
+print(f"{{float(cache.batch(range(5))[0].double().sum()):.6f}}", flush=True)
+"""
+
+
+def test_other_processes_that_share_the_folder(tmp_path, files, bilm):
+    """While one computes another waits, says so, and computes nothing. Where one was killed as it computed, what it
+    left is not believed, and goes."""
+    shared, left = tmp_path / "shared", tmp_path / "left"
+    command = [sys.executable, "-c", PROGRAM.format(text=TEXT), files[0].parent]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, shared], **pipes) as first, subprocess.Popen([*command, left], **pipes) as killed:
+        assert first.stdout.readline() == killed.stdout.readline() == "computes\n"
+        killed.kill()
+        said = []
+
+        def go_on(sentence):
+            said.append(sentence)
+            first.stdin.write("\n")
+            first.stdin.flush()
+
+        cache, ran = computed(bilm, shared, report=go_on)
+        assert not ran
+        assert "waits for another process that computes it" in said[0]
+        number = f"{float(cache.batch(range(5))[0].double().sum()):.6f}\n"
+        assert first.stdout.read() == number
+    the_file(shared)
+    assert len(list(left.iterdir())) == 2  # the lock, which nobody holds, and a part of a file
+    cache, ran = computed(bilm, left)
+    assert ran
+    assert f"{float(cache.batch(range(5))[0].double().sum()):.6f}\n" == number
+    assert the_file(left).name == the_file(shared).name
