@@ -19,7 +19,7 @@ COMMANDS = {
     "prepare": "text files to the folder of numbers that pretraining reads",
     "pretrain": "train a bidirectional language model on your own text",
     "eval": "perplexity of held-out text under a pretrained model",
-    "plot": "the curves of a pretraining run as a picture",
+    "plot": "pictures: curves of a run, weights of layers, words, senses of a word",
     "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
     "neighbours": "tokens of a corpus nearest to one token in its context",
     "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",

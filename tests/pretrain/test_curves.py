@@ -10,7 +10,7 @@ import pytest
 
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.curves import draw, picture
+from elmo_fast.pictures.curves import draw, picture
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.progress import MetricsFile, Progress
 from elmo_fast.pretrain.step import StepResult

@@ -1,19 +1,12 @@
 """A run's curves as a picture: perplexities, speed and gradient norm over the words seen. Needs no torch."""
 
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.pictures.style import COLOURS, format_of, new_figure, plain, save, shown
 from elmo_fast.pretrain.metrics import Metrics
-
-# Okabe and Ito's colours, which people who tell few colours apart can tell apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-
-
-FORMATS = ("png", "pdf", "svg")
 
 
 def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
@@ -22,28 +15,20 @@ def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
     runs: label -> its metrics; path: the file, whose suffix names the format (.png, .pdf, .svg).
     Raises ElmoFastError when matplotlib is absent, for another suffix, or for a run that has not reported yet.
     """
-    kind = pathlib.Path(path).suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise ElmoFastError(f"the picture's name must end in one of .{', .'.join(FORMATS)}; got {os.fspath(path)!r}")
+    format_of(path)
     for label, metrics in runs.items():
         if not metrics.steps:
             raise ElmoFastError(f"{label} holds no report on training yet; one comes every log_interval steps")
-    figure = picture(runs)
-    with replacing(path) as aside:
-        figure.savefig(aside, format=kind, dpi=130)
+    save(picture(runs), path)
 
 
 def picture(runs: Mapping[str, Metrics]) -> Any:
     """matplotlib's Figure of all runs, whose axes are perplexity, speed and gradient norm, in this order."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ElmoFastError(f'drawing needs matplotlib: pip install "elmo-fast[plots]" ({error})') from error
-    figure = Figure(figsize=(11, 5.6), layout="constrained")
+    figure = new_figure(11, 5.6)
     mosaic: list[Any] = [["perplexity", "speed"], ["perplexity", "norm"]]
     places = figure.subplot_mosaic(mosaic, width_ratios=[1.7, 1])
     for number, (label, metrics) in enumerate(runs.items()):
-        _run(places, label, metrics, COLOURS[number % len(COLOURS)])
+        _run(places, shown(label), metrics, COLOURS[number % len(COLOURS)])
     _dress(places, any(metrics.restarts for metrics in runs.values()))
     return figure
 
@@ -87,9 +72,7 @@ def _dress(places: Mapping[str, Any], restarted: bool) -> None:
     }
     for name, title in titles.items():
         axes = places[name]
-        axes.set_title(title, fontsize=10, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
+        plain(axes, title)
         axes.set_xlabel("words seen")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     _logarithmic(places["perplexity"], "x")

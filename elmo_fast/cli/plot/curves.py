@@ -1,4 +1,4 @@
-"""`elmo-fast plot`: the curves of a pretraining run as a picture."""
+"""`elmo-fast plot curves`: the curves of a pretraining run as a picture."""
 
 import os
 from typing import Any
@@ -7,9 +7,9 @@ from elmo_fast.cli import _common
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast plot`."""
+    """The options of `elmo-fast plot curves`."""
     parser = _common.new_parser(
-        "plot",
+        "plot curves",
         "Draws the perplexity of training and of held-out text, the speed and the gradient norm of a pretraining run "
         "over the words seen, from its metrics.jsonl; also of a run that is still going on.",
     )
@@ -25,12 +25,12 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Reads the metrics of every run, then draws."""
-    from elmo_fast.pretrain.curves import draw
+    from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.metrics import read_metrics
 
     _common.set_up_logging(arguments)
     folders = [os.path.normpath(folder) for folder in (arguments.run, *arguments.also)]
     output = arguments.output or os.path.join(folders[0], "curves.png")
-    draw({folder: read_metrics(folder) for folder in folders}, output)
+    draw_curves({folder: read_metrics(folder) for folder in folders}, output)
     print(output)
     return 0

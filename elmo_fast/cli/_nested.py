@@ -1,0 +1,62 @@
+"""Commands of two words (`elmo-fast plot senses`): a file for each second word, loaded when it is meant."""
+
+import difflib
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the second word names, and its options as its own parser read them."""
+
+    module: Any
+    arguments: Any
+
+    def run(self) -> int | None:
+        """Runs it."""
+        status: int | None = self.module.run(self.arguments)
+        return status
+
+
+class NestedParser:
+    """Chooses among `elmo-fast COMMAND KIND ...` and lets the kind's own parser read the rest.
+
+    command: the first word; kinds: second word -> what it does, a module elmo_fast.cli.<command>.<kind> each, with
+    build_parser() and run(arguments); default: the kind that is meant where the second word names none.
+    """
+
+    def __init__(self, command: str, description: str, kinds: Mapping[str, str], default: str | None = None) -> None:
+        self.command, self.description, self.kinds, self.default = command, description, dict(kinds), default
+
+    def format_help(self) -> str:
+        """The text of `elmo-fast COMMAND --help`."""
+        width = max(map(len, self.kinds))
+        lines = [f"  {name:<{width}}  {text}" for name, text in self.kinds.items()]
+        usage = f"usage: elmo-fast {self.command} KIND [options]"
+        tells = f"(elmo-fast {self.command} KIND --help tells the options)"
+        other = [] if self.default is None else ["", f"Without a kind: {self.default}."]
+        return "\n".join([f"{usage}    {tells}", "", self.description, "", *lines, *other])
+
+    def parse_args(self, words: Sequence[str]) -> Chosen:
+        """The kind and its options; prints the help and leaves where that is asked for."""
+        if not words or words[0] in ("-h", "--help"):
+            print(self.format_help())
+            raise SystemExit(0 if words else 2)
+        kind, rest = self._split(list(words))
+        module = importlib.import_module(f"elmo_fast.cli.{self.command}.{kind}")
+        return Chosen(module, module.build_parser().parse_args(rest))
+
+    def _split(self, words: list[str]) -> tuple[str, list[str]]:
+        first = words[0]
+        if first in self.kinds:
+            return first, words[1:]
+        close = difflib.get_close_matches(first, self.kinds, n=1)
+        if self.default is not None and not (close and not os.path.exists(first)):
+            return self.default, words
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(self.kinds)}"
+        raise ElmoFastError(f"`elmo-fast {self.command}` has no {first!r}; {hint}")

@@ -1,0 +1,121 @@
+"""The vectors that `plot words` and `plot projector` draw: of a file, of words by their letters, or of tokens."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.errors import ElmoFastError
+
+SHOWN_MISSING = 10
+
+
+class Labelled(NamedTuple):
+    """words: N labels; matrix: [N, D] float32; columns: what else is known of each, for a projector."""
+
+    words: list[str]
+    matrix: npt.NDArray[np.float32]
+    columns: dict[str, list[str]]
+
+
+def add_options(parser: Any, count: int) -> None:
+    """Adds --vectors, or a model with --words, --word_file or --text."""
+    parser.add_argument(
+        "--vectors", type=str | None, default=None, help="word vectors: word2vec, GloVe or safetensors, also .gz"
+    )
+    _model.add_options(parser)
+    parser.add_argument("--words", type=str, nargs="+", default=[], help="which words (of a model: by their letters)")
+    parser.add_argument("--word_file", type=str | None, default=None, help="more words, one per line")
+    parser.add_argument("--text", type=str | None, default=None, help="a text whose tokens a model gives its vectors")
+    parser.add_argument("--layer", type=str, default="top", help='of the tokens: "top", or a number from 0')
+    parser.add_argument("--count", type=int, default=count, help="most words (the file's first) or tokens (drawn)")
+    parser.add_argument("--batch_size", type=int, default=64, help="sentences run together")
+
+
+def read(arguments: Any) -> Labelled:
+    """What the options name; ElmoFastError where they name nothing, or two things."""
+    if arguments.count < 1:
+        raise ElmoFastError(f"--count must be 1 or more; got {arguments.count}")
+    named = any((arguments.model, arguments.options_file, arguments.weight_file))
+    if named == (arguments.vectors is not None):
+        raise ElmoFastError("name either --vectors FILE, or a model by --model or --options_file and --weight_file")
+    words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))
+    if arguments.text is not None and (words or not named):
+        raise ElmoFastError("--text goes with a model, and without --words and --word_file: its tokens are drawn")
+    if not named:
+        return _of_file(arguments, words)
+    _model.check_named(arguments)
+    device = _common.set_up(arguments)
+    if arguments.text is not None:
+        return _of_tokens(arguments, device)
+    if not words:
+        raise ElmoFastError("a model needs words to draw: --words, --word_file, or --text for the tokens of a text")
+    return _of_letters(arguments, words[: arguments.count], device)
+
+
+def _words_of(path: str | None) -> list[str]:
+    from elmo_fast.text import read_lines
+
+    return [] if path is None else [line for _, line in read_lines(path) if line]
+
+
+def _of_file(arguments: Any, words: list[str]) -> Labelled:
+    from elmo_fast.static import load_vectors
+
+    vectors = load_vectors(arguments.vectors)
+    if not words:
+        words = list(vectors.words[: arguments.count])
+    missing = [word for word in words if word not in vectors.index]
+    if missing:
+        more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
+        said = f"{arguments.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
+        if len(missing) == len(words):
+            raise ElmoFastError(said)
+        _common.logger().warning("%s", said)
+    words = [word for word in words if word in vectors.index][: arguments.count]
+    return Labelled(words, vectors.matrix[[vectors.index[word] for word in words]], {})
+
+
+def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
+    """Layer 0: what the character encoder makes of each word alone."""
+    import torch
+
+    from elmo_fast.text import batch_to_ids
+
+    encoder = _model.load_embedder(arguments, device, stateful=False).elmo_bilm._token_embedder
+    ids = batch_to_ids([words], encoder.max_characters_per_token)
+    with torch.no_grad():
+        matrix = encoder.encode(ids.to(device))[0].float().cpu().numpy()
+    return Labelled(words, matrix, {})
+
+
+def _of_tokens(arguments: Any, device: Any) -> Labelled:
+    """`count` tokens of a text, drawn by the seed, each in its sentence."""
+    from elmo_fast.pictures import Occurrence, occurrence_vectors
+    from elmo_fast.pictures.occurrences import layer_number
+    from elmo_fast.text import read_sentences
+
+    tokens = [
+        Occurrence(line, place, sentence)
+        for line, sentence in read_sentences(arguments.text)
+        for place in range(len(sentence))
+    ]
+    if not tokens:
+        raise ElmoFastError(f"--text {arguments.text} holds no token")
+    if len(tokens) > arguments.count:
+        chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
+        _common.logger().info("%d of %d tokens are drawn", arguments.count, len(tokens))
+        tokens = [tokens[index] for index in np.sort(chosen)]
+    embedder = _model.load_embedder(arguments, device, stateful=False)
+    layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
+    total = sum(len(sentence) for sentence in {token.line: token.tokens for token in tokens}.values())
+    with _progress.Progress(total, quiet=arguments.quiet) as progress:
+        matrix = occurrence_vectors(
+            embedder, tokens, arguments.layer, batch_size=arguments.batch_size, progress=progress.add
+        )
+    columns = {
+        "line": [str(token.line + 1) for token in tokens],
+        "sentence": [" ".join(token.tokens) for token in tokens],
+    }
+    return Labelled([token.tokens[token.place] for token in tokens], matrix, columns)

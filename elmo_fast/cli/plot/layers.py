@@ -1,0 +1,35 @@
+"""`elmo-fast plot layers`: the weights that scalar mixes have learned for the layers."""
+
+import os
+from typing import Any
+
+from elmo_fast.cli import _common
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast plot layers`."""
+    parser = _common.new_parser(
+        "plot layers",
+        "Draws how much of each layer the scalar mixes use: of a model with mixes (Elmo.save_pretrained), or of a "
+        "trained task (its folder or results.json).",
+    )
+    parser.add_argument("source", type=str, nargs="+", help="folders of models or tasks, or files results.json")
+    parser.add_argument("--output", type=str, default="layers.png", help="picture to write: .png, .pdf or .svg")
+    parser.add_argument("--title", type=str, default="", help="above the picture")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Reads the weights of every source, then draws; with several sources, their names stand before the mixes'."""
+    from elmo_fast.pictures import layer_weights, read_layer_weights
+
+    _common.set_up_logging(arguments)
+    groups = {}
+    for source in arguments.source:
+        before = f"{os.path.normpath(source)}: " if len(arguments.source) > 1 else ""
+        groups |= {before + name: weights for name, weights in read_layer_weights(source).items()}
+    layer_weights(groups, arguments.output, arguments.title)
+    for name, weights in groups.items():
+        _common.logger().info("%s  %s", name, "  ".join(f"{weight:.3f}" for weight in weights))
+    print(arguments.output)
+    return 0

@@ -1,0 +1,30 @@
+"""`elmo-fast plot projector`: vectors as files for TensorBoard's projector."""
+
+from typing import Any
+
+from elmo_fast.cli import _common
+from elmo_fast.cli.plot import _vectors
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast plot projector`."""
+    parser = _common.new_parser(
+        "plot projector",
+        "Writes tensors.tsv, metadata.tsv and projector_config.pbtxt: `tensorboard --logdir OUTDIR` shows them, and "
+        "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
+    )
+    _vectors.add_options(parser, count=10_000)
+    parser.add_argument("--outdir", type=str, required=True, help="folder to write to")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Reads or computes the vectors, then writes them."""
+    from elmo_fast.pictures import write_projector
+
+    _common.set_up_logging(arguments)
+    words, matrix, columns = _vectors.read(arguments)
+    folder = write_projector(words, matrix, arguments.outdir, columns)
+    _common.logger().info("%d vectors of %d numbers; look at them: tensorboard --logdir %s", *matrix.shape, folder)
+    print(folder)
+    return 0

@@ -1,0 +1,97 @@
+"""`elmo-fast plot senses`: all occurrences of one word in a text, by sense."""
+
+import os
+from typing import Any, Literal
+
+from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.errors import ElmoFastError
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast plot senses`."""
+    parser = _common.new_parser(
+        "plot senses",
+        "Draws every occurrence of a word in a text as a point, coloured by clusters of the vectors that a model gives "
+        "it in its sentences. A .html page shows the sentence where one points; .png, .pdf and .svg are still.",
+    )
+    _model.add_options(parser)
+    parser.add_argument("--word", type=str, required=True, help="the word, a token as the text has it")
+    parser.add_argument("--text", type=str, required=True, help="text, one sentence per line, tokens parted by spaces")
+    parser.add_argument(
+        "--output", type=str, nargs="+", default=["senses.html"], help="files to write: .html, .png, .pdf, .svg"
+    )
+    parser.add_argument("--layer", type=str, default="top", help='"top", or a number from 0 (0 knows no context)')
+    parser.add_argument("--clusters", type=str, default="auto", help='"auto" (by their silhouette), or a number')
+    parser.add_argument("--clustering", type=Literal["kmeans", "agglomerative"], default="kmeans", help="which method")
+    parser.add_argument("--method", type=Literal["pca", "tsne"], default="pca", help="how to come to two dimensions")
+    parser.add_argument("--match_case", action="store_true", help="upper and lower case are different words")
+    parser.add_argument("--most", type=int, default=2000, help="of more occurrences, so many are drawn by --seed")
+    parser.add_argument("--batch_size", type=int, default=64, help="sentences run together")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Finds the occurrences, embeds their sentences, clusters, and writes."""
+    from elmo_fast.pictures import find_occurrences, senses_of
+
+    _common.set_up_logging(arguments)
+    _check_outputs(arguments.output)
+    if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
+        raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
+    _model.check_named(arguments)
+    occurrences, total = find_occurrences(
+        arguments.text, arguments.word, most=arguments.most, match_case=arguments.match_case, seed=arguments.seed
+    )
+    if total > len(occurrences):
+        _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
+    vectors, about = _embedded(arguments, occurrences)
+    senses = senses_of(
+        occurrences,
+        vectors,
+        arguments.clusters if arguments.clusters == "auto" else int(arguments.clusters),
+        clustering=arguments.clustering,
+        method=arguments.method,
+        seed=arguments.seed,
+    )
+    if total > len(occurrences):
+        about = f"{len(occurrences)} of {total} occurrences in {about}"
+    _write(arguments, senses, occurrences, about)
+    return 0
+
+
+def _check_outputs(outputs: list[str]) -> None:
+    from elmo_fast.pictures.style import format_of
+
+    for output in outputs:
+        if not output.lower().endswith((".html", ".htm")):
+            format_of(output)
+
+
+def _embedded(arguments: Any, occurrences: Any) -> tuple[Any, str]:
+    """The occurrences' vectors, and one line on what they are."""
+    from elmo_fast.pictures import occurrence_vectors
+    from elmo_fast.pictures.occurrences import layer_number
+
+    device = _common.set_up(arguments)
+    embedder = _model.load_embedder(arguments, device, stateful=False)
+    number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
+    total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
+    with _progress.Progress(total, quiet=arguments.quiet) as progress:
+        vectors = occurrence_vectors(
+            embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
+        )
+    model = os.path.basename(os.path.normpath(_model.model_name(arguments)))
+    return vectors, f"{os.path.basename(arguments.text)}, layer {number} of {model}"
+
+
+def _write(arguments: Any, senses: Any, occurrences: Any, about: str) -> None:
+    from elmo_fast.pictures import senses_picture, write_senses_page
+
+    for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):
+        _common.logger().info("cluster %d: %d occurrences; %s", cluster, size, ", ".join(typical))
+    for output in arguments.output:
+        if output.lower().endswith((".html", ".htm")):
+            write_senses_page(senses, occurrences, arguments.word, output, about)
+        else:
+            senses_picture(senses, arguments.word, output, about)
+        print(output)

@@ -1,0 +1,44 @@
+"""`elmo-fast plot words`: words or tokens in the plane."""
+
+from typing import Any, Literal
+
+from elmo_fast.cli import _common
+from elmo_fast.cli.plot import _vectors
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast plot words`."""
+    parser = _common.new_parser(
+        "plot words",
+        "Draws words near to those whose vectors are alike: the words of a vectors file, words as a model's character "
+        "encoder sees them (--model, --words), or the tokens of a text in their sentences (--model, --text).",
+    )
+    _vectors.add_options(parser, count=300)
+    parser.add_argument("--method", type=Literal["tsne", "pca"], default="tsne", help="how to come to two dimensions")
+    parser.add_argument("--most_labels", type=int, default=300, help="words beyond these are points alone")
+    parser.add_argument("--output", type=str, default="words.png", help="picture to write: .png, .pdf or .svg")
+    parser.add_argument("--title", type=str, default="", help="above the picture")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Reads or computes the vectors, then draws; says which labels had no room."""
+    from elmo_fast.pictures import words_picture
+    from elmo_fast.pictures.style import format_of
+
+    _common.set_up_logging(arguments)
+    format_of(arguments.output)
+    words, matrix, _ = _vectors.read(arguments)
+    drawn = words_picture(
+        words,
+        matrix,
+        arguments.output,
+        arguments.method,
+        seed=arguments.seed,
+        most_labels=arguments.most_labels,
+        title=arguments.title,
+    )
+    if drawn.omitted:
+        _common.logger().info("no room for the labels of: %s", " ".join(drawn.omitted))
+    print(arguments.output)
+    return 0

@@ -1,0 +1,132 @@
+"""What each layer is used for: the weights that scalar mixes have learned, as bars, or as a table of many mixes."""
+
+import json
+import math
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
+
+RESULTS_FILE = "results.json"
+MOST_BARS = 6  # mixes side by side; more are drawn as a table
+
+
+def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
+    """The weights of the layers of each mix in a model or a task's results: name -> L numbers that sum to 1.
+
+    path: a results.json or the folder of a trained task (its "mix_weights"), or a folder with a model and scalar mixes
+        (`Elmo.save_pretrained`), whose softmax is taken.
+    Raises: ElmoFastError where there are none, CheckpointError.
+    """
+    place = pathlib.Path(path)
+    results = place / RESULTS_FILE if place.is_dir() else place
+    groups = _of_results(results) if results.is_file() else _of_model(place)
+    if not groups:
+        raise ElmoFastError(f"{path} holds no weights of layers: it was trained without a mix that learns them")
+    _check(groups)
+    return groups
+
+
+def _of_results(path: pathlib.Path) -> dict[str, list[float]]:
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ElmoFastError(f"{path} is no JSON file: {error}") from error
+    groups = results.get("mix_weights") if isinstance(results, dict) else None
+    if not isinstance(groups, dict):
+        raise ElmoFastError(f'{path} must hold "mix_weights": {{name: [weights]}}, as the results of a task do')
+    return groups
+
+
+def _of_model(folder: pathlib.Path) -> dict[str, list[float]]:
+    from elmo_fast.checkpoints import load_checkpoint
+
+    raw: dict[str, dict[int, float]] = {}
+    for name, tensor in load_checkpoint(folder)[0].items():
+        if found := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
+            raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = float(tensor)
+    return {name: _softmax([values[layer] for layer in sorted(values)]) for name, values in sorted(raw.items())}
+
+
+def _softmax(values: Sequence[float]) -> list[float]:
+    powers = [math.exp(value - max(values)) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def _check(groups: Mapping[str, Sequence[float]]) -> None:
+    """Raises ElmoFastError unless all mixes are of the same layers, and each one's weights sum to 1."""
+    if not groups:
+        raise ElmoFastError("groups must hold one mix or more; got none")
+    for name, weights in groups.items():
+        right = isinstance(weights, list | tuple) and all(isinstance(w, int | float) and w >= 0 for w in weights)
+        if not right or not math.isclose(sum(weights), 1, abs_tol=1e-3):
+            raise ElmoFastError(f"{name}: the weights of the layers must be 0 or more and sum to 1; got {weights}")
+    if len({len(weights) for weights in groups.values()}) > 1:
+        counts = ", ".join(f"{name} {len(weights)}" for name, weights in groups.items())
+        raise ElmoFastError(f"all mixes of one picture must be of as many layers; got {counts}")
+
+
+def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike[str], title: str = "") -> None:
+    """Writes the picture of the weights: a group of bars per layer, or a table where there are more than 6 mixes.
+
+    Args:
+        groups: name of a mix -> its L weights, which sum to 1; layer 0 is the character encoder's.
+        path: the file, whose suffix names the format (.png, .pdf, .svg).
+        title: above the picture.
+
+    Raises: ElmoFastError, MissingExtraError without matplotlib.
+    """
+    format_of(path)
+    _check(groups)
+    save(picture(groups, title), path)
+
+
+def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
+    """matplotlib's Figure of the weights."""
+    layers = len(next(iter(groups.values())))
+    names = ["characters", *(f"LSTM {layer}" for layer in range(1, layers))]
+    title = shown(title) or "What each layer is used for: weights of the scalar mix"
+    figure = new_figure(*(_table_size if len(groups) > MOST_BARS else _bars_size)(len(groups), layers))
+    axes = figure.subplots()
+    (_table if len(groups) > MOST_BARS else _bars)(axes, groups, names, title)
+    return figure
+
+
+def _bars_size(groups: int, layers: int) -> tuple[float, float]:
+    return max(6.0, 0.45 * layers * groups + 2.0), 4.2
+
+
+def _table_size(groups: int, layers: int) -> tuple[float, float]:
+    return 3.5 + 1.0 * layers, 1.1 + 0.36 * groups
+
+
+def _bars(axes: Any, groups: Mapping[str, Sequence[float]], names: Sequence[str], title: str) -> None:
+    plain(axes, title, grid="y")
+    width = 0.8 / len(groups)
+    for number, (label, weights) in enumerate(groups.items()):
+        places = [layer + (number - (len(groups) - 1) / 2) * width for layer in range(len(names))]
+        bars = axes.bar(places, weights, width * 0.92, color=COLOURS[number], label=shown(label))
+        axes.bar_label(bars, fmt="%.2f", fontsize=8 if len(groups) < 4 else 7, padding=2)
+    axes.axhline(1 / len(names), color=GREY, linewidth=1, linestyle=":", label="at the start", zorder=0)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylim(0, max(map(max, groups.values())) * 1.12)
+    axes.set_ylabel("weight")
+    axes.figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=min(4, len(groups) + 1))
+
+
+def _table(axes: Any, groups: Mapping[str, Sequence[float]], names: Sequence[str], title: str) -> None:
+    rows = [list(weights) for weights in groups.values()]
+    axes.imshow(rows, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for row, weights in enumerate(rows):
+        for column, weight in enumerate(weights):
+            colour = "white" if weight > 0.6 else "black"
+            axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(rows)), [shown(name) for name in groups])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title(title, fontsize=10, loc="left")

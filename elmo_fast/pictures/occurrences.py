@@ -1,0 +1,98 @@
+"""Where one word stands in a text, and the vector that a biLM gives it there."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import batches, read_sentences
+
+MOST = 2000
+# Batches whose sentences are sorted by length together.
+WINDOW = 16
+
+
+class Occurrence(NamedTuple):
+    """A word in a text: its line (from 0), its place in it (from 0), the line's tokens."""
+
+    line: int
+    place: int
+    tokens: Sequence[str]
+
+
+def find_occurrences(
+    path: str | os.PathLike[str], word: str, *, most: int = MOST, match_case: bool = False, seed: int = 0
+) -> tuple[list[Occurrence], int]:
+    """The occurrences of a word in a text, in its order, and how many there are in all.
+
+    Args:
+        path: text, one sentence per line, tokens parted by white space, plain or .gz.
+        word: a token; upper and lower case are the same unless match_case.
+        most: where there are more, so many of them are drawn by seed, each with the same chance.
+
+    Raises: ElmoFastError where there is none, or for text that cannot be read.
+    """
+    if not word or len(word.split()) != 1:
+        raise ElmoFastError(f"word must be one token without blanks; got {word!r}")
+    if most < 1:
+        raise ElmoFastError(f"most must be 1 or more; got {most}")
+    wanted = word if match_case else word.casefold()
+    found = [
+        Occurrence(line, place, tokens)
+        for line, tokens in read_sentences(path)
+        for place, token in enumerate(tokens)
+        if (token if match_case else token.casefold()) == wanted
+    ]
+    if not found:
+        raise ElmoFastError(f"{word!r} does not occur in {os.fspath(path)}")
+    if len(found) <= most:
+        return found, len(found)
+    chosen = np.sort(np.random.default_rng(seed).choice(len(found), most, replace=False))
+    return [found[index] for index in chosen], len(found)
+
+
+def layer_number(layer: str | int, count: int) -> int:
+    """The number of a layer given as "top" or a number from 0; ElmoFastError where there is none."""
+    if layer == "top":
+        return count - 1
+    if str(layer).isdecimal() and int(layer) < count:
+        return int(layer)
+    raise ElmoFastError(f'layer must be "top" or a number from 0 to {count - 1}; got {layer!r}')
+
+
+def occurrence_vectors(
+    embedder: Any,
+    occurrences: Sequence[Occurrence],
+    layer: str | int = "top",
+    *,
+    batch_size: int = 64,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> npt.NDArray[np.float32]:
+    """The vector of each occurrence in its sentence, [N, 2D] float32.
+
+    Args:
+        embedder: an ElmoEmbedder that carries no state (stateful=False): a sentence's vectors are its own.
+        layer: "top", or a number from 0 (0 knows no context).
+        batch_size: sentences run at a time.
+        progress: called with the tokens of each batch when it is done.
+
+    Raises: ElmoFastError.
+    """
+    if embedder.elmo_bilm.stateful:
+        raise ElmoFastError("the embedder must not carry state between sentences: make it with stateful=False")
+    number = layer_number(layer, embedder.elmo_bilm.num_layers)
+    places: dict[int, list[int]] = {}
+    for index, occurrence in enumerate(occurrences):
+        places.setdefault(occurrence.line, []).append(index)
+    lines = list(places)
+    sentences = [occurrences[places[line][0]].tokens for line in lines]
+    out = np.empty((len(occurrences), embedder.elmo_bilm.get_output_dim()), np.float32)
+    for indices, members in batches(sentences, batch_size=batch_size, window=WINDOW):
+        for index, vectors in zip(indices, embedder.embed_batch(members), strict=True):
+            for where in places[lines[index]]:
+                out[where] = vectors[number, occurrences[where].place]
+        progress(sum(map(len, members)))
+    return out

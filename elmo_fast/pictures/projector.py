@@ -1,0 +1,73 @@
+"""Vectors for TensorBoard's projector: PCA, t-SNE and UMAP in a browser."""
+
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import replacing
+
+TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
+
+
+def write_projector(
+    words: Sequence[str],
+    matrix: npt.NDArray[Any],
+    folder: str | os.PathLike[str],
+    columns: Mapping[str, Sequence[str]] | None = None,
+    name: str = "words",
+) -> pathlib.Path:
+    """Writes tensors.tsv, metadata.tsv and projector_config.pbtxt to a folder that `tensorboard --logdir` takes.
+
+    The first two are also what projector.tensorflow.org loads. Every float32 is written with the digits that give it
+    back.
+
+    Args:
+        words: N labels.
+        matrix: their vectors, [N, D], finite.
+        folder: made where it is not there; files of these names in it are replaced.
+        columns: further columns of the metadata: name -> N texts.
+        name: of the tensor.
+
+    Raises: ElmoFastError for shapes that do not fit, or a label with a tab or a line break, which these files part by.
+    """
+    if matrix.ndim != 2 or len(matrix) != len(words) or not len(words):
+        raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word, one or more; got {list(matrix.shape)}")
+    if not np.isfinite(matrix).all():
+        raise ElmoFastError("the vectors must be finite; got NaN or infinite numbers")
+    table = {"word": words, **(columns or {})}
+    _check_columns(table, len(words))
+    place = pathlib.Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    with replacing(place / TENSORS) as aside:
+        np.savetxt(aside, matrix, fmt="%.9g", delimiter="\t")
+    # One column has no header: the projector would take it for a word.
+    rows = [] if len(table) == 1 else [tuple(table)]
+    rows += list(zip(*table.values(), strict=True))
+    with replacing(place / METADATA) as aside:
+        aside.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
+    with replacing(place / CONFIG) as aside:
+        aside.write_text(_config(name), encoding="utf-8")
+    return place
+
+
+def _check_columns(table: Mapping[str, Sequence[str]], count: int) -> None:
+    for name, texts in table.items():
+        if len(texts) != count:
+            raise ElmoFastError(f"column {name!r} must have {count} texts, one per word; got {len(texts)}")
+        for row, text in enumerate([name, *texts]):
+            if not text.strip() or any(mark in text for mark in "\t\n\r"):
+                raise ElmoFastError(
+                    f"column {name!r}, row {row}: a label must not be empty nor hold tabs or line breaks; got {text!r}"
+                )
+
+
+def _config(name: str) -> str:
+    """The configuration as the text form of TensorBoard's ProjectorConfig."""
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    lines = (f'tensor_name: "{quoted}"', f'tensor_path: "{TENSORS}"', f'metadata_path: "{METADATA}"')
+    return "embeddings {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"

@@ -1,0 +1,65 @@
+"""Many dimensions to two, for drawing: principal components, and t-SNE on top of them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError, require
+
+METHODS = ("tsne", "pca")
+# t-SNE looks at distances after principal components have taken out what is little but noise.
+TSNE_INPUT = 50
+PERPLEXITY = 30.0
+FEWEST = {"pca": 2, "tsne": 4}
+
+
+class Plane(NamedTuple):
+    """points [N, 2] float32; how: one line on what they are, for below a picture."""
+
+    points: npt.NDArray[np.float32]
+    how: str
+
+
+def principal(matrix: npt.NDArray[Any], count: int, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+    """The first `count` principal components (or as many as there are) of N rows, [N, count], and each one's share of
+    the variance."""
+    pca = require("sklearn.decomposition", "plots", "drawing vectors in two dimensions").PCA
+    count = min(count, *matrix.shape)
+    centred = matrix - matrix.mean(axis=0)
+    if not centred.any():  # equal rows have no variance, of which no share can be told
+        return np.zeros((len(matrix), count), np.float32), np.zeros(count)
+    # Exactly, not by random vectors: the signs are fixed too, so that the picture is the same every time.
+    model = pca(count, svd_solver="full" if min(matrix.shape) <= 2000 else "covariance_eigh", random_state=seed)
+    return model.fit_transform(centred).astype(np.float32), model.explained_variance_ratio_
+
+
+def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> Plane:
+    """N rows of D numbers as N points.
+
+    Args:
+        matrix: [N, D], finite.
+        method: "pca": the first two principal components; "tsne": t-SNE (van der Maaten and Hinton 2008) of the first
+            50, started from the first two, so that its overall shape is not chance.
+        seed: of t-SNE.
+
+    Raises: ElmoFastError: another method, too few rows, numbers that are not finite; MissingExtraError.
+    """
+    if method not in METHODS:
+        raise ElmoFastError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    if len(matrix) < FEWEST[method]:
+        raise ElmoFastError(f"{method} needs {FEWEST[method]} vectors or more; got {len(matrix)}")
+    if not np.isfinite(matrix).all():
+        raise ElmoFastError("the vectors must be finite; got NaN or infinite numbers")
+    if method == "pca":
+        points, shares = principal(matrix, 2, seed)
+        wide = np.zeros((len(matrix), 2), np.float32)
+        wide[:, : points.shape[1]] = points
+        return Plane(wide, f"first two principal components, {shares.sum():.0%} of the variance")
+    tsne = require("sklearn.manifold", "plots", "t-SNE").TSNE
+    perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
+    rows, _ = principal(matrix, TSNE_INPUT, seed)
+    if not rows.any() or rows.shape[1] < 2:
+        raise ElmoFastError('t-SNE needs vectors that differ, of 2 dimensions or more; method="pca" draws these')
+    points = tsne(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
+    return Plane(points, f"t-SNE, perplexity {perplexity:.0f}: near points are alike, far distances say little")

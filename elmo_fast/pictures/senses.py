@@ -1,0 +1,152 @@
+"""The senses of a word: its occurrences clustered by their vectors in context, and words typical of each cluster."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.pictures.occurrences import Occurrence
+from elmo_fast.pictures.reduction import principal, to_plane
+
+CLUSTERINGS = ("kmeans", "agglomerative")
+COMPONENTS = 10  # principal components that are clustered: a few hundred points say nothing about more
+MOST_CLUSTERS = 8
+# Two halves of one round cloud in 10 dimensions have a silhouette of about 0.07 to 0.1.
+LEAST_SILHOUETTE = 0.12
+CONTEXT = 5  # words to either side that count as a word's context
+TYPICAL = 6
+
+
+class Senses(NamedTuple):
+    """Occurrences in clusters, the largest cluster first.
+
+    points: [N, 2], for drawing; how: what they are; labels: [N], the cluster of each occurrence; sizes, typical: of
+    each cluster, the number of occurrences and the words that are most typical of their contexts; silhouettes: number
+    of clusters tried -> mean silhouette.
+    """
+
+    points: npt.NDArray[np.float32]
+    how: str
+    labels: npt.NDArray[np.int64]
+    sizes: list[int]
+    typical: list[list[str]]
+    silhouettes: dict[int, float]
+
+
+def senses_of(
+    occurrences: Sequence[Occurrence],
+    vectors: npt.NDArray[Any],
+    clusters: int | str = "auto",
+    *,
+    clustering: str = "kmeans",
+    method: str = "pca",
+    least_silhouette: float = LEAST_SILHOUETTE,
+    seed: int = 0,
+) -> Senses:
+    """Clusters of occurrences by the first 10 principal components of their vectors.
+
+    "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987), or one cluster
+    where none reaches least_silhouette: then the vectors part into no groups.
+
+    Args:
+        occurrences: N, for the words typical of each cluster: those with the largest log-odds ratio, under a prior of
+            all contexts, to stand within 5 words (Monroe, Colaresi and Quinn 2008, equation 22).
+        vectors: [N, D], finite.
+        clusters: "auto", or the number.
+        clustering: "kmeans", or "agglomerative" (Ward).
+        method: of the points: "pca" or "tsne".
+        seed: of k-means and t-SNE.
+
+    Raises: ElmoFastError, MissingExtraError without scikit-learn.
+    """
+    if clustering not in CLUSTERINGS:
+        raise ElmoFastError(f"clustering must be one of {', '.join(CLUSTERINGS)}; got {clustering!r}")
+    if vectors.ndim != 2 or len(vectors) != len(occurrences) or not len(occurrences):
+        raise ElmoFastError(f"vectors must be [N, D], a row per occurrence; got {list(vectors.shape)}")
+    if clusters != "auto" and not (isinstance(clusters, int) and 1 <= clusters <= len(vectors)):
+        raise ElmoFastError(f'clusters must be "auto" or 1 to {len(vectors)}, the occurrences; got {clusters!r}')
+    if len(vectors) < 4:  # too few for anything but themselves
+        points, how = _few(vectors)
+    else:
+        points, how = to_plane(vectors, method, seed)
+    rows, _ = principal(vectors, COMPONENTS, seed)
+    labels, silhouettes = _clustered(rows, clusters, clustering, least_silhouette, seed)
+    sizes = np.bincount(labels)
+    order = np.argsort(-sizes, kind="stable")
+    labels = np.argsort(order)[labels]
+    typical = typical_words(occurrences, labels)
+    return Senses(points, how, labels, sizes[order].tolist(), typical, silhouettes)
+
+
+def _few(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], str]:
+    if len(vectors) == 1:
+        return np.zeros((1, 2), np.float32), "one occurrence"
+    return to_plane(vectors, "pca")
+
+
+def _clustered(
+    rows: npt.NDArray[np.float32], clusters: int | str, clustering: str, least: float, seed: int
+) -> tuple[npt.NDArray[np.int64], dict[int, float]]:
+    """The cluster of each row, and the silhouettes of the numbers of clusters that were tried."""
+    one = np.zeros(len(rows), np.int64)
+    distinct = len(np.unique(rows, axis=0))
+    if clusters != "auto":
+        if int(clusters) > distinct:
+            raise ElmoFastError(f"{clusters} clusters need as many different vectors; got {distinct}")
+        return one if clusters == 1 else _labels(rows, int(clusters), clustering, seed), {}
+    silhouette = require("sklearn.metrics", "plots", "telling senses apart").silhouette_score
+    best, silhouettes = one, {}
+    # A silhouette needs a cluster of two at least.
+    for count in range(2, min(MOST_CLUSTERS, distinct, len(rows) - 1) + 1):
+        labels = _labels(rows, count, clustering, seed)
+        silhouettes[count] = float(silhouette(rows, labels))
+        if silhouettes[count] >= least and silhouettes[count] == max(silhouettes.values()):
+            best = labels
+    return best, silhouettes
+
+
+def _labels(rows: npt.NDArray[np.float32], count: int, clustering: str, seed: int) -> npt.NDArray[np.int64]:
+    cluster = require("sklearn.cluster", "plots", "telling senses apart")
+    if clustering == "kmeans":
+        model = cluster.KMeans(count, n_init=10, random_state=seed)
+    else:
+        model = cluster.AgglomerativeClustering(count)
+    return model.fit_predict(rows).astype(np.int64)
+
+
+def context_of(occurrence: Occurrence) -> list[str]:
+    """The words within 5 places of an occurrence, in lower case, punctuation and the word itself left out."""
+    place, tokens = occurrence.place, occurrence.tokens
+    near = [*tokens[max(0, place - CONTEXT) : place], *tokens[place + 1 : place + 1 + CONTEXT]]
+    itself = tokens[place].casefold()
+    return [low for low in map(str.casefold, near) if any(map(str.isalnum, low)) and low != itself]
+
+
+def typical_words(occurrences: Sequence[Occurrence], labels: npt.NDArray[np.int64]) -> list[list[str]]:
+    """Up to 6 words for each cluster, the most typical of its contexts first."""
+    counts = [Counter[str]() for _ in range(int(labels.max()) + 1)]
+    for occurrence, label in zip(occurrences, labels, strict=True):
+        counts[label].update(context_of(occurrence))
+    everything = sum(counts, Counter[str]())
+    if len(counts) == 1:
+        return [[word for word, _ in sorted(everything.items(), key=lambda item: (-item[1], item[0]))[:TYPICAL]]]
+    return [_most_typical(own, everything) for own in counts]
+
+
+def _most_typical(own: Counter[str], everything: Counter[str]) -> list[str]:
+    total, inside = everything.total(), own.total()
+    scores = {}
+    for word, count in own.items():
+        prior = everything[word]
+        outside = prior - count
+        # The prior is the word's count in all contexts, so that rare words must differ much to count.
+        here = (count + prior) / max(inside + total - count - prior, 1e-9)
+        there = (outside + prior) / max(total - inside + total - outside - prior, 1e-9)
+        deviation = math.sqrt(1 / (count + prior) + 1 / (outside + prior))
+        scores[word] = (math.log(here) - math.log(there)) / deviation
+    ranked = sorted((item for item in scores.items() if item[1] > 0), key=lambda item: (-item[1], item[0]))
+    return [word for word, _ in ranked[:TYPICAL]]

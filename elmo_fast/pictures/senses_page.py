@@ -1,0 +1,136 @@
+"""The senses of a word as one HTML file that needs nothing else: each occurrence a point that shows its sentence."""
+
+import html
+import importlib.resources
+import json
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import replacing
+from elmo_fast.pictures.occurrences import Occurrence
+from elmo_fast.pictures.senses import Senses
+from elmo_fast.pictures.senses_picture import MARKERS, looks, title_of
+
+WIDTH, HEIGHT, MARGIN = 900.0, 620.0, 24.0
+# matplotlib's markers as paths of a radius near 6.
+SHAPES = {
+    "o": "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z",
+    "s": "M-5.3-5.3h10.6v10.6h-10.6z",
+    "^": "M0-6.8L6.2 5H-6.2z",
+    "D": "M0-7.2L7.2 0L0 7.2L-7.2 0z",
+    "v": "M0 6.8L6.2-5H-6.2z",
+    "P": "M-2.3-6.5h4.6v4.2h4.2v4.6h-4.2v4.2h-4.6v-4.2h-4.2v-4.6h4.2z",
+    "X": "M-6-3L-3-6L0-3L3-6L6-3L3 0L6 3L3 6L0 3L-3 6L-6 3L-3 0z",
+    "*": "M0-7.5L1.8-2.4L7.1-2.3L2.9.9L4.4 6L0 3L-4.4 6L-2.9.9L-7.1-2.3L-1.8-2.4z",
+}
+assert set(SHAPES) == set(MARKERS)
+
+
+def write_senses_page(
+    senses: Senses,
+    occurrences: Sequence[Occurrence],
+    word: str,
+    path: str | os.PathLike[str],
+    about: str = "",
+    language: str = "en",
+) -> None:
+    """Writes the page: points coloured by cluster, a legend that shows and hides clusters, sentences where one points.
+
+    The file loads nothing from anywhere, and forbids its browser to; what comes from the text is text in it, never
+    markup. It works with a mouse, by touch, and by keyboard.
+
+    Args:
+        senses: as from senses_of, of these occurrences.
+        occurrences: N, whose sentences are shown.
+        word: for the title.
+        path: the file, .html.
+        about: which text and which model, in one line.
+        language: of the text, as HTML names it.
+
+    Raises: ElmoFastError.
+    """
+    if len(occurrences) != len(senses.labels):
+        raise ElmoFastError(f"occurrences must be the {len(senses.labels)} that were clustered; got {len(occurrences)}")
+    if not os.fspath(path).lower().endswith((".html", ".htm")):
+        raise ElmoFastError(f"the page's name must end in .html; got {os.fspath(path)!r}")
+    page = _filled(
+        {
+            "language": html.escape(language),
+            "title": html.escape(title_of(senses, word)),
+            "about": html.escape("; ".join(filter(None, (about, senses.how))) + "."),
+            "width": f"{WIDTH:g}",
+            "height": f"{HEIGHT:g}",
+            "points": _points(senses, occurrences),
+            "legend": "\n".join(map(_entry, range(len(senses.sizes)), senses.sizes, senses.typical)),
+            "table": _table(senses, occurrences),
+            "data": _data(occurrences),
+        }
+    )
+    with replacing(path) as aside:
+        aside.write_text(page, encoding="utf-8")
+
+
+def _filled(parts: dict[str, str]) -> str:
+    """The template with every {{name}} replaced, once: what is put in is not looked at again."""
+    template = importlib.resources.files("elmo_fast.pictures").joinpath("senses_page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def _on_screen(points: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Points within the picture, y downwards; both axes are stretched to fill it."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    share = np.where(high > low, (points - low) / spread, 0.5)
+    share[:, 1] = 1 - share[:, 1]
+    return MARGIN + share * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)
+
+
+def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
+    rows = []
+    for index, (x, y) in enumerate(_on_screen(senses.points)):
+        cluster = int(senses.labels[index])
+        colour, marker = looks(cluster)
+        said = html.escape(" ".join(occurrences[index].tokens))
+        rows.append(
+            f'<g class="point c{cluster}" data-cluster="{cluster}" data-x="{x:.1f}" data-y="{y:.1f}" '
+            f'transform="translate({x:.1f} {y:.1f})" style="color:{colour}" tabindex="{0 if index == 0 else -1}" '
+            f'role="img" aria-label="cluster {cluster + 1}: {said}"><path d="{SHAPES[marker]}"/></g>'
+        )
+    return "\n".join(rows)
+
+
+def _entry(cluster: int, size: int, typical: Sequence[str]) -> str:
+    colour, marker = looks(cluster)
+    words = html.escape(", ".join(typical)) or "no typical words"
+    return (
+        f'<li><button type="button" data-cluster="{cluster}" aria-pressed="true">'
+        f'<svg class="c{cluster}" viewBox="-8 -8 16 16" style="color:{colour}" aria-hidden="true">'
+        f'<path fill="currentColor" d="{SHAPES[marker]}"/></svg>'
+        f'<span><b>Cluster {cluster + 1}</b>: {size:,}<span class="words">{words}</span></span></button></li>'
+    )
+
+
+def _table(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
+    order = np.argsort(senses.labels, kind="stable")
+    rows = []
+    for index in order:
+        line, place, tokens = occurrences[index]
+        before, word, after = (html.escape(" ".join(part)) for part in _parts(tokens, place))
+        cluster = int(senses.labels[index]) + 1
+        rows.append(f"<tr><td>{cluster}, line {line + 1}</td><td>{before} <b>{word}</b> {after}</td></tr>")
+    return "\n".join(rows)
+
+
+def _parts(tokens: Sequence[str], place: int) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    return tokens[:place], tokens[place : place + 1], tokens[place + 1 :]
+
+
+def _data(occurrences: Sequence[Occurrence]) -> str:
+    """[[line from 1, before, word, after]] as JSON in which nothing ends a script element."""
+    rows = [[line + 1, *(" ".join(part) for part in _parts(tokens, place))] for line, place, tokens in occurrences]
+    return json.dumps(rows, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")

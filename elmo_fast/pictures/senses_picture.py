@@ -1,0 +1,57 @@
+"""The senses of a word as PNG, SVG or PDF: a point per occurrence, a colour and a shape per cluster."""
+
+import os
+from typing import Any
+
+from elmo_fast.pictures.senses import Senses
+from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], about: str = "") -> None:
+    """Writes the picture of a word's occurrences, with the size and the most typical words of each cluster.
+
+    Args:
+        senses: as from senses_of.
+        word: for the title.
+        path: the file, whose suffix names the format (.png, .pdf, .svg).
+        about: below the picture: which text and which model.
+
+    Raises: ElmoFastError, MissingExtraError without matplotlib.
+    """
+    format_of(path)
+    save(picture(senses, word, about), path)
+
+
+def looks(cluster: int) -> tuple[str, str]:
+    """Colour and marker of a cluster; beyond eight, the same colours with other markers."""
+    return COLOURS[cluster % len(COLOURS)], MARKERS[(cluster + cluster // len(COLOURS)) % len(MARKERS)]
+
+
+def title_of(senses: Senses, word: str) -> str:
+    """What a picture shows, in one line: '"bank": 120 occurrences in 2 clusters'."""
+    many, parts = len(senses.labels), len(senses.sizes)
+    occurrences = "1 occurrence" if many == 1 else f"{many:,} occurrences"
+    return f'"{word}": {occurrences} in {parts} cluster{"s" if parts > 1 else ""}'
+
+
+def picture(senses: Senses, word: str, about: str = "") -> Any:
+    """matplotlib's Figure of the clusters."""
+    figure = new_figure(10, 5.6)
+    axes = figure.subplots()
+    plain(axes, shown(title_of(senses, word)), grid=None)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True)):
+        colour, marker = looks(cluster)
+        label = f"{size:,}: {', '.join(typical) or 'no typical words'}"
+        points = senses.points[senses.labels == cluster]
+        axes.scatter(*points.T, s=22, c=colour, marker=marker, alpha=0.8, linewidths=0, label=shown(label))
+    legend = figure.legend(
+        frameon=False, fontsize=9, loc="outside lower left", title="occurrences: words most typical of their contexts"
+    )
+    legend.get_title().set_fontsize(9)
+    legend._legend_box.align = "left"
+    axes.set_xlabel(shown("; ".join(filter(None, (senses.how, about)))), fontsize=8, color=GREY, loc="left")
+    return figure

@@ -1,0 +1,56 @@
+"""What all pictures share: colours, plain axes, and a file that is written whole."""
+
+import os
+import pathlib
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.files import replacing
+
+# Okabe and Ito's colours, which people who tell few colours apart can tell apart; their yellow is too faint on white.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#000000")
+GREY = "#6b6b6b"
+FORMATS = ("png", "pdf", "svg")
+DPI = 130
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format that a picture's suffix names; ElmoFastError for another than .png, .pdf, .svg."""
+    kind = pathlib.Path(path).suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise ElmoFastError(f"the picture's name must end in one of .{', .'.join(FORMATS)}; got {os.fspath(path)!r}")
+    return kind
+
+
+def new_figure(width: float, height: float, **settings: Any) -> Any:
+    """matplotlib's Figure of so many inches, which no window and no global state knows.
+
+    settings: of matplotlib's Figure.
+    Raises: MissingExtraError without matplotlib.
+    """
+    figure = require("matplotlib.figure", "plots", "drawing")
+    return figure.Figure(figsize=(width, height), dpi=DPI, **({"layout": "constrained"} | settings))
+
+
+def save(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes the figure under `path` when it is whole, in the format of its suffix."""
+    kind = format_of(path)
+    # Without a date the same picture is the same file.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with replacing(path) as aside:
+        figure.savefig(aside, format=kind, metadata=metadata)
+
+
+def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:
+    """No frame above and to the right, the title at the left, a faint grid along `grid`: "both", "x", "y" or None."""
+    axes.spines[["top", "right"]].set_visible(False)
+    if title:
+        axes.set_title(title, fontsize=10, loc="left")
+    if grid is not None:
+        axes.grid(axis=grid, alpha=0.25, linewidth=0.6)
+        axes.set_axisbelow(True)
+
+
+def shown(text: str) -> str:
+    """A text of the user's as matplotlib prints it letter by letter: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")

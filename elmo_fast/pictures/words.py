@@ -1,0 +1,127 @@
+"""Words (or tokens) as points in the plane, near where their vectors are alike, with labels that do not overlap."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pictures.labels import Box, Label, place_labels
+from elmo_fast.pictures.reduction import Plane, to_plane
+from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
+
+WIDTH, HEIGHT, FONT = 11.0, 8.0, 8.0
+MARGIN = 1.5  # pixels around a label that stay free
+
+
+class Drawn(NamedTuple):
+    """What a picture holds: points [N, 2]; labelled: how many have a label; omitted: words whose label had no room."""
+
+    points: npt.NDArray[np.float32]
+    labelled: int
+    omitted: list[str]
+
+
+def words_picture(
+    words: Sequence[str],
+    matrix: npt.NDArray[Any],
+    path: str | os.PathLike[str],
+    method: str = "tsne",
+    *,
+    seed: int = 0,
+    most_labels: int = 300,
+    title: str = "",
+) -> Drawn:
+    """Writes the picture of words by t-SNE or PCA of their vectors' directions (each divided by its length).
+
+    Labels are placed in the order of the words, so put the most important first; those without room are left out, and
+    the picture says how many.
+
+    Args:
+        words: N words; a word may come more than once (tokens).
+        matrix: their vectors, [N, D].
+        path: the file, whose suffix names the format (.png, .pdf, .svg).
+        method, seed: as to_plane's.
+        most_labels: so many words get a label at most; the others are points.
+        title: above the picture.
+
+    Raises: ElmoFastError; MissingExtraError without matplotlib or scikit-learn.
+    """
+    format_of(path)
+    if matrix.ndim != 2 or len(matrix) != len(words):
+        raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    plane = to_plane(np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0), method, seed)
+    figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} words")
+    save(figure, path)
+    return drawn
+
+
+def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) -> tuple[Any, Drawn]:
+    """matplotlib's Figure of words at the points of a plane, and what it holds."""
+    figure = new_figure(WIDTH, HEIGHT, layout=None)
+    axes = figure.add_axes((0.02, 0.05, 0.96, 0.9))
+    plain(axes, shown(title), grid=None)
+    axes.spines[:].set_visible(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.margins(0.06)
+    axes.scatter(*plane.points.T, s=9, color=COLOURS[0], linewidths=0)
+    labels = label_points(axes, plane.points, words[:most_labels])
+    omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
+    figure.text(0.02, 0.02, _below(plane.how, len(words), len(labels), len(omitted)), fontsize=8, color=GREY)
+    return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
+
+
+def _below(how: str, words: int, tried: int, omitted: int) -> str:
+    """The line below the picture: the method, and which labels are left out."""
+    said = [how]
+    if omitted:
+        said.append(f"{omitted} of {tried} labels left out for want of room")
+    if words > tried:
+        said.append(f"{words - tried} further points without a label")
+    return "; ".join(said)
+
+
+def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Label | None]:
+    """Writes the texts beside the first len(texts) points where there is room; where each stands, in pixels."""
+    renderer = axes.figure.canvas.get_renderer() if hasattr(axes.figure.canvas, "get_renderer") else None
+    if renderer is None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        renderer = FigureCanvasAgg(axes.figure).get_renderer()
+    axes.apply_aspect()
+    pixels = axes.transData.transform(points)
+    sizes = [_size(axes, text, renderer) for text in texts]
+    bounds = axes.get_window_extent(renderer)
+    labels = place_labels(pixels, sizes, Box(bounds.x0, bounds.y0, bounds.x1, bounds.y1))
+    per_point = axes.figure.dpi / 72
+    for text, label, pixel in zip(texts, labels, pixels, strict=False):
+        if label is not None:
+            _write(axes, shown(text), label, pixel, per_point)
+    return labels
+
+
+def _size(axes: Any, text: str, renderer: Any) -> tuple[float, float]:
+    """Width and height in pixels of a text, with a margin."""
+    artist = axes.text(0, 0, shown(text), fontsize=FONT)
+    extent = artist.get_window_extent(renderer)
+    artist.remove()
+    return extent.width + 2 * MARGIN, extent.height + 2 * MARGIN
+
+
+def _write(axes: Any, text: str, label: Label, pixel: npt.NDArray[np.floating], per_point: float) -> None:
+    place = axes.transData.inverted().transform(pixel)
+    centre = ((label.box.left + label.box.right) / 2, (label.box.bottom + label.box.top) / 2)
+    offset = tuple((c - p) / per_point for c, p in zip(centre, pixel, strict=True))
+    looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
+    axes.annotate(text, place, offset, **looks, annotation_clip=False)
+    if label.leader:
+        edge = (
+            min(max(pixel[0], label.box.left), label.box.right),
+            min(max(pixel[1], label.box.bottom), label.box.top),
+        )
+        ends = axes.transData.inverted().transform([pixel, edge])
+        axes.plot(*ends.T, color=GREY, linewidth=0.5, alpha=0.7, zorder=0, scalex=False, scaley=False)
