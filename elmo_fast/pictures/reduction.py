@@ -11,6 +11,7 @@ METHODS = ("tsne", "pca")
 # t-SNE looks at distances after principal components have taken out what is little but noise.
 TSNE_INPUT = 50
 PERPLEXITY = 30.0
+EQUAL = 1e-5  # relative; one sentence in two batches has the same vector but for rounding
 FEWEST = {"pca": 2, "tsne": 4}
 
 
@@ -27,7 +28,8 @@ def principal(matrix: npt.NDArray[Any], count: int, seed: int) -> tuple[npt.NDAr
     pca = require("sklearn.decomposition", "plots", "drawing vectors in two dimensions").PCA
     count = min(count, *matrix.shape)
     centred = matrix - matrix.mean(axis=0)
-    if not centred.any():  # equal rows have no variance, of which no share can be told
+    # Rows that are equal, but for rounding, have no variance of which a share could be told.
+    if np.abs(centred).max() <= EQUAL * np.abs(matrix).max():
         return np.zeros((len(matrix), count), np.float32), np.zeros(count)
     # Exactly, not by random vectors: the signs are fixed too, so that the picture is the same every time.
     model = pca(count, svd_solver="full" if min(matrix.shape) <= 2000 else "covariance_eigh", random_state=seed)

@@ -10,13 +10,12 @@ import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.pictures.occurrences import Occurrence
-from elmo_fast.pictures.reduction import principal, to_plane
+from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 
 CLUSTERINGS = ("kmeans", "agglomerative")
 COMPONENTS = 10  # principal components that are clustered: a few hundred points say nothing about more
 MOST_CLUSTERS = 8
-# Two halves of one round cloud in 10 dimensions have a silhouette of about 0.07 to 0.1.
-LEAST_SILHOUETTE = 0.12
+CLOUDS = 10  # draws of one cloud, for what silhouette chance gives
 CONTEXT = 5  # words to either side that count as a word's context
 TYPICAL = 6
 
@@ -26,7 +25,7 @@ class Senses(NamedTuple):
 
     points: [N, 2], for drawing; how: what they are; labels: [N], the cluster of each occurrence; sizes, typical: of
     each cluster, the number of occurrences and the words that are most typical of their contexts; silhouettes: number
-    of clusters tried -> mean silhouette.
+    of clusters tried -> mean silhouette; chance: the largest that one cloud without parts had.
     """
 
     points: npt.NDArray[np.float32]
@@ -35,6 +34,7 @@ class Senses(NamedTuple):
     sizes: list[int]
     typical: list[list[str]]
     silhouettes: dict[int, float]
+    chance: float | None = None
 
 
 def senses_of(
@@ -44,13 +44,13 @@ def senses_of(
     *,
     clustering: str = "kmeans",
     method: str = "pca",
-    least_silhouette: float = LEAST_SILHOUETTE,
     seed: int = 0,
 ) -> Senses:
     """Clusters of occurrences by the first 10 principal components of their vectors.
 
-    "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987), or one cluster
-    where none reaches least_silhouette: then the vectors part into no groups.
+    "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987); or one cluster
+    where ten single clouds, normal and of the same variances, cut into as many, have one that is as large: then nothing
+    tells that the vectors part into groups.
 
     Args:
         occurrences: N, for the words typical of each cluster: those with the largest log-odds ratio, under a prior of
@@ -59,7 +59,7 @@ def senses_of(
         clusters: "auto", or the number.
         clustering: "kmeans", or "agglomerative" (Ward).
         method: of the points: "pca" or "tsne".
-        seed: of k-means and t-SNE.
+        seed: of k-means, t-SNE and the clouds.
 
     Raises: ElmoFastError, MissingExtraError without scikit-learn.
     """
@@ -69,47 +69,53 @@ def senses_of(
         raise ElmoFastError(f"vectors must be [N, D], a row per occurrence; got {list(vectors.shape)}")
     if clusters != "auto" and not (isinstance(clusters, int) and 1 <= clusters <= len(vectors)):
         raise ElmoFastError(f'clusters must be "auto" or 1 to {len(vectors)}, the occurrences; got {clusters!r}')
-    if len(vectors) < 4:  # too few for anything but themselves
-        points, how = _few(vectors)
-    else:
-        points, how = to_plane(vectors, method, seed)
-    rows, _ = principal(vectors, COMPONENTS, seed)
-    labels, silhouettes = _clustered(rows, clusters, clustering, least_silhouette, seed)
+    rows = _without_rounding(principal(vectors, COMPONENTS, seed)[0])
+    # Fewer than four, or equal ones, have no neighbours to keep.
+    if method in METHODS and (len(vectors) < FEWEST[method] or not rows.any()):
+        method = "pca"
+    one = Plane(np.zeros((1, 2), np.float32), "one occurrence")
+    points, how = one if len(vectors) == 1 else to_plane(vectors, method, seed)
+    labels, silhouettes, chance = _clustered(rows, clusters, clustering, seed)
     sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")
     labels = np.argsort(order)[labels]
     typical = typical_words(occurrences, labels)
-    return Senses(points, how, labels, sizes[order].tolist(), typical, silhouettes)
+    return Senses(points, how, labels, sizes[order].tolist(), typical, silhouettes, chance)
 
 
-def _few(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], str]:
-    if len(vectors) == 1:
-        return np.zeros((1, 2), np.float32), "one occurrence"
-    return to_plane(vectors, "pca")
+def _without_rounding(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Rows to the thousandth of their spread: one sentence in two batches has the same vector but for rounding."""
+    step = 1e-3 * float(rows.std(axis=0).max())
+    return np.round(rows / step) * step if step > 0 else np.zeros(rows.shape)
 
 
 def _clustered(
-    rows: npt.NDArray[np.float32], clusters: int | str, clustering: str, least: float, seed: int
-) -> tuple[npt.NDArray[np.int64], dict[int, float]]:
-    """The cluster of each row, and the silhouettes of the numbers of clusters that were tried."""
+    rows: npt.NDArray[np.float64], clusters: int | str, clustering: str, seed: int
+) -> tuple[npt.NDArray[np.int64], dict[int, float], float | None]:
+    """The cluster of each row, the silhouettes of the numbers of clusters that were tried, and that of chance."""
     one = np.zeros(len(rows), np.int64)
     distinct = len(np.unique(rows, axis=0))
     if clusters != "auto":
         if int(clusters) > distinct:
             raise ElmoFastError(f"{clusters} clusters need as many different vectors; got {distinct}")
-        return one if clusters == 1 else _labels(rows, int(clusters), clustering, seed), {}
-    silhouette = require("sklearn.metrics", "plots", "telling senses apart").silhouette_score
-    best, silhouettes = one, {}
+        return one if clusters == 1 else _labels(rows, int(clusters), clustering, seed), {}, None
     # A silhouette needs a cluster of two at least.
-    for count in range(2, min(MOST_CLUSTERS, distinct, len(rows) - 1) + 1):
-        labels = _labels(rows, count, clustering, seed)
-        silhouettes[count] = float(silhouette(rows, labels))
-        if silhouettes[count] >= least and silhouettes[count] == max(silhouettes.values()):
-            best = labels
-    return best, silhouettes
+    counts = range(2, min(MOST_CLUSTERS, distinct, len(rows) - 1) + 1)
+    tried = {count: _labels(rows, count, clustering, seed) for count in counts}
+    if not tried:
+        return one, {}, None
+    silhouettes = {count: _silhouette(rows, labels) for count, labels in tried.items()}
+    best = max(silhouettes, key=lambda count: (silhouettes[count], -count))
+    clouds = np.random.default_rng(seed).normal(0, rows.std(axis=0), (CLOUDS, *rows.shape))
+    chance = max(_silhouette(cloud, _labels(cloud, best, clustering, seed)) for cloud in clouds)
+    return tried[best] if silhouettes[best] > chance else one, silhouettes, chance
 
 
-def _labels(rows: npt.NDArray[np.float32], count: int, clustering: str, seed: int) -> npt.NDArray[np.int64]:
+def _silhouette(rows: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:
+    return float(require("sklearn.metrics", "plots", "telling senses apart").silhouette_score(rows, labels))
+
+
+def _labels(rows: npt.NDArray[Any], count: int, clustering: str, seed: int) -> npt.NDArray[np.int64]:
     cluster = require("sklearn.cluster", "plots", "telling senses apart")
     if clustering == "kmeans":
         model = cluster.KMeans(count, n_init=10, random_state=seed)

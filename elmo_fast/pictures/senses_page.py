@@ -14,7 +14,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.pictures.occurrences import Occurrence
 from elmo_fast.pictures.senses import Senses
-from elmo_fast.pictures.senses_picture import MARKERS, looks, title_of
+from elmo_fast.pictures.senses_picture import MARKERS, looks, separation, title_of
 
 WIDTH, HEIGHT, MARGIN = 900.0, 620.0, 24.0
 # matplotlib's markers as paths of a radius near 6.
@@ -62,7 +62,7 @@ def write_senses_page(
         {
             "language": html.escape(language),
             "title": html.escape(title_of(senses, word)),
-            "about": html.escape("; ".join(filter(None, (about, senses.how))) + "."),
+            "about": html.escape("; ".join(filter(None, (about, senses.how, separation(senses)))) + "."),
             "width": f"{WIDTH:g}",
             "height": f"{HEIGHT:g}",
             "points": _points(senses, occurrences),

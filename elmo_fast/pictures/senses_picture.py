@@ -7,6 +7,7 @@ from elmo_fast.pictures.senses import Senses
 from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+FRAME = "#d5d8dd"
 
 
 def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], about: str = "") -> None:
@@ -36,11 +37,23 @@ def title_of(senses: Senses, word: str) -> str:
     return f'"{word}": {occurrences} in {parts} cluster{"s" if parts > 1 else ""}'
 
 
+def separation(senses: Senses) -> str:
+    """How well the clusters part, in words; nothing where their number was given."""
+    if not senses.silhouettes:
+        return ""
+    best = max(senses.silhouettes.values())
+    found = f"silhouette {senses.silhouettes.get(len(senses.sizes), best):.2f}"
+    said = f"{found}, of single clouds at most {senses.chance:.2f}"
+    return said if len(senses.sizes) > 1 else f"no parts: best {said}"
+
+
 def picture(senses: Senses, word: str, about: str = "") -> Any:
     """matplotlib's Figure of the clusters."""
-    figure = new_figure(10, 5.6)
+    figure = new_figure(10, 6)
+    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)
     axes = figure.subplots()
     plain(axes, shown(title_of(senses, word)), grid=None)
+    axes.spines[:].set(visible=True, color=FRAME)
     axes.set_xticks([])
     axes.set_yticks([])
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True)):
@@ -53,5 +66,6 @@ def picture(senses: Senses, word: str, about: str = "") -> Any:
     )
     legend.get_title().set_fontsize(9)
     legend._legend_box.align = "left"
-    axes.set_xlabel(shown("; ".join(filter(None, (senses.how, about)))), fontsize=8, color=GREY, loc="left")
+    said = "; ".join(filter(None, (about, senses.how, separation(senses))))
+    axes.set_xlabel(shown(said), fontsize=8, color=GREY, loc="left")
     return figure

@@ -13,6 +13,7 @@ from elmo_fast.pictures.reduction import Plane, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
 
 WIDTH, HEIGHT, FONT = 11.0, 8.0, 8.0
+FAINT = "#b4c4d2"  # points without a label
 MARGIN = 1.5  # pixels around a label that stay free
 
 
@@ -54,7 +55,7 @@ def words_picture(
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     plane = to_plane(np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0), method, seed)
-    figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} words")
+    figure, drawn = picture(words, plane, most_labels, title or title_of(words))
     save(figure, path)
     return drawn
 
@@ -68,11 +69,17 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.06)
-    axes.scatter(*plane.points.T, s=9, color=COLOURS[0], linewidths=0)
+    dots = axes.scatter(*plane.points.T, s=9, color=COLOURS[0], linewidths=0)
     labels = label_points(axes, plane.points, words[:most_labels])
+    dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
     figure.text(0.02, 0.02, _below(plane.how, len(words), len(labels), len(omitted)), fontsize=8, color=GREY)
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
+
+
+def title_of(words: Sequence[str]) -> str:
+    """Says "300 words", or "300 tokens" where some word comes twice."""
+    return f"{len(words):,} {'words' if len(set(words)) == len(words) else 'tokens'}"
 
 
 def _below(how: str, words: int, tried: int, omitted: int) -> str:
@@ -92,7 +99,8 @@ def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[st
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         renderer = FigureCanvasAgg(axes.figure).get_renderer()
-    axes.apply_aspect()
+    axes.autoscale_view()
+    axes.get_xlim()  # the limits are computed when they are asked for, not when the transform is
     pixels = axes.transData.transform(points)
     sizes = [_size(axes, text, renderer) for text in texts]
     bounds = axes.get_window_extent(renderer)

@@ -24,7 +24,7 @@ def run(arguments: Any) -> int:
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
     _common.set_up_logging(arguments)
-    groups = {}
+    groups: dict[str, list[float]] = {}
     for source in arguments.source:
         before = f"{os.path.normpath(source)}: " if len(arguments.source) > 1 else ""
         groups |= {before + name: weights for name, weights in read_layer_weights(source).items()}

@@ -5,6 +5,8 @@ from typing import Any, Literal
 from elmo_fast.cli import _common
 from elmo_fast.cli.plot import _vectors
 
+SHOWN = 20
+
 
 def build_parser() -> Any:
     """The options of `elmo-fast plot words`."""
@@ -39,6 +41,7 @@ def run(arguments: Any) -> int:
         title=arguments.title,
     )
     if drawn.omitted:
-        _common.logger().info("no room for the labels of: %s", " ".join(drawn.omitted))
+        shown = ", ".join(drawn.omitted[:SHOWN]) + (" ..." if len(drawn.omitted) > SHOWN else "")
+        _common.logger().info("no room for %d labels: %s", len(drawn.omitted), shown)
     print(arguments.output)
     return 0

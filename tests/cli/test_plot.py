@@ -1,0 +1,157 @@
+"""`elmo-fast plot`: each kind from its command to its files, and what it says when that cannot be."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from elmo_fast.cli.main import main
+from elmo_fast.cli.plot import KINDS
+
+
+@pytest.fixture
+def model(toy):
+    return ["--options-file", toy[0], "--weight-file", toy[1], "-q"]
+
+
+@pytest.fixture
+def bank(tmp_path, monkeypatch):
+    """A text of 30 sentences with one word; the working folder is where it lies."""
+    monkeypatch.chdir(tmp_path)
+    lines = ["He sat on the bank of the river .\n", "Money lies in the Bank in town .\n", "x\n"]
+    (tmp_path / "bank.txt").write_text("".join(lines) * 15)
+    return tmp_path
+
+
+def test_senses_are_written_in_every_format(bank, model, capsys):
+    outputs = ["s.html", "s.png", "s.svg"]
+    assert main(["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--output", *outputs]) == 0
+    assert capsys.readouterr().out.split() == outputs
+    page = (bank / "s.html").read_text()
+    assert page.count('class="point ') == 30
+    assert "bank.txt, layer 2 of weights.hdf5" in page
+    assert all((bank / name).stat().st_size > 5000 for name in outputs)
+
+
+def test_senses_obey_case_number_and_most(bank, model):
+    words = ["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--layer", "1"]
+    assert main([*words, "--match-case"]) == 0  # one sentence fifteen times: nothing to part
+    page = (bank / "senses.html").read_text()
+    assert page.count('class="point ') == 15
+    assert page.count('aria-pressed="true"') == 1
+    assert main([*words, "--clusters", "2"]) == 0
+    assert (bank / "senses.html").read_text().count('aria-pressed="true"') == 2
+    assert main([*words, "--most", "7", "--clustering", "agglomerative", "--method", "tsne"]) == 0
+    page = (bank / "senses.html").read_text()
+    assert page.count('class="point ') == 7
+    assert "7 of 30 occurrences in bank.txt" in page
+
+
+def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model, capsys):
+    assert main(["plot", "words", *model, "--words", *"abcdef", "--method", "pca", "--output", "a.png"]) == 0
+    (bank / "words.txt").write_text("cat\ndog\n\nbird\ncat\nsnake\n")
+    assert main(["plot", "words", *model, "--word-file", "words.txt", "--output", "b.svg"]) == 0
+    assert main(["plot", "words", *model, "--text", "bank.txt", "--count", "20", "--layer", "1"]) == 0
+    assert capsys.readouterr().out.split() == ["a.png", "b.svg", "words.png"]
+
+
+def test_the_projector_gets_layer_0_of_words_and_the_layer_asked_for_of_tokens(bank, model, toy):
+    from elmo_fast.modules import ElmoEmbedder
+
+    embedder = ElmoEmbedder(*toy, stateful=False)
+    assert main(["plot", "projector", *model, "--words", "river", "town", "--outdir", "p"]) == 0
+    assert (bank / "p" / "metadata.tsv").read_text() == "river\ntown\n"
+    own = embedder.embed_sentence(["river", "town"])[0]
+    vectors = np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
+    np.testing.assert_allclose(np.concatenate([vectors, vectors], axis=1), own, atol=1e-6)
+    assert main(["plot", "projector", *model, "--text", "bank.txt", "--layer", "2", "--outdir", "p"]) == 0
+    rows = [row.split("\t") for row in (bank / "p" / "metadata.tsv").read_text().splitlines()]
+    vectors = np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
+    assert rows[0] == ["word", "line", "sentence"]
+    assert rows[6] == ["of", "1", "He sat on the bank of the river ."]
+    assert len(rows) - 1 == len(vectors) == 15 * 18
+    own = embedder.embed_sentence(["He", "sat", "on", "the", "bank", "of", "the", "river", "."])[2]
+    np.testing.assert_allclose(vectors[:9], own, atol=1e-6)
+
+
+def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank, capsys):
+    static = pytest.importorskip("elmo_fast.static", reason="elmo_fast.static is not in this checkout")
+    vectors = static.Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
+    static.save_vectors(vectors, "v.txt")
+    assert main(["plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--outdir", "p"]) == 0
+    assert (bank / "p" / "metadata.tsv").read_text() == "b\na\n"
+    np.testing.assert_allclose(np.loadtxt(bank / "p" / "tensors.tsv"), vectors.matrix[[1, 0]], rtol=1e-5)
+    assert "v.txt has no vector for 'zebra'" in capsys.readouterr().err
+    assert main(["plot", "words", "--vectors", "v.txt", "--count", "5", "-q"]) == 0
+    assert main(["plot", "words", "--vectors", "v.txt", "--words", "zebra"]) == 2
+
+
+def test_layers_of_several_sources_have_their_names(bank, capsys):
+    for name, weights in (("one", [0.5, 0.5]), ("two", [0.1, 0.9])):
+        (bank / name).mkdir()
+        (bank / name / "results.json").write_text(json.dumps({"mix_weights": {"input": weights}}))
+    assert main(["plot", "layers", "one", "two", "--output", "l.png"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "l.png\n"
+    assert "one: input  0.500  0.500\ntwo: input  0.100  0.900" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sense"], "`elmo-fast plot` has no 'sense'; did you mean 'senses'?"),
+        (["absent"], "absent is not the folder of a run"),
+        (["words"], "name either --vectors FILE, or a model"),
+        (["words", "MODEL"], "a model needs words to draw"),
+        (["words", "MODEL", "--words", "a", "--text", "bank.txt"], "--text goes with a model, and without --words"),
+        (["words", "MODEL", "--words", "a", "--output", "x.html"], "must end in one of .png, .pdf, .svg"),
+        (["words", "MODEL", "--words", "a"], "tsne needs 4 vectors or more; got 1"),
+        (["words", "MODEL", "--text", "bank.txt", "--layer", "7"], 'layer must be "top" or a number from 0 to 2'),
+        (["senses", "MODEL", "--word", "zebra", "--text", "bank.txt"], "'zebra' does not occur in bank.txt"),
+        (["senses", "MODEL", "--word", "bank", "--text", "none.txt"], "No such file or directory: 'none.txt'"),
+        (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--clusters", "x"], '"auto" or a number; got'),
+        (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--output", "x.doc"], "must end in one of"),
+        (["layers", "absent"], "absent"),
+        (["layers", "bank.txt"], "bank.txt is no JSON file"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(bank, model, capsys, words, message):
+    """Status 2, one line, and no new file."""
+    words = [part for word in words for part in (model if word == "MODEL" else [word])]
+    assert main(["plot", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert [path.name for path in bank.iterdir()] == ["bank.txt"]
+
+
+@pytest.mark.parametrize("module", ["sklearn.cluster", "matplotlib.figure"])
+def test_without_an_extra_one_sentence_says_what_to_install(bank, model, capsys, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    command = ["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--output", "s.png"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert f'needs {module.partition(".")[0]}, which is not installed: pip install "elmo-fast[plots]"' in error
+    assert len(error.splitlines()) == 1
+    assert not (bank / "s.png").exists()
+
+
+@pytest.mark.parametrize("words", [[], *([kind] for kind in KINDS)])
+def test_help_tells_without_torch(words):
+    code = "import sys\nfrom elmo_fast.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit as stop:\n"
+    code += "    assert stop.code == 0\nassert not {'torch', 'matplotlib', 'sklearn'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "plot", *words, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wanted = KINDS if not words else ["--output" if words != ["projector"] else "--outdir", "--config"]
+    assert all(word in done.stdout for word in wanted)
+
+
+def test_a_run_named_like_a_kind_is_drawn_by_its_path(bank, capsys):
+    rows = [{"step": s, "words": 10 * s, "sampled_perplexity": 9.0, "gradient_norm": 1.0} for s in (1, 2)]
+    (bank / "words").mkdir()
+    (bank / "words" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for words in (["./words"], ["curves", "words"]):
+        assert main(["plot", *words]) == 0
+        assert capsys.readouterr().out == "words/curves.png\n"

@@ -1,0 +1,40 @@
+"""A toy model, a text in which one word has two uses, and a browser."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from elmo_fast.modules import ElmoEmbedder
+from tests.weights import make_weights
+
+
+@pytest.fixture(scope="session")
+def toy_model(tmp_path_factory):
+    """(options_file, weight_file) of a random two-layer model with D = 8."""
+    return tuple(map(str, make_weights(tmp_path_factory.mktemp("model"))))
+
+
+@pytest.fixture(scope="session")
+def embedder(toy_model):
+    """Its embedder, which carries no state."""
+    return ElmoEmbedder(*toy_model, stateful=False)
+
+
+@pytest.fixture(scope="session")
+def browse(tmp_path_factory):
+    """Chromium: browse(path) is the document after its scripts, browse(path, file, width) writes a screenshot."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium here (Debian: apt-get install chromium), so that no page can be opened")
+    profile = tmp_path_factory.mktemp("profile")
+
+    def run(path, screenshot=None, width=1200):
+        what = ["--dump-dom"] if screenshot is None else [f"--screenshot={screenshot}"]
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+        command = [chromium, *flags, f"--window-size={width},900", *what, path.resolve().as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,174 @@
+"""The page in a browser: pointing, tapping and keys show the sentence, the legend hides clusters, text stays text."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pictures import Occurrence, write_senses_page
+from elmo_fast.pictures.senses import Senses
+
+EVIL = '<img src=x onerror="document.title=1"> </script><script>document.body.innerHTML="gone"</script> &amp; {{data}}'
+SENTENCES = ["the left hand", f"{EVIL} left", "he left it", "left ' \" \\ \u2028done"]
+
+
+@pytest.fixture
+def page(tmp_path):
+    """A page of four occurrences in two clusters: 0 and 1 at the left, 2 and 3 at the right."""
+    points = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
+    typical = [["hand", "<b>"], []]
+    senses = Senses(points, "first & second", np.array([0, 0, 1, 1]), [2, 2], typical, {2: 0.5}, 0.1)
+    occurrences = [Occurrence(10 * i, s.split(" ").index("left"), s.split(" ")) for i, s in enumerate(SENTENCES)]
+    write_senses_page(senses, occurrences, "left", tmp_path / "page.html", "a <text>")
+    return tmp_path / "page.html"
+
+
+def probed(browse, page, script):
+    """What a script that is put at the page's end returns, brought out through the document."""
+    code = f"""<script>
+    const found = (() => {{ {script} }})();
+    const box = document.createElement("pre");
+    box.id = "probe";
+    box.textContent = encodeURIComponent(JSON.stringify(found));
+    document.body.append(box);
+    </script>"""
+    probe = page.with_name("probe.html")
+    probe.write_text(page.read_text(encoding="utf-8").replace("</body>", code + "</body>"), encoding="utf-8")
+    from urllib.parse import unquote
+
+    document = browse(probe)
+    (found,) = re.findall(r'<pre id="probe">(.*?)</pre>', document, re.DOTALL)
+    return json.loads(unquote(found))
+
+
+POINT = "const points = document.querySelectorAll('.point'), box = document.getElementById('sentence');"
+
+
+def test_pointing_shows_the_sentence_and_leaving_hides_it(browse, page):
+    """A mouse enters each point in turn: the box is there, over the plot, with that sentence, letter by letter."""
+    script = (
+        POINT
+        + """
+    const out = [];
+    for (const point of points) {
+      point.dispatchEvent(new PointerEvent("pointerenter", {pointerType: "mouse"}));
+      const at = box.getBoundingClientRect(), plot = document.getElementById("plot").getBoundingClientRect();
+      const inside = at.left >= plot.left && at.right <= plot.right && at.width > 30;
+      out.push([box.hidden, box.textContent, box.querySelector("b").textContent, inside]);
+      point.dispatchEvent(new PointerEvent("pointerleave", {pointerType: "mouse"}));
+      out.push(box.hidden);
+    }
+    return out;"""
+    )
+    found = probed(browse, page, script)
+    assert found[1::2] == [True] * 4
+    for number, (hidden, text, word, inside) in enumerate(found[::2]):
+        assert not hidden
+        assert inside
+        assert word == "left"
+        assert text == f"line {10 * number + 1}, cluster {number // 2 + 1}{SENTENCES[number]}"
+
+
+def test_before_anything_is_pointed_at_no_sentence_is_shown(browse, page):
+    assert probed(browse, page, POINT + "return [box.hidden, points.length];") == [True, 4]
+
+
+def test_keys_step_to_the_point_in_their_direction_and_escape_hides(browse, page):
+    """From the lower left: up, right, down; at the edge a key does nothing; one point is in the order of tabs."""
+    script = (
+        POINT
+        + """
+    const out = [], press = (key) => {
+      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+      const stops = document.querySelectorAll(".point[tabindex='0']").length;
+      out.push([box.hidden ? "" : box.querySelector("small").textContent, stops]);
+    };
+    points[0].focus();
+    for (const key of ["ArrowUp", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "Escape"]) press(key);
+    return out;"""
+    )
+    found = probed(browse, page, script)
+    lines = [text.split(",")[0].removeprefix("line ") for text, _ in found]
+    assert lines == ["11", "31", "21", "21", "1", ""]
+    assert {count for _, count in found} == {1}
+
+
+def test_a_tap_beside_a_point_takes_the_nearest_and_one_elsewhere_hides(browse, page):
+    script = (
+        POINT
+        + """
+    const at = points[2].getBoundingClientRect();
+    const tap = (x, y) => document.getElementById("points").dispatchEvent(
+      new MouseEvent("click", {bubbles: true, clientX: x, clientY: y}));
+    tap(at.left - 8, at.top + 4);
+    const first = box.textContent;
+    tap(at.left - 300, at.top - 200);
+    return [first, box.hidden];"""
+    )
+    found = probed(browse, page, script)
+    assert found[0].endswith("he left it")
+    assert found[1] is True
+
+
+def test_the_legend_hides_and_shows_a_cluster(browse, page):
+    """Its sizes and words are there; a press hides the points, a second one shows them; keys skip what is hidden."""
+    script = (
+        POINT
+        + """
+    const buttons = document.querySelectorAll("#legend button");
+    const seen = () => Array.from(points).map((point) => getComputedStyle(point).display !== "none");
+    const out = [Array.from(buttons).map((button) => button.innerText)];
+    buttons[0].click();
+    out.push(seen(), buttons[0].getAttribute("aria-pressed"), points[2].getAttribute("tabindex"));
+    buttons[0].click();
+    out.push(seen());
+    return out;"""
+    )
+    texts, without, pressed, tab, again = probed(browse, page, script)
+    assert [" ".join(text.split()) for text in texts] == ["Cluster 1: 2 hand, <b>", "Cluster 2: 2 no typical words"]
+    assert (without, pressed, tab) == ([False, False, True, True], "false", "0")
+    assert again == [True] * 4
+
+
+def test_what_the_text_says_is_never_markup(browse, page):
+    """No element comes from a sentence, no script of one runs, and the table has it letter by letter."""
+    script = """return [document.images.length, document.title, document.scripts.length,
+    Array.from(document.querySelectorAll("td:last-child")).map((cell) => cell.textContent.trim())];"""
+    images, title, scripts, cells = probed(browse, page, script)
+    assert (images, title, scripts) == (0, '"left": 4 occurrences in 2 clusters', 3)  # the probe's is the third
+    assert cells == SENTENCES
+
+
+def test_the_page_loads_nothing(page):
+    """No address, no import, and a policy under which a browser would refuse one."""
+    text = page.read_text(encoding="utf-8")
+    assert "Content-Security-Policy\" content=\"default-src 'none';" in text
+    assert not re.search(r"https?:|\burl\(|@import|<link|<iframe|\ssrc=(?!x )", text)
+
+
+def test_a_screenshot_has_the_points_in_their_colours(browse, page, tmp_path):
+    """Blue at the left and vermilion at the right, on a wide and on a narrow screen."""
+    from matplotlib.image import imread
+
+    for width in (1200, 500):
+        browse(page, tmp_path / "page.png", width)
+        image = imread(tmp_path / "page.png")[..., :3]
+        for colour, left in (((0x00, 0x72, 0xB2), True), ((0xD5, 0x5E, 0x00), False)):
+            near = (np.abs(image - np.array(colour) / 255) < 0.2).all(-1)
+            near[:, int(len(image[0]) * 0.7) if width == 1200 else len(image[0]) :] = False
+            columns = np.nonzero(near[:500])[1]
+            assert len(columns) > 20
+            assert (columns.mean() < 0.35 * width) == left
+
+
+def test_what_cannot_be_written_is_refused(tmp_path):
+    senses = Senses(np.zeros((1, 2), np.float32), "", np.zeros(1, np.int64), [1], [[]], {})
+    one = [Occurrence(0, 0, ["left"])]
+    with pytest.raises(ElmoFastError, match=r"must end in \.html; got"):
+        write_senses_page(senses, one, "left", tmp_path / "page.png")
+    with pytest.raises(ElmoFastError, match="the 1 that were clustered; got 2"):
+        write_senses_page(senses, one * 2, "left", tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+    write_senses_page(senses, one, "left", tmp_path / "page.html")

@@ -1,0 +1,85 @@
+"""Words in the plane: a point each, labels on the points, what is left out said."""
+
+import numpy as np
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pictures import words_picture
+from elmo_fast.pictures.reduction import Plane
+from elmo_fast.pictures.words import picture
+
+
+def random_words(count, width=12):
+    rng = np.random.default_rng(0)
+    return [f"word{k}" for k in range(count)], rng.normal(size=(count, width)).astype(np.float32)
+
+
+def drawn_boxes(figure):
+    """The pixels of the labels as matplotlib itself draws them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (axes,) = figure.axes
+    # An annotation's own extent would reach to its point.
+    return [
+        (text.get_text(), text.get_bbox_patch() or text.get_window_extent(canvas.get_renderer())) for text in axes.texts
+    ], axes
+
+
+def test_labels_as_drawn_do_not_overlap_and_stand_by_their_points():
+    """Not what the placement meant, but what came out: the extents of the drawn texts, pair by pair."""
+    words, _ = random_words(80)
+    points = np.random.default_rng(1).normal(size=(80, 2)).astype(np.float32)
+    figure, drawn = picture(words, Plane(points, "how"), 80, "title")
+    boxes, axes = drawn_boxes(figure)
+    assert len(boxes) == drawn.labelled == 80 - len(drawn.omitted) > 50
+    pixels = dict(zip(words, axes.transData.transform(points), strict=True))
+    for i, (word, box) in enumerate(boxes):
+        assert not any(box.overlaps(other) for _, other in boxes[:i])
+        x, y = pixels[word]
+        assert np.hypot(max(box.x0 - x, x - box.x1, 0), max(box.y0 - y, y - box.y1, 0)) < 60
+
+
+def test_the_picture_says_what_it_leaves_out():
+    """Labels without room, and words beyond most_labels, are counted below the picture."""
+    words, _ = random_words(60)
+    points = np.random.default_rng(1).normal(size=(60, 2)).astype(np.float32)
+    points[:40] = points[:40] * 1e-6
+    figure, drawn = picture(words, Plane(points, "how"), 50, "title")
+    assert drawn.omitted
+    said = figure.texts[0].get_text()
+    assert (
+        said == f"how; {len(drawn.omitted)} of 50 labels left out for want of room; 10 further points without a label"
+    )
+    assert drawn.labelled + len(drawn.omitted) == 50
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_the_same_words_are_the_same_file(tmp_path, kind):
+    """Twice, byte for byte; a dollar sign in a word is no formula, and a vector of zeros no warning."""
+    words, matrix = random_words(12)
+    words[0], words[1], matrix[2] = "$a", "x_$b$", 0
+    for name in "ab":
+        words_picture(words, matrix, tmp_path / f"{name}.{kind}", "pca")
+    first = (tmp_path / f"a.{kind}").read_bytes()
+    assert len(first) > 5000
+    if kind != "svg":  # its identifiers are drawn anew
+        assert first == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_only_directions_count(tmp_path):
+    """A vector times 10 is the same point."""
+    words, matrix = random_words(20)
+    scaled = matrix * np.arange(1, 21, dtype=np.float32)[:, None]
+    one = words_picture(words, matrix, tmp_path / "a.png", "pca").points
+    np.testing.assert_allclose(one, words_picture(words, scaled, tmp_path / "a.png", "pca").points, atol=1e-4)
+
+
+def test_shapes_that_do_not_fit_are_refused(tmp_path):
+    words, matrix = random_words(5)
+    with pytest.raises(ElmoFastError, match=r"matrix must be \[4, D\], a row per word; got \[5, 12\]"):
+        words_picture(words[:4], matrix, tmp_path / "a.png")
+    with pytest.raises(ElmoFastError, match="must end in one of"):
+        words_picture(words, matrix, tmp_path / "a.html")
+    assert list(tmp_path.iterdir()) == []
