@@ -1,0 +1,114 @@
+"""flair: ELMo as token embeddings, in place of flair's own class, which needed allennlp 0.9."""
+
+import os
+from typing import Any
+
+import torch
+
+from elmo_fast.checkpoints import ElmoOptions, load_checkpoint, pretrained_folder
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.modules import BiLM
+from elmo_fast.modules.layers import combined_width
+from elmo_fast.modules.token_vectors import TokenVectors
+
+_PURPOSE = "elmo_fast.integrations.flair"
+_flair = require("flair", "flair", _PURPOSE)
+_embeddings = require("flair.embeddings.base", "flair", _PURPOSE)
+
+MODES = ("all", "top", "average")
+
+
+@_embeddings.register_embeddings
+class ElmoEmbeddings(_embeddings.TokenEmbeddings):
+    """flair's ELMoEmbeddings on elmo_fast: each token's layers side by side, its top layer, or their average.
+
+    As flair's, but for the carried state: a sentence has the same vectors whatever was embedded before it. A flair
+    model that is saved holds the biLM's weights.
+
+    Args:
+        model: a folder that holds a model, or a name of the hub; with the two files, the name that messages show.
+        options_file, weight_file: bilm-tf's pair, in place of a folder.
+        embedding_mode: "all" | "top" | "average".
+        settings: batch_size, max_tokens: as TokenVectors'; precision, backend: as BiLM's.
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: flair 0.15's `ELMoEmbeddings`.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        options_file: str | os.PathLike[str] | None = None,
+        weight_file: str | os.PathLike[str] | None = None,
+        embedding_mode: str = "all",
+        **settings: Any,
+    ) -> None:
+        source = {"model": os.fspath(model), "options_file": options_file, "weight_file": weight_file}
+        state, options = _read(source)
+        self._set_up(source, options, state, embedding_mode, settings)
+
+    def _set_up(self, source: Any, options: ElmoOptions, state: Any, mode: str, settings: dict[str, Any]) -> None:
+        """state: None leaves the weights to flair's load_state_dict, or to `source` where that never comes."""
+        if mode not in MODES:
+            raise ElmoFastError(f"embedding_mode must be one of {', '.join(MODES)}; got {mode!r}")
+        self.name, self.static_embeddings = f"elmo-{source['model']}-{mode}", True
+        super().__init__()
+        self.embedding_mode, self._source, self._settings = mode, source, dict(settings)
+        run = {key: settings.pop(key) for key in ("batch_size", "max_tokens") if key in settings}
+        self.bilm = BiLM(options, state, stateful=False, **settings)
+        self._filled = state is not None
+        self._run = run
+        self._length = combined_width(mode, self.bilm.num_layers, self.bilm.get_output_dim())
+        TokenVectors(self.bilm, mode, **run)
+        self.register_load_state_dict_post_hook(_note_filled)
+        self.to(_flair.device)
+
+    @property
+    def embedding_length(self) -> int:
+        """W, numbers per token."""
+        return self._length
+
+    def _add_embeddings_internal(self, sentences: list[Any]) -> list[Any]:
+        if not self._filled:
+            self.bilm.load_state_dict(_read(self._source)[0])
+            self._filled = True
+        vectors = TokenVectors(self.bilm, self.embedding_mode, **self._run)
+        results = vectors([token.text for token in sentence] for sentence in sentences)
+        for sentence, rows in zip(sentences, results, strict=True):
+            for token, row in zip(sentence, torch.from_numpy(rows).to(_flair.device), strict=True):
+                token.set_embedding(self.name, row)
+        return sentences
+
+    def to_params(self) -> dict[str, Any]:
+        """What from_params makes an equal module of, but for the weights: flair keeps those in a state_dict."""
+        source = {name: None if path is None else os.fspath(path) for name, path in self._source.items()}
+        options = self.bilm.options.to_dict()
+        return {**source, "embedding_mode": self.embedding_mode, "settings": self._settings, "options": options}
+
+    @classmethod
+    def from_params(cls, params: dict[str, Any]) -> "ElmoEmbeddings":
+        """The module of to_params. Its weights are those of the state_dict that flair loads next or, where none comes,
+        of the files, which are read when they are needed."""
+        made = cls.__new__(cls)
+        source = {name: params.get(name) for name in ("model", "options_file", "weight_file")}
+        options = ElmoOptions.from_dict(params["options"], "a saved flair model")
+        made._set_up(source, options, None, params["embedding_mode"], params["settings"])
+        return made
+
+    def __str__(self) -> str:
+        return self.name
+
+    def extra_repr(self) -> str:
+        """What the module's printed form shows."""
+        return f"model={self.name}"
+
+
+def _read(source: dict[str, Any]) -> Any:
+    """State and options of a folder, or of the pair of files."""
+    pair = {name: source[name] for name in ("options_file", "weight_file")}
+    return load_checkpoint(**pair) if any(pair.values()) else load_checkpoint(pretrained_folder(source["model"]))
+
+
+def _note_filled(module: Any, incompatible: Any) -> None:
+    module._filled = True

@@ -1,0 +1,117 @@
+"""sentence-transformers: ELMo as the first module of a SentenceTransformer."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from elmo_fast.checkpoints import load_checkpoint, pretrained_folder, save_folder
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.modules import BiLM
+from elmo_fast.modules.layers import Layers, combined_layers, combined_width
+from elmo_fast.modules.long_sentences import long_activations
+from elmo_fast.text import batch_to_ids
+
+_modules = require("sentence_transformers.base.modules", "sbert", "elmo_fast.integrations.sentence_transformers")
+MAX_TOKENS = 4096  # run at a time where no gradient is wanted
+
+
+class ElmoTokens(_modules.InputModule):
+    """Texts to ELMo's vectors of their tokens, for a Pooling (and whatever else) to come after.
+
+    Texts are cut at white space and start from zeros, each by itself. The module trains with the rest of the model
+    where requires_grad is set, and is saved with its weights; SentenceTransformer(folder, trust_remote_code=True) loads
+    it, since its class is no part of sentence-transformers.
+
+    Args:
+        model: a folder that holds a model, a name of the hub, or a BiLM with stateful=False.
+        layers: "average" of all, the "top", "all" side by side, a number from 0 (the words by themselves), or several.
+        max_seq_length: tokens of a text beyond it are left out, as sentence-transformers does; None: none are.
+        requires_grad: whether the biLM is trained.
+        precision, backend: as BiLM's.
+
+    Raises: ElmoFastError, CheckpointError.
+    """
+
+    config_file_name = "elmo_tokens.json"  # config.json is the model's own
+    config_keys = ("layers", "max_seq_length", "requires_grad", "precision", "backend")
+    save_in_root = False
+    tokenizer = None
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | BiLM,
+        layers: Layers = "average",
+        max_seq_length: int | None = None,
+        requires_grad: bool = False,
+        precision: str = "float32",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.layers, self.max_seq_length, self.requires_grad = layers, max_seq_length, requires_grad
+        self.precision, self.backend = precision, backend
+        if not isinstance(model, BiLM):
+            state, options = load_checkpoint(pretrained_folder(model))
+            settings = {"precision": precision, "backend": backend}
+            model = BiLM(options, state, requires_grad, stateful=False, **settings)
+        if model.stateful:
+            raise ElmoFastError("ElmoTokens runs each text by itself: give a BiLM with stateful=False")
+        self.bilm = model
+        self._width = combined_width(layers, model.num_layers, model.get_output_dim())
+
+    def get_embedding_dimension(self) -> int:
+        """W, what a Pooling wants to know."""
+        return self._width
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, torch.Tensor]:
+        """Texts to 'input_ids' [B, T, C] int64, character ids, and 'attention_mask' [B, T] int64; T is 1 at least.
+
+        Raises: ElmoFastError where an input is no text.
+        """
+        sentences = [self._tokens(i, text, prompt) for i, text in enumerate(inputs)]
+        lengths = torch.tensor([len(words) for words in sentences])
+        ids = batch_to_ids(sentences, self.bilm._token_embedder.max_characters_per_token)
+        if ids.shape[1] == 0:
+            ids = ids.new_zeros(len(sentences), 1, ids.shape[2])
+        return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long()}
+
+    def _tokens(self, index: int, text: Any, prompt: str | None) -> list[str]:
+        if not isinstance(text, str):
+            raise ElmoFastError(f"ElmoTokens takes texts; input {index} is {text!r:.60}")
+        return ((prompt or "") + text).split()[: self.max_seq_length]
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Adds 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""
+        ids, words = features["input_ids"], (features["input_ids"] > 0).any(dim=-1)
+        with torch.set_grad_enabled(self.requires_grad and torch.is_grad_enabled()):
+            at_once = len(ids) if torch.is_grad_enabled() else max(1, MAX_TOKENS // ids.shape[1])
+            parts = zip(ids.split(at_once), words.sum(dim=1).split(at_once), strict=True)
+            vectors = torch.cat([self._vectors(part, int(lengths.max())) for part, lengths in parts])
+            features["token_embeddings"] = torch.where(words[..., None], vectors, 0)
+        return features
+
+    def _vectors(self, ids: torch.Tensor, longest: int) -> torch.Tensor:
+        """The vectors [B, T, W] of ids [B, T, C], `longest` of them words at most; a long row by stretches."""
+        inner = ids[:, :longest]
+        if len(ids) == 1 and longest > MAX_TOKENS and not torch.is_grad_enabled():
+            layers = [layer[None] for layer in long_activations(self.bilm, inner[0], MAX_TOKENS)]
+        else:
+            layers = [layer[:, 1:-1] for layer in self.bilm(inner)["activations"]]
+        return torch.nn.functional.pad(combined_layers(layers, self.layers), (0, 0, 0, ids.shape[1] - longest))
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The arguments that save writes beside the model."""
+        return {name: getattr(self, name) for name in self.config_keys}
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Writes the model (config.json, model.safetensors) and the arguments. Raises: CheckpointError."""
+        save_folder(output_path, self.bilm.checkpoint_state(), self.bilm.options)
+        self.save_config(output_path)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "ElmoTokens":
+        """The module that save wrote, from a folder or the hub. Raises: CheckpointError."""
+        named = ("token", "cache_folder", "revision", "local_files_only")
+        where = {"subfolder": subfolder} | {key: kwargs[key] for key in named if key in kwargs}
+        return cls(cls.load_dir_path(model_name_or_path, **where), **cls.load_config(model_name_or_path, **where))

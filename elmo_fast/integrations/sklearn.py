@@ -1,0 +1,105 @@
+"""scikit-learn: a transformer from texts to vectors."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.modules.layers import Layers
+from elmo_fast.modules.token_vectors import POOLINGS, TokenVectors
+
+_base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
+
+
+class ElmoVectorizer(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, _base.BaseEstimator):
+    """Texts to one vector each: the mean or the maximum of ELMo's vectors of its tokens.
+
+    Nothing is learned: `fit` checks the arguments and reads the model. The estimator holds the model's name and not its
+    weights, so that a clone costs nothing, and a pickle wants the model where it was. The model that was read last is
+    kept, for all estimators of a process. In a grid search over what follows, `Pipeline(..., memory=folder)` computes
+    the vectors once.
+
+    Args:
+        model: a folder that holds a model, or a name of the hub ("user/name@revision").
+        layers: "average" of all, the "top", "all" side by side, a number from 0 (the words by themselves), or several.
+        pooling: "mean" or "max", over the tokens.
+        tokenizer: a function from a text to its tokens; None: split at white space.
+        precision: "float32" | "bfloat16" | "float16", of the operands of matrix products.
+        device: "cpu", "cuda", "cuda:1".
+        batch_size, max_tokens: as TokenVectors'.
+
+    Source: Perone et al. 2018, "Evaluation of sentence embeddings in downstream and linguistic probing tasks", for the
+    mean as a strong and simple choice.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        layers: Layers = "average",
+        pooling: str = "mean",
+        tokenizer: Callable[[str], Sequence[str]] | None = None,
+        precision: str = "float32",
+        device: str = "cpu",
+        batch_size: int = 64,
+        max_tokens: int = 4096,
+    ) -> None:
+        self.model = model
+        self.layers = layers
+        self.pooling = pooling
+        self.tokenizer = tokenizer
+        self.precision = precision
+        self.device = device
+        self.batch_size = batch_size
+        self.max_tokens = max_tokens
+
+    def fit(self, X: Iterable[str | Sequence[str]], y: Any = None) -> "ElmoVectorizer":
+        """Checks the arguments and the texts, and reads the model. Raises: ElmoFastError, CheckpointError."""
+        for _ in self._sentences(X):
+            pass
+        self._n_features_out = self._vectors().width
+        return self
+
+    def transform(self, X: Iterable[str | Sequence[str]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The vectors of N texts, [N, W] float32; zeros for a text without tokens.
+
+        Args:
+            X: N texts (str, cut by `tokenizer`) or lists of tokens.
+
+        Raises: ElmoFastError naming the row that is neither, CheckpointError.
+        """
+        return self._vectors().pooled(self._sentences(X), self.pooling)
+
+    def _vectors(self) -> TokenVectors:
+        if self.model is None:
+            raise ElmoFastError('ElmoVectorizer needs a model: ElmoVectorizer("folder"), or set_params(model="folder")')
+        if self.pooling not in POOLINGS:
+            raise ElmoFastError(f"pooling must be one of {', '.join(POOLINGS)}; got {self.pooling!r}")
+        return TokenVectors(
+            self.model,
+            self.layers,
+            batch_size=self.batch_size,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            device=self.device,
+        )
+
+    def _sentences(self, texts: Any) -> Iterable[Sequence[str]]:
+        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+            raise ElmoFastError(f"X must be a list of texts or of lists of tokens; got {texts!r:.60}")
+        split = self.tokenizer or str.split
+        for row, text in enumerate(texts):
+            tokens = split(text) if isinstance(text, str) else text
+            if not isinstance(tokens, list | tuple | np.ndarray) or not all(isinstance(token, str) for token in tokens):
+                raise ElmoFastError(f"row {row} of X must be a text or a list of tokens (strings); got {text!r:.60}")
+            yield list(tokens)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = []  # float32, whatever comes
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags

@@ -1,0 +1,53 @@
+"""Which layers of a biLM: their names, and one tensor of those that were named."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+
+Layers = str | int | Sequence[int]
+
+
+def layer_numbers(layers: Layers, count: int) -> list[int] | None:
+    """The numbers of the layers that are laid side by side; None stands for the mean of all.
+
+    Args:
+        layers: "average", "top", "all", a number from 0 (the words by themselves), or several numbers.
+        count: L+1, how many the model has.
+
+    Raises: ElmoFastError.
+    """
+    if isinstance(layers, str) and layers == "average":
+        return None
+    named: dict[Any, list[int]] = {"top": [count - 1], "all": list(range(count))}
+    if isinstance(layers, str) and layers in named:
+        return named[layers]
+    numbers = [layers] if isinstance(layers, int) else layers
+    if isinstance(numbers, str) or not isinstance(numbers, Sequence) or not numbers or not _within(numbers, count):
+        raise ElmoFastError(
+            f'layers must be "average", "top", "all", a number from 0 to {count - 1} or a list of such; got {layers!r}'
+        )
+    return list(numbers)
+
+
+def _within(numbers: Sequence[Any], count: int) -> bool:
+    return all(isinstance(k, int) and not isinstance(k, bool) and 0 <= k < count for k in numbers)
+
+
+def combined_layers(activations: Sequence[Tensor], layers: Layers) -> Tensor:
+    """One tensor [..., W] of the L+1 layers [..., 2D]: their mean (W = 2D), or those named side by side.
+
+    layers: as layer_numbers'. Raises: ElmoFastError.
+    """
+    numbers = layer_numbers(layers, len(activations))
+    if numbers is None:
+        return torch.stack(list(activations)).mean(dim=0)
+    return torch.cat([activations[k] for k in numbers], dim=-1)
+
+
+def combined_width(layers: Layers, count: int, width: int) -> int:
+    """W of combined_layers: of `count` layers of that width. Raises: ElmoFastError."""
+    return width * len(layer_numbers(layers, count) or [0])

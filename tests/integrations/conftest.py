@@ -1,0 +1,28 @@
+"""A random model in a folder, and what the biLM says of a sentence by itself."""
+
+import numpy as np
+import pytest
+
+from tests.bilm_numpy import BilmNumpy
+from tests.weights import make_weights
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """A folder that holds a model of two layers, 2D = 16."""
+    folder = tmp_path_factory.mktemp("model")
+    make_weights(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def truth(model):
+    """truth(words, layers="average"): [T, W] float64 of one sentence, from the numpy judge."""
+
+    def vectors(words, layers="average"):
+        found = BilmNumpy(model / "options.json", model / "weights.hdf5").embed([words])[0]
+        if layers == "average":
+            return found.mean(axis=0)
+        return np.concatenate(found, axis=-1) if layers == "all" else found[-1]
+
+    return vectors

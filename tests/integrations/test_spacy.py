@@ -1,0 +1,195 @@
+"""The component "elmo_fast" in real pipelines: vectors, hooks, other components' things, files, odd Docs."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+
+spacy = pytest.importorskip("spacy", reason="needs spaCy, which is not installed")
+from spacy.language import Language
+
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.integrations import spacy as integration
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TEXTS = ["I like Berlin.", "", "So  do\n\nI", " \n ", "Rain and wind, wind and rain. Sun!"]
+
+
+def pipeline(model, *before, **config):
+    """A blank English pipeline with the component behind those of `before`."""
+    nlp = spacy.blank("en")
+    for name in before:
+        nlp.add_pipe(name)
+    nlp.add_pipe("elmo_fast", config={"model": str(model), **config})
+    return nlp
+
+
+def wanted(doc, truth, layers="average"):
+    """What doc.tensor should be: each sentence by itself without its white space, which has zeros."""
+    table = np.zeros((len(doc), len(truth(["a"], layers)[0])))
+    for span in doc.sents if doc.has_annotation("SENT_START") else [doc]:
+        words = [token for token in span if not token.is_space]
+        if words:
+            table[[token.i for token in words]] = truth([token.text for token in words], layers)
+    return table
+
+
+@Language.component("own_tensor")
+def own_tensor(doc):
+    doc.tensor = np.full((len(doc), 3), 7, np.float32)
+    return doc
+
+
+@Language.component("own_hook")
+def own_hook(doc):
+    doc.user_token_hooks["vector"] = lambda token: np.full(2, 5.0)
+    return doc
+
+
+@pytest.mark.parametrize("before", [(), ("sentencizer",)])
+@pytest.mark.parametrize("layers", ["average", "all"])
+def test_tensor_and_vectors(model, truth, before, layers):
+    """By nlp and by nlp.pipe; empty Docs, white space alone and between words; with sentences and without."""
+    nlp = pipeline(model, *before, layers=layers)
+    for docs in ([nlp(text) for text in TEXTS], list(nlp.pipe(TEXTS, batch_size=2))):
+        assert [doc.text for doc in docs] == TEXTS
+        for doc in docs:
+            table = wanted(doc, truth, layers)
+            np.testing.assert_allclose(doc.tensor, table, rtol=1e-5, atol=1e-5)
+            assert doc.tensor.dtype == np.float32
+            rows = [token.i for token in doc if not token.is_space]
+            mean = table[rows].mean(axis=0) if rows else np.zeros(table.shape[1])
+            np.testing.assert_allclose(doc.vector, mean, rtol=1e-5, atol=1e-5)
+            for token in doc:
+                np.testing.assert_array_equal(token.vector, doc.tensor[token.i])
+    assert len(list(docs[-1].sents)) == 2 if before else True
+    np.testing.assert_allclose(docs[-1][1:3].vector, docs[-1].tensor[1:3].mean(axis=0), rtol=1e-5)
+
+
+def test_pipe_runs_a_batch_of_docs_in_one_call(model, monkeypatch):
+    """All sentences of a batch of Docs come to the model together, and are sorted by length there."""
+    nlp, calls = pipeline(model), []
+    vectors = nlp.get_pipe("elmo_fast").vectors
+    run = vectors._run
+    monkeypatch.setattr(vectors, "_run", lambda batch: calls.append([len(words) for words in batch]) or run(batch))
+    texts = ["word " * (1 + 7 * i % 10) for i in range(10)]
+    assert len(list(nlp.pipe(texts, batch_size=10))) == 10
+    assert calls == [list(range(10, 0, -1))]
+
+
+def test_a_tensor_of_another_component_stays(model, truth):
+    """Then the vectors are behind the hooks and in user_data; a Doc cut out of it has none and says so."""
+    doc = pipeline(model, "own_tensor")("I like Berlin")
+    assert (doc.tensor == 7).all()
+    np.testing.assert_allclose([token.vector for token in doc], wanted(doc, truth), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(doc.user_data["elmo_fast"][2], doc[2].vector)
+    np.testing.assert_allclose(doc.vector, wanted(doc, truth).mean(axis=0), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ElmoFastError, match="this Doc of 2 tokens was made from another after elmo_fast had run"):
+        _ = doc[1:].as_doc()[0].vector
+
+
+def test_a_hook_of_another_component_stays_and_a_warning_says_so(model, truth):
+    nlp = pipeline(model, "own_hook")
+    with pytest.warns(
+        UserWarning, match=r"another component has set the vector hook of token: left as it is; .*tensor"
+    ):
+        doc = nlp("I like Berlin")
+    assert doc[0].vector.tolist() == [5, 5]
+    np.testing.assert_allclose(doc.tensor, wanted(doc, truth), rtol=1e-5, atol=1e-5)
+
+
+def test_docs_that_are_cut_merged_or_run_again(model):
+    """Hooks read doc.tensor, which spaCy cuts and merges itself; running the component twice changes nothing."""
+    nlp = pipeline(model)
+    doc = nlp("I like New York")
+    before = doc.tensor.copy()
+    np.testing.assert_array_equal(doc[2:].as_doc()[0].vector, before[2])
+    nlp.get_pipe("elmo_fast")(doc)
+    np.testing.assert_array_equal(np.stack([token.vector for token in doc]), before)
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[2:4])
+    np.testing.assert_array_equal(doc[2].vector, doc.tensor[2])
+
+
+def test_a_very_long_doc(model, truth):
+    """Longer than max_tokens: the same vectors, stretch by stretch."""
+    doc = pipeline(model, max_tokens=64)("word " * 300)
+    np.testing.assert_allclose(doc.tensor, truth(["word"] * 300), rtol=1e-4, atol=1e-4)
+
+
+def test_a_saved_pipeline_holds_the_model(model, tmp_path):
+    """to_disk, then spacy.load where the configuration's folder is gone; layers and all come back."""
+    gone = tmp_path / "gone"
+    gone.symlink_to(model)
+    nlp = pipeline(gone, "sentencizer", layers=[2, 0])
+    nlp.to_disk(tmp_path / "saved")
+    gone.unlink()
+    again = spacy.load(tmp_path / "saved")
+    for text in TEXTS:
+        np.testing.assert_array_equal(again(text).tensor, nlp(text).tensor)
+    again.to_disk(tmp_path / "saved")  # over the files that it was read from
+    np.testing.assert_array_equal(spacy.load(tmp_path / "saved")(TEXTS[0]).tensor, nlp(TEXTS[0]).tensor)
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    """Said at the first Doc: until then from_disk may still bring the model."""
+    nlp = pipeline(tmp_path / "typo")
+    for process in (nlp, lambda text: list(nlp.pipe([text]))):
+        with pytest.raises(CheckpointError, match="typo: wanted a folder"):
+            process("a b")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"layers": "best"}, "layers must be"),
+        ({"max_tokens": 0}, "max_tokens must be"),
+        ({"device": "x"}, "device must"),
+    ],
+)
+def test_settings_out_of_range(model, config, words):
+    with pytest.raises(ElmoFastError, match=words):
+        pipeline(model, **config)("a")
+
+
+def test_the_pipelines_error_handler_decides(model, monkeypatch):
+    """As spaCy's own components: a batch that fails goes to the handler, and the others come through."""
+    nlp, failed = pipeline(model), []
+    component = nlp.get_pipe("elmo_fast")
+    annotate = component._annotate
+    nlp.set_error_handler(lambda name, proc, docs, error: failed.append((name, [d.text for d in docs], str(error))))
+
+    def sometimes(docs):
+        if docs[0].text == "b":
+            raise ElmoFastError("no")
+        annotate(docs)
+
+    monkeypatch.setattr(component, "_annotate", sometimes)
+    assert [doc.text for doc in nlp.pipe(["a", "b", "c"], batch_size=1)] == ["a", "c"]
+    assert failed == [("elmo_fast", ["b"], "no")]
+
+
+def test_the_entry_point_makes_the_component_known_without_an_import(model, tmp_path):
+    """A new interpreter that imports spaCy alone, with what pyproject.toml declares as the installed metadata."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    info = tmp_path / "elmo_fast-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elmo-fast\nVersion: 0.1.0\n")
+    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in declared.items()]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    code = (
+        "import sys, spacy\nnlp = spacy.blank('en')\nnlp.add_pipe('elmo_fast', config={'model': sys.argv[1]})\n"
+        "print(nlp('I like Berlin').tensor.shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(model)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "(3, 16)", done.stderr
+    assert integration.make_elmo_fast.__name__ == declared["spacy_factories"]["elmo_fast"].partition(":")[2]

@@ -1,0 +1,37 @@
+"""Which layers: names, numbers and what they give."""
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.layers import combined_layers, combined_width, layer_numbers
+
+
+@pytest.mark.parametrize(
+    ("layers", "numbers"),
+    [("average", None), ("top", [2]), ("all", [0, 1, 2]), (0, [0]), (2, [2]), ([2, 0], [2, 0]), ((1,), [1])],
+)
+def test_names_and_numbers(layers, numbers):
+    assert layer_numbers(layers, 3) == numbers
+
+
+@pytest.mark.parametrize("layers", ["mean", "", "2", 3, -1, [0, 3], [], None, True, [True], 1.0, b"top", [[0]]])
+def test_what_names_no_layer_is_refused(layers):
+    with pytest.raises(ElmoFastError, match='layers must be "average", "top", "all", a number from 0 to 2 or a list'):
+        layer_numbers(layers, 3)
+
+
+def test_combined_is_what_the_names_say_and_as_wide_as_said():
+    activations = list(torch.randn(3, 2, 4, 6))
+    wanted = {
+        "average": (activations[0] + activations[1] + activations[2]) / 3,
+        "top": activations[2],
+        "all": torch.cat(activations, dim=-1),
+        1: activations[1],
+    }
+    for layers, tensor in wanted.items():
+        torch.testing.assert_close(combined_layers(activations, layers), tensor)
+        assert combined_width(layers, 3, 6) == tensor.shape[-1]
+    torch.testing.assert_close(
+        combined_layers(activations, [2, 0]), torch.cat([activations[2], activations[0]], dim=-1)
+    )

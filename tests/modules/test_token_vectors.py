@@ -1,0 +1,141 @@
+"""TokenVectors: right vectors whatever the batch, the order, the length or the state; in bounded memory."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast import BiLM
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.modules import token_vectors
+from elmo_fast.modules.token_vectors import TokenVectors, load_bilm
+from tests.bilm_numpy import BilmNumpy
+from tests.modules.conftest import BATCHES
+from tests.weights import make_weights
+
+SENTENCES = [sentence for batch in BATCHES for sentence in batch] + [["", "\u00a0 "]]
+
+
+def alone(files, sentence):
+    """The judge's layers [L+1, T, 2D] of one sentence that nothing came before."""
+    return BilmNumpy(*files).embed([sentence])[0]
+
+
+@pytest.fixture
+def pair(files):
+    return files()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
+    """Against the numpy judge, in the order given, twice: nothing is carried from batch to batch or run to run."""
+    vectors = TokenVectors(BiLM(*pair), "all", batch_size=batch_size, max_tokens=12)
+    wanted = [np.concatenate(alone(pair, s), axis=-1) if s else np.zeros((0, 48)) for s in SENTENCES]
+    for _ in range(2):
+        got = list(vectors(iter(SENTENCES)))
+        assert [g.dtype for g in got] == [np.float32] * len(SENTENCES)
+        for ours, truth in zip(got, wanted, strict=True):
+            assert ours.shape == truth.shape
+            np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
+
+
+def test_a_stateful_model_keeps_its_state(pair):
+    """The carried state of a BiLM that is used elsewhere is neither used nor changed."""
+    bilm = BiLM(*pair)
+    fresh = next(TokenVectors(bilm)([["a", "b"]]))
+    bilm(torch.ones(2, 3, 50, dtype=torch.int64))
+    before = [state.clone() for state in bilm._elmo_lstm._states]
+    np.testing.assert_array_equal(next(TokenVectors(bilm)([["a", "b"]])), fresh)
+    assert bilm.stateful
+    assert all(torch.equal(kept, state) for kept, state in zip(bilm._elmo_lstm._states, before, strict=True))
+
+
+def test_pooling(pair):
+    """Mean and maximum over a sentence's own tokens, zeros where there is none, [0, W] of no sentence."""
+    vectors = TokenVectors(BiLM(*pair), "top")
+    for pooling in ("mean", "max"):
+        got = vectors.pooled(SENTENCES, pooling)
+        wanted = [getattr(alone(pair, s)[-1], pooling)(axis=0) if s else np.zeros(16) for s in SENTENCES]
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6)
+        assert vectors.pooled([], pooling).shape == (0, vectors.width) == (0, 16)
+    with pytest.raises(ElmoFastError, match="pooling must be one of mean, max; got 'sum'"):
+        vectors.pooled(SENTENCES, "sum")
+
+
+@pytest.mark.parametrize("max_tokens", [1, 7, 149, 150, 151])
+def test_a_long_sentence_is_run_in_stretches_with_the_same_vectors(pair, max_tokens):
+    """As the judge, whatever the length of a stretch, in its place among others, and without touching the state."""
+    words, bilm = [f"w{i % 37}" for i in range(150)], BiLM(*pair)
+    first, got, last = TokenVectors(bilm, "all", max_tokens=max_tokens)([["a"], words, ["b", "c"]])
+    assert (len(first), len(last)) == (1, 2)
+    np.testing.assert_allclose(got, np.concatenate(alone(pair, words), axis=-1), rtol=1e-5, atol=1e-5)
+    assert bilm._elmo_lstm._states is None
+
+
+def test_no_run_is_larger_than_said(pair, monkeypatch):
+    """Each step's input to the LSTMs stays within max_tokens and the markers, also of a sentence that is longer, and a
+    stream is not read whole before the first vectors come."""
+    vectors, sizes, taken = TokenVectors(BiLM(*pair), batch_size=4, max_tokens=100), [], []
+    lstm = vectors.bilm._elmo_lstm
+    run = lstm.run_layers
+    monkeypatch.setattr(
+        lstm, "run_layers", lambda *x, **y: sizes.append(x[0].shape[0] * (x[0].shape[1])) or run(*x, **y)
+    )
+
+    def stream():
+        for i in range(200):
+            taken.append(i)
+            yield ["word"] * (1 + i % 40) if i != 100 else ["word"] * 1000
+
+    results = vectors(stream())
+    next(results)
+    assert len(taken) <= token_vectors.WINDOW * 4
+    assert sum(map(len, results)) == sum(1 + i % 40 for i in range(200)) - 1 - (1 + 100 % 40) + 1000
+    assert max(sizes) <= 100 + 2 * 4
+
+
+def test_the_last_model_is_kept_until_its_files_change(tmp_path):
+    make_weights(tmp_path, seed=1)
+    first = load_bilm(tmp_path)
+    assert load_bilm(str(tmp_path)) is first
+    assert load_bilm(tmp_path, precision="bfloat16") is not first
+    make_weights(tmp_path, seed=2)
+    os.utime(tmp_path / "weights.hdf5", ns=(1, 1))
+    again = load_bilm(tmp_path)
+    assert not torch.equal(next(again.parameters()), next(first.parameters()))
+
+
+@pytest.mark.parametrize("model", ["nowhere", None, 3, ""])
+def test_a_model_that_is_not_there(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((CheckpointError, ElmoFastError), match=r"wanted a folder|model must be a folder"):
+        TokenVectors(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of 1 or more; got 0"),
+        ({"max_tokens": 1.5}, "max_tokens must be a whole number of 1 or more; got 1.5"),
+        ({"layers": "best"}, "layers must be"),
+    ],
+)
+def test_settings_out_of_range(pair, settings, words):
+    with pytest.raises(ElmoFastError, match=words):
+        TokenVectors(BiLM(*pair), **settings)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "words"),
+    [
+        ([["a"], "a b"], "sentence 1 must be a list of words; got 'a b'"),
+        ([["a"], ["b", None]], "sentence 1 must be a list of strings; it holds None"),
+        ([["a"], ["b", 0]], "sentence 1 must be a list of strings; it holds 0"),
+        ([3], "sentence 0 must be a list of words; got 3"),
+    ],
+)
+def test_what_is_no_sentence(pair, sentences, words):
+    with pytest.raises(ElmoFastError, match=words):
+        list(TokenVectors(BiLM(*pair))(sentences))
