@@ -14,12 +14,13 @@ from elmo_fast.modules.token_vectors import TokenVectors
 _PURPOSE = "elmo_fast.integrations.flair"
 _flair = require("flair", "flair", _PURPOSE)
 _embeddings = require("flair.embeddings.base", "flair", _PURPOSE)
+_TokenEmbeddings: Any = _embeddings.TokenEmbeddings
 
 MODES = ("all", "top", "average")
 
 
 @_embeddings.register_embeddings
-class ElmoEmbeddings(_embeddings.TokenEmbeddings):
+class ElmoEmbeddings(_TokenEmbeddings):
     """flair's ELMoEmbeddings on elmo_fast: each token's layers side by side, its top layer, or their average.
 
     As flair's, but for the carried state: a sentence has the same vectors whatever was embedded before it. A flair

@@ -13,11 +13,12 @@ from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.long_sentences import long_activations
 from elmo_fast.text import batch_to_ids
 
-_modules = require("sentence_transformers.base.modules", "sbert", "elmo_fast.integrations.sentence_transformers")
+_PURPOSE = "elmo_fast.integrations.sentence_transformers"
+_InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
 MAX_TOKENS = 4096  # run at a time where no gradient is wanted
 
 
-class ElmoTokens(_modules.InputModule):
+class ElmoTokens(_InputModule):
     """Texts to ELMo's vectors of their tokens, for a Pooling (and whatever else) to come after.
 
     Texts are cut at white space and start from zeros, each by itself. The module trains with the rest of the model
@@ -53,8 +54,7 @@ class ElmoTokens(_modules.InputModule):
         self.precision, self.backend = precision, backend
         if not isinstance(model, BiLM):
             state, options = load_checkpoint(pretrained_folder(model))
-            settings = {"precision": precision, "backend": backend}
-            model = BiLM(options, state, requires_grad, stateful=False, **settings)
+            model = BiLM(options, state, requires_grad, stateful=False, precision=precision, backend=backend)
         if model.stateful:
             raise ElmoFastError("ElmoTokens runs each text by itself: give a BiLM with stateful=False")
         self.bilm = model

@@ -11,9 +11,12 @@ from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.token_vectors import POOLINGS, TokenVectors
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
+_Names: Any = _base.ClassNamePrefixFeaturesOutMixin
+_Transformer: Any = _base.TransformerMixin
+_Estimator: Any = _base.BaseEstimator
 
 
-class ElmoVectorizer(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, _base.BaseEstimator):
+class ElmoVectorizer(_Names, _Transformer, _Estimator):
     """Texts to one vector each: the mean or the maximum of ELMo's vectors of its tokens.
 
     Nothing is learned: `fit` checks the arguments and reads the model. The estimator holds the model's name and not its

@@ -13,7 +13,7 @@ from elmo_fast.integrations._spacy_docs import attach_vectors, sentences_of
 from elmo_fast.modules.token_vectors import TokenVectors
 
 _language = require("spacy.language", "spacy", "elmo_fast.integrations.spacy")
-_pipe = require("spacy.pipeline", "spacy", "elmo_fast.integrations.spacy")
+_Pipe: Any = require("spacy.pipeline", "spacy", "elmo_fast.integrations.spacy").Pipe
 _util = require("spacy.util", "spacy", "elmo_fast.integrations.spacy")
 
 _DEFAULTS = {"layers": "average", "precision": "float32", "device": "cpu", "max_tokens": 4096}
@@ -34,7 +34,7 @@ def make_elmo_fast(
     return ElmoPipe(name, model, layers=layers, max_tokens=max_tokens, **settings)
 
 
-class ElmoPipe(_pipe.Pipe):
+class ElmoPipe(_Pipe):
     """Sets doc.tensor [tokens, W] float32 and the hooks behind `token.vector`, `span.vector` and `doc.vector`.
 
     A sentence is run by itself where the Doc has sentences, else the Doc is run as one. Tokens of white space are left

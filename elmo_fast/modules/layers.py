@@ -25,7 +25,7 @@ def layer_numbers(layers: Layers, count: int) -> list[int] | None:
     named: dict[Any, list[int]] = {"top": [count - 1], "all": list(range(count))}
     if isinstance(layers, str) and layers in named:
         return named[layers]
-    numbers = [layers] if isinstance(layers, int) else layers
+    numbers: Any = [layers] if isinstance(layers, int) else layers
     if isinstance(numbers, str) or not isinstance(numbers, Sequence) or not numbers or not _within(numbers, count):
         raise ElmoFastError(
             f'layers must be "average", "top", "all", a number from 0 to {count - 1} or a list of such; got {layers!r}'
