@@ -70,6 +70,27 @@ TORCH_LIBRARY(elmo_fast, m) {
   m.def(
       "sampled_softmax_backward(Tensor grad, Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, Tensor losses, Tensor log_sums, "
       "Tensor probabilities, str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
+
+  // cooccurrences: `table` is the word of each number, below 0 none; `weights` of each distance, whole numbers; `corner`[threads, cells]
+  // has the sums of frequent pairs, those with (row + 1)(column + 1) <= product; a run is sorted keys and their sums
+  m.def("cooccurrence_corner_cells(int num_words, int product, bool symmetric) -> int");
+  m.def(
+      "count_cooccurrences(Tensor numbers, int begin, int end, Tensor table, Tensor weights, int num_words, int product, bool symmetric, "
+      "Tensor(a!) corner) -> (Tensor[] keys, Tensor[] sums)");
+  m.def(
+      "cooccurrence_row_sizes(Tensor[] keys, Tensor[] sums, Tensor corner, int num_words, int product, bool symmetric) -> Tensor");
+  m.def(
+      "merge_cooccurrences(Tensor[] keys, Tensor[] sums, Tensor corner, Tensor sizes, int product, bool symmetric, int scale, "
+      "Tensor(a!) rows, Tensor(b!) columns, Tensor(c!) values) -> ()");
+
+  // glove: w, w~, b, b~ and the sums of their squares, in place; the loss, float64
+  m.def(
+      "glove(Tensor rows, Tensor columns, Tensor values, Tensor(a!)[] weights, Tensor(b!)[] squares, float learning_rate, float x_max, "
+      "float alpha) -> Tensor");
+
+  // vector_text: `fault` is the number, begin and end of the first line that could not be read; -1 where all were
+  m.def("read_vector_text(Tensor data, int dimension) -> (Tensor matrix, Tensor words, Tensor fault)");
+  m.def("write_vector_text(Tensor words, Tensor ends, Tensor matrix) -> Tensor");
 }
 
 namespace {

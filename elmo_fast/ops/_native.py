@@ -37,6 +37,13 @@ _OPS = (
     "log_uniform_sample_cuda",
     "sampled_softmax",
     "sampled_softmax_backward",
+    "cooccurrence_corner_cells",
+    "count_cooccurrences",
+    "cooccurrence_row_sizes",
+    "merge_cooccurrences",
+    "glove",
+    "read_vector_text",
+    "write_vector_text",
 )
 if C is not None and (_absent := [name for name in _OPS if not hasattr(torch.ops.elmo_fast, name)]):
     C, WHY_NOT = (

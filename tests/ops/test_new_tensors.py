@@ -88,6 +88,39 @@ def gather_runs(device, **options):
     return lambda: ops.gather_runs([values[:5], values[5:]], runs[0], runs[1], 1, **options).float()
 
 
+def vector_text(device, **options):
+    text = torch.tensor(list(b"a 1 2\nb 3 4\n"), dtype=torch.uint8, device="cpu")
+
+    def call():
+        matrix, words = ops.read_vector_text(text, 2, **options)
+        written = ops.write_vector_text(text[words[:, 0]], torch.tensor([1, 2], device="cpu"), matrix, **options)
+        assert written.device == text.device
+        return matrix
+
+    return call
+
+
+def cooccurrences(device, **options):
+    text, words = (
+        torch.tensor([0, 1, 2], dtype=torch.int32, device="cpu"),
+        torch.arange(3, dtype=torch.int32, device="cpu"),
+    )
+    return lambda: ops.cooccurrences([text], words, 3, **options).values
+
+
+def glove(device, **options):
+    """In place too."""
+    places = torch.tensor([0, 2, 1], dtype=torch.int32, device=device)
+    shapes = (3, 4), (3, 4), (3,), (3,)
+    weights, squares = (ops.GloveWeights(*(torch.rand(*shape, device=device) + 1 for shape in shapes)) for _ in "wa")
+
+    def call():
+        ops.glove_(places, places.flip(0), weights.word_biases + 1, weights, squares, **options)
+        return weights.words
+
+    return call
+
+
 def adagrad(device, **options):
     """In place: the weights are the result."""
     weight, sums, gradient = (torch.rand(5, 3, device=device) + 1 for _ in range(3))
@@ -104,6 +137,7 @@ def adagrad(device, **options):
 WITH_TENSORS = [
     char_cnn, highway, projected_lstm, scalar_mix, sampled_softmax, full_softmax, unique_rows, gather_runs, adagrad,
     negative_sampling, hierarchical_softmax, alias_sample,
+    vector_text, cooccurrences, glove,
 ]  # fmt: skip
 CASES = [
     pytest.param(case, *each.values, marks=each.marks, id=f"{case.__name__}-{each.values[0]}")

@@ -1,0 +1,55 @@
+// write_vector_text: each thread writes a share of the rows, the shortest decimals that are read back as the same float32.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+namespace elmo_fast {
+namespace {
+
+constexpr int64_t kLongest = 16;  // a blank and the longest of the shortest decimals, as "-1.17549435e-38"
+
+at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, const at::Tensor& matrix) {
+  const auto* words = reinterpret_cast<const char*>(text.const_data_ptr<uint8_t>());
+  const auto* end = ends.const_data_ptr<int64_t>();
+  const auto* numbers = matrix.const_data_ptr<float>();
+  const int64_t rows = matrix.size(0), dimension = matrix.size(1);
+  const int64_t parts = std::clamp<int64_t>(at::get_num_threads(), 1, std::max<int64_t>(rows, 1));
+  std::vector<std::vector<char>> written(parts);
+  at::parallel_for(0, parts, 1, [&](int64_t from, int64_t to) {
+    for (int64_t part = from; part < to; ++part) {
+      const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
+      if (first == last) continue;
+      const int64_t bytes = end[last - 1] - (first ? end[first - 1] : 0);
+      std::vector<char>& out = written[part];
+      out.resize(bytes + (last - first) * (dimension * kLongest + 1));
+      char* at = out.data();
+      for (int64_t r = first; r < last; ++r) {
+        const int64_t begin = r ? end[r - 1] : 0;
+        at = std::copy(words + begin, words + end[r], at);
+        for (int64_t i = 0; i < dimension; ++i) {
+          *at++ = ' ';
+          at = std::to_chars(at, at + kLongest, numbers[r * dimension + i]).ptr;
+        }
+        *at++ = '\n';
+      }
+      out.resize(at - out.data());
+    }
+  });
+  int64_t total = 0;
+  for (const auto& part : written) total += static_cast<int64_t>(part.size());
+  at::Tensor result = at::empty({total}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  auto* at = reinterpret_cast<char*>(result.mutable_data_ptr<uint8_t>());
+  for (const auto& part : written) at = std::copy(part.begin(), part.end(), at);
+  return result;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("write_vector_text", write_vector_text); }
+
+}  // namespace elmo_fast

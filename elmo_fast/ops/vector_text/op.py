@@ -1,0 +1,126 @@
+"""vector_text: the lines of GloVe's and word2vec's text files as words and a matrix, and back."""
+
+import re
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._checks import check_dtype, check_shape, given
+from elmo_fast.ops._dispatch import select
+from elmo_fast.ops.vector_text.reference import BLANKS, is_number
+
+
+class VectorText(NamedTuple):
+    """matrix: [N, D] float32; words: where each line's word begins and ends in the text, [N, 2] int64."""
+
+    matrix: Tensor
+    words: Tensor
+
+
+def read_vector_text(
+    data: Tensor, dimension: int, *, source: str = "the text", first_line: int = 1, backend: str = "auto"
+) -> VectorText:
+    r"""Word vectors from text: on every line a word, then D decimal numbers, parted by blanks.
+
+        the 0.418 0.24968 -0.41242 ...
+
+    Numbers are read to the nearest float32. A word may hold blanks ("to name@domain.com" in GloVe's files): it is
+    what stands before the last D numbers. Blanks are spaces and tabs; lines end with \n or \r\n, and may have blanks
+    before that; empty lines at the end are left out.
+
+    Args:
+        data: bytes of whole lines, [n] uint8, on the host; without the line of counts that word2vec's files begin with
+        dimension: D
+        source: what errors call the text, the name of its file
+        first_line: what errors count the first line as
+        backend: "auto", "native" or "reference"
+
+    Returns:
+        VectorText
+
+    Raises:
+        ElmoFastError: the first line that is no word with D finite numbers, by its count; wrong shape or dtype.
+    """
+    op = "read_vector_text"
+    _check_text(op, "data", data)
+    if dimension < 1:
+        raise ElmoFastError(f"{op}: dimension must be 1 or more; got {dimension}")
+    kernel = select("vector_text", backend, data.device, torch.float32)
+    matrix, words, (line, begin, end) = kernel.run(data, dimension)
+    if line >= 0:
+        content = bytes(data[begin:end].tolist())
+        raise ElmoFastError(f"{source}, line {first_line + line}: {_complaint(content, dimension)}")
+    return VectorText(matrix, words)
+
+
+def write_vector_text(words: Tensor, ends: Tensor, matrix: Tensor, *, backend: str = "auto") -> Tensor:
+    r"""The lines that `read_vector_text` reads back bit by bit: a word, then numbers, each in its shortest decimals.
+
+    Args:
+        words: the words' bytes laid end to end, [n] uint8
+        ends: where each ends in them, [N] int64, rising
+        matrix: [N, D] float32, finite
+        backend: "auto", "native" or "reference"
+
+    Returns:
+        [m] uint8, every line ended by \n
+
+    Raises:
+        ElmoFastError: wrong shape or dtype; a number that is not finite; a word that would not be read back as it is:
+            one that is empty, holds a line's end, begins or ends with a blank, or ends with a blank and a number.
+    """
+    op = "write_vector_text"
+    _check_text(op, "words", words)
+    check_shape(op, "matrix", matrix, "N D")
+    check_dtype(op, "matrix", matrix, torch.float32)
+    check_shape(op, "ends", ends, "N", N=len(matrix))
+    check_dtype(op, "ends", ends, torch.int64)
+    bounds = torch.cat([ends.new_zeros(1), ends])
+    if matrix.shape[1] < 1:
+        raise ElmoFastError(f"{op}: matrix must have one column or more; got {given(matrix)}")
+    if (bounds.diff() < 1).any() or bounds[-1] != len(words):
+        raise ElmoFastError(f"{op}: ends must rise from above 0 to n = {len(words)}, as no word is empty")
+    if not (finite := matrix.isfinite().all(1)).all():
+        raise ElmoFastError(f"{op}: row {int(finite.int().argmin())} of matrix holds NaN or infinity")
+    _check_words(op, words, bounds)
+    kernel = select("vector_text", backend, matrix.device, torch.float32)
+    text: Tensor = kernel.write(words.contiguous(), ends.contiguous(), matrix.contiguous())
+    return text
+
+
+def _check_text(op: str, name: str, text: Tensor) -> None:
+    check_shape(op, name, text, "n")
+    check_dtype(op, name, text, torch.uint8)
+    if text.device.type != "cpu":
+        raise ElmoFastError(f"{op}: {name} must be on the host; got {given(text)}")
+
+
+def _check_words(op: str, words: Tensor, bounds: Tensor) -> None:
+    """Only words with a blank or a line's end in them are looked at one by one."""
+    special = torch.isin(words, torch.tensor(list(b" \t\r\n"), dtype=torch.uint8, device=words.device)).nonzero()
+    for row in torch.searchsorted(bounds, special[:, 0], right=True).unique().tolist():
+        word = bytes(words[bounds[row - 1] : bounds[row]].tolist())
+        last = re.split(BLANKS, word)[-1]
+        if re.search(rb"[\r\n]", word) or word != word.strip(b" \t") or is_number(last):
+            raise ElmoFastError(
+                f"{op}: the word {word.decode(errors='replace')!r} of row {row - 1} would not be read back from text; "
+                "rename it or take a binary format"
+            )
+
+
+def _complaint(line: bytes, dimension: int) -> str:
+    """What is wrong with a line that could not be read."""
+    wanted = f"a word and {dimension} numbers are wanted"
+    fields = re.split(BLANKS, line)
+    if fields == [b""]:
+        return f"the line is empty; {wanted}"
+    if not fields[0]:
+        return f"the line begins with a blank; {wanted}"
+    if len(fields) <= dimension:
+        return f"{len(fields) - 1} numbers after the word; {wanted}"
+    for field in fields[-dimension:]:
+        if not is_number(field):
+            return f"{field.decode(errors='replace')!r} is not a finite number of float32; {wanted}"
+    return f"more numbers than that after the word; {wanted}"

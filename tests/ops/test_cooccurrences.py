@@ -1,0 +1,190 @@
+"""cooccurrences: every pair within the window and the sentence, once, whatever threads, memory and parts."""
+
+import fractions
+import functools
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import BOUNDARY, LEFT_OUT, _native, cooccurrences
+from elmo_fast.ops.cooccurrences import native as kernels
+from tests.backends import backends
+
+BACKENDS = backends("cooccurrences", reference=True)
+native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+SMALLEST = 1 << 20
+
+
+def counted(parts, words, num_words, window, symmetric=True, distance_weighting=True):
+    """{(row, column): X} by the definition, pair by pair, in exact arithmetic."""
+    found = Counter()
+    for part in parts:
+        sentence = []
+        for word in words[part].tolist():
+            if word == BOUNDARY:
+                sentence = []
+            elif word >= 0:
+                for distance, before in enumerate(reversed(sentence[-window:]), 1):
+                    weight = fractions.Fraction(1, distance if distance_weighting else 1)
+                    found[word, before] += weight
+                    if symmetric:
+                        found[before, word] += weight
+                sentence.append(word)
+    return {cell: float(np.float32(float(value))) for cell, value in sorted(found.items())}
+
+
+def entries(found):
+    """What the op found, as `counted` has it; fails where an entry is twice or out of order."""
+    assert (found.rows.dtype, found.columns.dtype, found.values.dtype) == (torch.int32, torch.int32, torch.float32)
+    cells = list(zip(found.rows.tolist(), found.columns.tolist(), strict=True))
+    assert all(a < b for a, b in itertools.pairwise(cells))
+    return dict(zip(cells, found.values.tolist(), strict=True))
+
+
+@st.composite
+def texts(draw):
+    """Parts, some empty, of numbers whose words are few, boundaries or left out."""
+    num_words = draw(st.integers(1, 6))
+    words = [draw(st.integers(LEFT_OUT, num_words - 1)) for _ in range(draw(st.integers(1, 9)))]
+    parts = draw(st.lists(st.lists(st.integers(0, len(words) - 1), max_size=40), max_size=3))
+    return [torch.tensor(part, dtype=torch.int32) for part in parts], torch.tensor(words, dtype=torch.int32), num_words
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(
+    text=texts(),
+    window=st.sampled_from([1, 2, 3, 7, 20, 50, 255]),
+    symmetric=st.booleans(),
+    distance_weighting=st.booleans(),
+)
+def test_every_pair_is_counted_once(backend, text, window, symmetric, distance_weighting):
+    found = cooccurrences(
+        *text,
+        window=window,
+        symmetric=symmetric,
+        distance_weighting=distance_weighting,
+        memory=SMALLEST,
+        backend=backend,
+    )
+    wanted = counted(*text, window, symmetric, distance_weighting)
+    assert entries(found) == pytest.approx(wanted, rel=1e-6 if backend == "reference" or window > 20 else 0)
+
+
+def zipf(count, num_words, seed=0):
+    """A text of Zipf's law, a tenth boundaries, and its identity of words with two that are left out."""
+    draw = np.random.default_rng(seed)
+    ids = np.minimum(draw.zipf(1.2, count), num_words) - 1
+    numbers = np.where(draw.random(count) < 0.1, num_words, ids).astype(np.int32)
+    words = np.concatenate([np.arange(num_words), [BOUNDARY]]).astype(np.int32)
+    words[[2, num_words - 1]] = LEFT_OUT
+    return torch.from_numpy(numbers), torch.from_numpy(words)
+
+
+@functools.cache
+def long_text(symmetric):
+    numbers, words = zipf(8_000, 900)
+    return numbers, words, counted([numbers], words, 900, 10, symmetric)
+
+
+@native
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("rare", ["table", "runs in memory", "runs in files"])
+def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, rare):
+    """A table of some words or of all, stretches of 700 numbers, runs in files: each equal to the definition."""
+    numbers, words, truth = long_text(symmetric)
+    sizes, made = [], kernels.Runs._kept_in_file
+    monkeypatch.setattr(kernels.Runs, "_kept_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
+    if rare != "table":
+        monkeypatch.setattr(kernels, "LONGEST_STRETCH", 700)
+        monkeypatch.setattr(kernels, "corner_product", lambda *_: 50)
+    if rare == "runs in files":
+        monkeypatch.setattr(kernels, "Runs", lambda most_bytes, folder, kind=kernels.Runs: kind(10_000, folder))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = cooccurrences([numbers], words, 900, symmetric=symmetric, folder=tmp_path)
+    finally:
+        torch.set_num_threads(before)
+    assert entries(found) == truth
+    assert bool(sizes) == (rare == "runs in files")
+    assert list(tmp_path.iterdir()) == []
+
+
+@native
+@pytest.mark.parametrize("num_words", [1, 2, 1000, 2**16 + 1, 2**22])
+def test_vocabularies_of_any_size(num_words):
+    """First and last word beside each other: keys of all widths, on either side of the table's edge."""
+    words = torch.tensor([0, num_words - 1, BOUNDARY], dtype=torch.int32)
+    numbers = torch.tensor([0, 1, 2, 1, 1, 0], dtype=torch.int32)
+    found = cooccurrences([numbers], words, num_words, window=2, memory=SMALLEST)
+    assert entries(found) == counted([numbers], words, num_words, 2)
+
+
+@native
+def test_a_part_begins_a_sentence():
+    words = torch.arange(4, dtype=torch.int32)
+    parts = list(words.split(2))
+    assert entries(cooccurrences(parts, words, 4)) == {(0, 1): 1, (1, 0): 1, (2, 3): 1, (3, 2): 1}
+
+
+@native
+def test_progress_counts_to_the_end(monkeypatch):
+    monkeypatch.setattr(kernels, "LONGEST_STRETCH", 300)
+    said = []
+    numbers, words = zipf(1000, 20)
+    cooccurrences([numbers[:400], numbers[400:]], words, 20, progress=lambda *each: said.append(each))
+    assert said == [(300, 1000), (400, 1000), (700, 1000), (1000, 1000)]
+
+
+@native
+def test_opcheck():
+    numbers, words = zipf(200, 30)
+    weights, corner = (
+        torch.tensor([2, 1]),
+        torch.zeros(1, torch.ops.elmo_fast.cooccurrence_corner_cells(30, 20, True)).long(),
+    )
+    keys, sums = torch.ops.elmo_fast.count_cooccurrences(numbers, 0, 200, words, weights, 30, 20, True, corner)
+    sizes = torch.ops.elmo_fast.cooccurrence_row_sizes(keys, sums, corner, 30, 20, True)
+    rows, columns = (torch.empty(int(sizes.sum()), dtype=torch.int32) for _ in "ij")
+    values = torch.empty(len(rows))
+    # Functionalisation serves no op that changes a tensor and returns a list.
+    some = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for op, arguments in (
+        ("count_cooccurrences", (numbers, 0, 200, words, weights, 30, 20, True, corner)),
+        ("cooccurrence_row_sizes", (keys, sums, corner, 30, 20, True)),
+        ("merge_cooccurrences", (keys, sums, corner, sizes, 20, True, 2, rows, columns, values)),
+    ):
+        more = {"test_utils": some} if op == "count_cooccurrences" else {}
+        torch.library.opcheck(getattr(torch.ops.elmo_fast, op), arguments, **more)
+
+
+WORDS = torch.tensor([0, 1, BOUNDARY], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"numbers": [WORDS.long()]}, r"numbers\[0\] must be int32"),
+        ({"numbers": [WORDS * 0 + 3]}, r"numbers\[0\] must be words from 0 to V - 1 = 2; got values from 3 to 3"),
+        ({"numbers": [WORDS * 0 - 1]}, "got values from -1 to -1"),
+        ({"words": WORDS - 2}, "words must be from 0 to V - 1 = 1, or -1 or -2; got values from -3"),
+        ({"words": WORDS + 1}, "got values from 0 to 2"),
+        ({"words": WORDS[None]}, r"words must have shape \[numbers\]"),
+        ({"num_words": 2**27}, "num_words must be from 1 to 134217727"),
+        ({"window": 0}, "window must be from 1 to 255; got 0"),
+        ({"window": 256}, "window must be from 1 to 255; got 256"),
+        ({"memory": 1000}, "memory must be from 1048576"),
+        ({"backend": "cuda"}, "backend must be one of auto, native, reference; got 'cuda'"),
+    ],
+)
+def test_bad_arguments_say_what_was_wanted(change, message):
+    good = {"numbers": [torch.zeros(3, dtype=torch.int32)], "words": WORDS, "num_words": 2}
+    with pytest.raises(ElmoFastError, match=message):
+        cooccurrences(**{**good, **change})

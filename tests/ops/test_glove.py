@@ -1,0 +1,152 @@
+"""glove_: AdaGrad's steps entry after entry, against float64, and the loss that eq. 8 of the paper has."""
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import GloveWeights, _native, glove_
+from tests.backends import backends
+from tests.tolerances import assert_close, assert_no_worse
+
+BACKENDS = backends("glove", reference=True)
+native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+
+
+def case(num_words=7, dimension=5, entries=60, dtype=torch.float64):
+    """Entries of repeated words on either side of x_max = 10, and squares that are no longer 1."""
+    rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
+    values = (torch.rand(entries, dtype=torch.float64) * 20 + 0.05).to(dtype)
+    shapes = (num_words, dimension), (num_words, dimension), (num_words,), (num_words,)
+    weights = GloveWeights(*(torch.randn(*s, dtype=torch.float64).div(dimension**0.5).to(dtype) for s in shapes))
+    squares = GloveWeights(*(torch.rand(*shape, dtype=torch.float64).add(0.5).to(dtype) for shape in shapes))
+    return rows, columns, values, weights, squares
+
+
+def run(given, backend, dtype, **options):
+    """(loss, the eight tables) after a pass over copies."""
+    rows, columns, values, weights, squares = given
+    tables = [GloveWeights(*(table.to(dtype, copy=True) for table in group)) for group in (weights, squares)]
+    loss = glove_(rows, columns, values.to(dtype), *tables, x_max=10.0, backend=backend, **options)
+    return loss, [*tables[0], *tables[1]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_entry_by_hand(backend):
+    """f, the difference and every step of the formula in the docstring, written out."""
+    w, c, b, d = torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, 0.25]]), torch.tensor([0.1]), torch.tensor([-0.3])
+    weights = GloveWeights(w.clone(), c.clone(), b.clone(), d.clone())
+    squares = GloveWeights(*(torch.full_like(table, 4.0) for table in weights))
+    zero = torch.zeros(1, dtype=torch.int32)
+    found = glove_(
+        zero, zero, torch.tensor([3.0]), weights, squares, learning_rate=0.1, x_max=12.0, alpha=0.5, backend=backend
+    )
+    factor, difference = (3 / 12) ** 0.5, 1 * 0.5 - 2 * 0.25 + 0.1 - 0.3 - torch.tensor(3.0).log()
+    slope = 0.1 * factor * difference
+    assert found.dtype == torch.float64
+    assert_close("loss", found, factor * difference**2)
+    for name, before, gradient in (
+        ("words", w, slope * c),
+        ("contexts", c, slope * w),
+        ("word_biases", b, slope),
+        ("context_biases", d, slope),
+    ):
+        assert_close(name, getattr(weights, name), before - gradient / 2)
+        assert_close(f"squares of {name}", getattr(squares, name), 4 + gradient**2 + 0 * before)
+
+
+@native
+@pytest.mark.parametrize("dimension", [1, 15, 16, 37, 100])
+@pytest.mark.parametrize(("num_words", "entries"), [(1, 5), (3, 2), (9, 200), (4, 0)])
+def test_one_thread_is_entry_after_entry(num_words, dimension, entries):
+    """Float64 to the last digits; float32 no further from float64 than plain torch's float32."""
+    given = case(num_words, dimension, entries)
+    loss, truth = run(given, "reference", torch.float64)
+    exact_loss, exact = run(given, "native", torch.float64)
+    assert_close("loss", exact_loss, loss, "float64")
+    for i, tables in enumerate(zip(exact, truth, strict=True)):
+        assert_close(f"table {i}", *tables, "float64")
+    torchs_loss, torchs = run(given, "reference", torch.float32)
+    our_loss, ours = run(given, "native", torch.float32)
+    assert_no_worse("loss", our_loss, torchs_loss, loss, "float32")
+    for i, tables in enumerate(zip(ours, torchs, truth, strict=True)):
+        assert_no_worse(f"table {i}", *tables, "float32")
+
+
+@native
+def test_one_thread_gives_the_same_bits_again():
+    given = case(50, 30, 5000, torch.float32)
+    first, second = run(given, "native", torch.float32)[1], run(given, "native", torch.float32)[1]
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+
+
+@native
+def test_two_threads_come_as_far():
+    """Without locks entries of both shares are met: the loss falls pass by pass as on one thread, within 5 %."""
+    rows, columns, _, _, _ = case(300, 12, 20000, torch.float32)
+    values = 1 + (rows * columns % 17).float()
+    losses = {}
+    for threads in (1, 2):
+        torch.manual_seed(1)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            shapes = (300, 12), (300, 12), (300,), (300,)
+            weights = GloveWeights(*(torch.rand(*shape) - 0.5 for shape in shapes))
+            squares = GloveWeights(*(torch.ones(*shape) for shape in shapes))
+            losses[threads] = [glove_(rows, columns, values, weights, squares).item() for _ in range(8)]
+        finally:
+            torch.set_num_threads(before)
+    assert losses[2] == pytest.approx(losses[1], rel=0.05)
+    assert losses[2][-1] < 0.6 * losses[2][0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_loss_falls_along_its_gradient(backend):
+    """A first step is the rate times half of what autograd says of eq. 8, where squares are 1."""
+    rows, columns, values, weights, _ = case(4, 3, 1)
+    tables = [table.clone().requires_grad_() for table in weights]
+    i, j = rows.item(), columns.item()
+    loss = (values / 10).clamp(max=1) ** 0.75 * (
+        tables[0][i] @ tables[1][j] + tables[2][i] + tables[3][j] - values.log()
+    ) ** 2
+    gradients = torch.autograd.grad(loss.sum(), tables)
+    squares = GloveWeights(*(torch.ones_like(table) for table in weights))
+    after = GloveWeights(*(table.clone() for table in weights))
+    found = glove_(rows, columns, values, after, squares, learning_rate=0.01, x_max=10.0, backend=backend)
+    assert_close("loss", found, loss.detach().sum(), "float64")
+    for name, old, new, gradient in zip(GloveWeights._fields, weights, after, gradients, strict=True):
+        assert_close(name, new - old, -0.01 * gradient / 2, "float64")
+
+
+@native
+def test_opcheck():
+    rows, columns, values, weights, squares = case(4, 3, 6, torch.float32)
+    arguments = rows, columns, values, list(weights), list(squares), 0.05, 10.0, 0.75
+    torch.library.opcheck(torch.ops.elmo_fast.glove, arguments)
+
+
+def change_of(group, **tables):
+    return lambda good: {group: good[group]._replace(**tables)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda good: {"rows": good["rows"].long()}, "rows must be int32"),
+        (lambda good: {"columns": good["columns"][:2]}, r"columns must have shape \[Z=6\]"),
+        (lambda good: {"columns": good["columns"] * 0 + 4}, "columns must be words from 0 to V - 1 = 3; got"),
+        (lambda good: {"rows": good["rows"] * 0 - 1}, "rows must be words from 0 to V - 1 = 3; got values from -1"),
+        (lambda good: {"values": good["values"] * 0}, "values must be finite and above 0; got 0.0"),
+        (lambda good: {"values": good["values"] / 0}, "values must be finite and above 0"),
+        (lambda good: {"values": good["values"].double()}, "values, weights and squares must share one"),
+        (lambda good: {"x_max": 0.0}, "learning_rate and x_max must be above 0 and alpha from 0 to 1"),
+        (change_of("weights", words=torch.ones(4)), r"weights.words must have shape \[V, D\]"),
+        (change_of("weights", contexts=torch.ones(4, 2)), r"weights.contexts must have shape \[V=4, D=3\]"),
+        (change_of("squares", contexts=torch.ones(3, 4).T), "squares.contexts must be contiguous"),
+        (change_of("squares", word_biases=torch.ones(5)), r"squares.word_biases must have shape \[V=4\]"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_say_what_was_wanted(change, message):
+    good = dict(zip(("rows", "columns", "values", "weights", "squares"), case(4, 3, 6, torch.float32), strict=True))
+    with pytest.raises(ElmoFastError, match=message):
+        glove_(**{**good, **change(good)})
