@@ -1,0 +1,87 @@
+"""The linear-chain conditional random field: the likelihood of a whole sequence of labels, and the likeliest one."""
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.errors import ElmoFastError
+
+
+class CRF(nn.Module):
+    """Scores of neighbouring labels, learned with the rest of a tagger.
+
+        s(x, y) = start[y_1] + Σ_t scores[t, y_t] + Σ_t transitions[y_{t-1}, y_t] + end[y_T]
+        log p(y | x) = s(x, y) - log Σ_y' exp s(x, y')
+
+    Args:
+        labels: K, the number of labels.
+
+    transitions is [K, K], from the row's label to the column's; start and end are [K]. All begin as zeros, where the
+    field is K independent softmaxes.
+
+    Source: Lafferty et al. 2001; Lample et al. 2016, section 2.2.
+    """
+
+    def __init__(self, labels: int) -> None:
+        super().__init__()
+        if labels < 1:
+            raise ElmoFastError(f"labels must be 1 or more; got {labels}")
+        self.transitions = nn.Parameter(torch.zeros(labels, labels))
+        self.start = nn.Parameter(torch.zeros(labels))
+        self.end = nn.Parameter(torch.zeros(labels))
+
+    def log_likelihood(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """log p(labels | scores) of each row, [B].
+
+        Args:
+            scores: of each label at each word, [B, T, K]; what lies past a row's length counts for nothing.
+            labels: [B, T] int64, 0..K-1 within each length, anything past it.
+            lengths: [B] int64, each 1..T.
+        """
+        return self.path_score(scores, labels, lengths) - self.log_partition(scores, lengths)
+
+    def path_score(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """s(x, y) of each row, [B]; arguments as `log_likelihood`'s."""
+        within = _within(scores, lengths)
+        labels = torch.where(within, labels, 0)
+        words = scores.gather(2, labels[..., None])[..., 0]
+        steps = self.transitions[labels[:, :-1], labels[:, 1:]]
+        last = labels.gather(1, lengths[:, None] - 1)[:, 0]
+        total = torch.where(within, words, 0).sum(1) + torch.where(within[:, 1:], steps, 0).sum(1)
+        return total + self.start[labels[:, 0]] + self.end[last]
+
+    def log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """log Σ_y exp s(x, y) of each row, [B], by the forward algorithm; arguments as `log_likelihood`'s."""
+        within = _within(scores, lengths)
+        alpha = self.start + scores[:, 0]
+        for t in range(1, scores.shape[1]):
+            step = torch.logsumexp(alpha[:, :, None] + self.transitions, dim=1) + scores[:, t]
+            alpha = torch.where(within[:, t, None], step, alpha)
+        return torch.logsumexp(alpha + self.end, dim=1)
+
+    @torch.no_grad()
+    def decode(self, scores: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The likeliest labels of each row by Viterbi's algorithm: (labels [B, T] int64, 0 past each length, s(x, y)
+        [B]); arguments as `log_likelihood`'s."""
+        within = _within(scores, lengths)
+        best = self.start + scores[:, 0]
+        stay = torch.arange(scores.shape[2], device=scores.device).expand_as(best)
+        origins = []
+        for t in range(1, scores.shape[1]):
+            step, origin = (best[:, :, None] + self.transitions).max(dim=1)
+            best = torch.where(within[:, t, None], step + scores[:, t], best)
+            origins.append(torch.where(within[:, t, None], origin, stay))
+        total, last = (best + self.end).max(dim=1)
+        path = [last]
+        for origin in reversed(origins):
+            path.append(origin.gather(1, path[-1][:, None])[:, 0])
+        return torch.where(within, torch.stack(path[::-1], dim=1), 0), total
+
+
+def _within(scores: Tensor, lengths: Tensor) -> Tensor:
+    """Which positions lie within each row's length, [B, T]; ElmoFastError where a length does not fit."""
+    time = scores.shape[1]
+    if lengths.numel() and (int(lengths.min()) < 1 or int(lengths.max()) > time):
+        raise ElmoFastError(
+            f"lengths must lie in 1..T={time}; got values from {int(lengths.min())} to {int(lengths.max())}"
+        )
+    return torch.arange(time, device=scores.device) < lengths[:, None]

@@ -1,0 +1,34 @@
+"""In which order sentences are trained on: batches of like lengths, drawn anew for every epoch; nested shares."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """The sentences' indices in batches of like lengths: which of one length go together and the order of the batches
+    are drawn by (seed, epoch) alone.
+
+    Args:
+        lengths: words of each sentence, [N].
+    """
+    random = np.random.default_rng([seed, epoch])
+    drawn = random.permutation(len(lengths))
+    by_length = drawn[np.argsort(np.asarray(lengths)[drawn], kind="stable")]
+    batches = np.split(by_length, range(batch_size, len(lengths), batch_size))
+    return [batches[number] for number in random.permutation(len(batches))]
+
+
+def fixed_batches(lengths: Sequence[int], batch_size: int) -> list[np.ndarray]:
+    """The sentences' indices in batches of like lengths, longest first, the same every time: for scoring."""
+    by_length = np.argsort(-np.asarray(lengths), kind="stable")
+    return np.split(by_length, range(batch_size, len(lengths), batch_size))
+
+
+def shared_subset(count: int, share: float, seed: int) -> np.ndarray:
+    """Which of `count` sentences belong to a share in (0, 1], in the order of the text; at least one.
+
+    By one seed, a smaller share is a subset of a larger one.
+    """
+    kept = max(1, round(share * count))
+    return np.sort(np.random.default_rng([seed, count]).permutation(count)[:kept])

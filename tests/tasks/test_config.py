@@ -1,0 +1,65 @@
+"""The configuration: what is refused, and that all complaints come at once."""
+
+import dataclasses
+import json
+
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.config import TaskConfig, validate
+
+
+@pytest.fixture
+def good(tmp_path):
+    """A configuration that passes."""
+    (tmp_path / "train.tsv").write_text("a\tb\n")
+    path = str(tmp_path / "train.tsv")
+    return TaskConfig(train_path=path, dev_path=path, save_dir=str(tmp_path / "run"), model=str(tmp_path))
+
+
+def test_a_good_one_passes_and_survives_json(good):
+    validate(good)
+    assert TaskConfig.from_flat(json.loads(json.dumps(good.flat()))) == good
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task": "parse"}, "task must be one of tag, classify; got 'parse'"),
+        ({"elmo": "top"}, "elmo must be one of none, input, output, both"),
+        ({"layer": "last"}, 'layer must be "mix", "top" or the number of a layer'),
+        ({"layer": -1}, "layer must be"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
+        ({"train_share": 0.0}, r"train_share must lie in \(0, 1\]; got 0"),
+        ({"batch_size": 0}, "batch_size must be 1 or more"),
+        ({"learning_rate": 0.0}, "learning_rate must be more than 0"),
+        ({"mix_l2": -1.0}, "mix_l2 must be 0 or more"),
+        ({"elmo": "input", "model": None}, "elmo 'input' needs model"),
+        ({"fine_tune": True}, "fine_tune needs elmo"),
+        ({"word_dim": 0}, "no features are left"),
+        ({"elmo": "output", "word_dim": 0}, "no features are left"),
+        ({"task": "classify", "crf": True}, "crf is of tagging"),
+        ({"dev_path": ""}, "dev_path is missing"),
+        ({"test_path": "nowhere.conllu"}, "test_path: there is no 'nowhere.conllu'"),
+        ({"vectors": "nowhere.txt"}, "vectors: there is no 'nowhere.txt'"),
+        ({"threads": 0}, "threads must be 1 or more"),
+    ],
+)
+def test_each_fault_is_named(good, changes, words):
+    with pytest.raises(ElmoFastError, match=words):
+        validate(dataclasses.replace(good, **changes))
+
+
+def test_all_complaints_come_at_once(good):
+    with pytest.raises(ElmoFastError, match=r"task must be .*; batch_size must be .*; train_path is missing"):
+        validate(dataclasses.replace(good, task="x", batch_size=0, train_path=""))
+
+
+def test_unknown_keys_are_named():
+    with pytest.raises(ElmoFastError, match="unknown configuration keys: hiden; known: .*hidden"):
+        TaskConfig.from_flat({"hiden": 3})
+
+
+def test_every_field_says_what_it_is():
+    for field in dataclasses.fields(TaskConfig):
+        assert len(field.metadata["help"]) > 10, field.name

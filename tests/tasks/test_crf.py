@@ -1,0 +1,125 @@
+"""The CRF against every sequence of labels written out, in float64."""
+
+import itertools
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.crf import CRF
+
+
+def random_crf(labels):
+    """A CRF in float64 whose scores of neighbours are as large as those of words."""
+    crf = CRF(labels).double()
+    for parameter in crf.parameters():
+        torch.nn.init.normal_(parameter)
+    return crf
+
+
+def by_hand(crf, scores, path):
+    """s(x, y) of one sentence, term by term."""
+    total = crf.start[path[0]] + crf.end[path[-1]]
+    for t, label in enumerate(path):
+        total = total + scores[t, label]
+    for before, after in itertools.pairwise(path):
+        total = total + crf.transitions[before, after]
+    return total
+
+
+def every_path(crf, scores, length):
+    """(paths, s(x, y) of each) of one sentence."""
+    paths = list(itertools.product(range(scores.shape[1]), repeat=length))
+    return paths, torch.stack([by_hand(crf, scores, path) for path in paths])
+
+
+@pytest.mark.parametrize(("labels", "lengths"), [(3, [5, 1, 3]), (2, [6, 6]), (4, [1]), (1, [3, 2])])
+def test_likelihood_and_best_path_are_those_of_all_paths(labels, lengths):
+    """log Z, the score of a path, the likeliest path and its score, row by row; rows of any length beside each other."""
+    crf, lengths = random_crf(labels), torch.tensor(lengths)
+    scores = torch.randn(len(lengths), int(lengths.max()), labels, dtype=torch.float64)
+    gold = torch.randint(labels, scores.shape[:2])
+    log_z, likelihood = crf.log_partition(scores, lengths), crf.log_likelihood(scores, gold, lengths)
+    best, best_score = crf.decode(scores, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        paths, totals = every_path(crf, scores[row], length)
+        torch.testing.assert_close(log_z[row], totals.logsumexp(0))
+        torch.testing.assert_close(
+            likelihood[row], by_hand(crf, scores[row], gold[row, :length].tolist()) - totals.logsumexp(0)
+        )
+        assert tuple(best[row, :length].tolist()) == paths[int(totals.argmax())]
+        assert best[row, length:].tolist() == [0] * (scores.shape[1] - length)
+        torch.testing.assert_close(best_score[row], totals.max())
+
+
+def test_probabilities_of_all_paths_add_up_to_one():
+    crf, length = random_crf(3), torch.tensor([4])
+    scores = torch.randn(1, 4, 3, dtype=torch.float64)
+    paths = torch.tensor(list(itertools.product(range(3), repeat=4)))
+    each = [crf.log_likelihood(scores, path[None], length).exp() for path in paths]
+    torch.testing.assert_close(torch.cat(each).sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_gradients_are_those_of_differences():
+    """gradcheck of the likelihood with respect to the scores and all three tables."""
+    crf, lengths = random_crf(3), torch.tensor([4, 1, 2])
+    gold = torch.randint(3, (3, 4))
+    scores = torch.randn(3, 4, 3, dtype=torch.float64, requires_grad=True)
+
+    def likelihood(scores, *tables):
+        named = dict(zip(("transitions", "start", "end"), tables, strict=True))
+        return torch.func.functional_call(Likelihood(crf), {f"crf.{k}": v for k, v in named.items()}, (scores,))
+
+    class Likelihood(torch.nn.Module):
+        def __init__(self, crf):
+            super().__init__()
+            self.crf = crf
+
+        def forward(self, scores):
+            return self.crf.log_likelihood(scores, gold, lengths)
+
+    assert torch.autograd.gradcheck(likelihood, (scores, crf.transitions, crf.start, crf.end))
+
+
+def test_padding_counts_for_nothing():
+    """Neither the numbers past a row's length nor how far the batch is padded change its result, nor get a gradient."""
+    crf, lengths = random_crf(3), torch.tensor([2, 3])
+    scores, gold = torch.randn(2, 3, 3, dtype=torch.float64), torch.randint(3, (2, 3))
+    wanted = crf.log_likelihood(scores, gold, lengths)
+    padded = torch.full((2, 7, 3), 1e6, dtype=torch.float64)
+    padded[0, :2], padded[1] = scores[0, :2], torch.cat([scores[1], padded[1, 3:]])
+    padded.requires_grad_()
+    labels = torch.full((2, 7), -100)
+    labels[:, :3] = gold
+    labels[0, 2] = -100
+    found = crf.log_likelihood(padded, labels, lengths)
+    torch.testing.assert_close(found, wanted)
+    found.sum().backward()
+    assert padded.grad[0, 2:].abs().max() == 0
+    assert padded.grad[1, 3:].abs().max() == 0
+    assert padded.grad[1, :3].abs().max() > 0
+
+
+def test_at_first_it_is_a_softmax_of_each_word():
+    """With zeros in its tables, log p is the sum of the words' log softmaxes."""
+    scores, gold = torch.randn(1, 5, 4, dtype=torch.float64), torch.randint(4, (1, 5))
+    wanted = scores.log_softmax(-1).gather(2, gold[..., None]).sum()
+    torch.testing.assert_close(CRF(4).double().log_likelihood(scores, gold, torch.tensor([5]))[0], wanted)
+
+
+def test_a_long_sentence_keeps_its_precision():
+    """2,000 words in float32, forward and backward: within 1e-4 of float64, relative."""
+    crf, scores = random_crf(5), torch.randn(1, 2000, 5)
+    gold, lengths = torch.randint(5, (1, 2000)), torch.tensor([2000])
+    wanted = crf.log_likelihood(scores.double(), gold, lengths)
+    scores.requires_grad_()
+    found = crf.float().log_likelihood(scores, gold, lengths)
+    found.sum().backward()
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=0)
+    assert torch.isfinite(scores.grad).all()
+
+
+@pytest.mark.parametrize("lengths", [[0, 3], [4, 3]])
+def test_lengths_that_do_not_fit_are_refused(lengths):
+    with pytest.raises(ElmoFastError, match=r"lengths must lie in 1\.\.T=3"):
+        CRF(2).log_partition(torch.zeros(2, 3, 2), torch.tensor(lengths))
