@@ -1,0 +1,39 @@
+"""What a trained model says of a split."""
+
+from collections.abc import Callable
+
+import torch
+
+from elmo_fast.tasks.labels import Labels
+from elmo_fast.tasks.order import fixed_batches
+from elmo_fast.tasks.scores import Scores, tag_scores
+from elmo_fast.tasks.split import Split
+
+Progress = Callable[[int, int], None]
+"""Told how many sentences are done, of how many."""
+
+
+@torch.no_grad()
+def predict(
+    model: torch.nn.Module, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
+) -> list[list[str]]:
+    """The labels that the model gives each sentence, in the order of the split; dropout is off meanwhile."""
+    was_training, found, done = model.training, [[""]] * len(split.examples), 0
+    device = next(model.parameters()).device
+    model.eval()
+    try:
+        for indices in fixed_batches(split.lengths, batch_size):
+            batch = split.batch(indices, device)
+            for index, ids in zip(indices, model.decode(model(batch), batch.lengths), strict=True):  # type: ignore[operator]
+                found[index] = labels.of_ids(ids)
+            done += len(indices)
+            if progress is not None:
+                progress(done, len(split.examples))
+    finally:
+        model.train(was_training)
+    return found
+
+
+def score(split: Split, predicted: list[list[str]]) -> Scores:
+    """The scores of predictions: of spans where tags are of spans, else of labels."""
+    return tag_scores(split.gold, predicted, spans="auto" if split.per_word else False)

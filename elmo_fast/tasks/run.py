@@ -1,0 +1,174 @@
+"""A whole task: from a configuration to a trained tagger or classifier on the disk, its scores, and its predictions."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+from elmo_fast.durations import duration
+from elmo_fast.tasks.config import TaskConfig, validate
+from elmo_fast.tasks.data import read_data, read_labelled, word_list
+from elmo_fast.tasks.formats import Example, read_examples, write_examples
+from elmo_fast.tasks.labels import Labels
+from elmo_fast.tasks.model import TaskModel, build_model
+from elmo_fast.tasks.prediction import Progress, predict, score
+from elmo_fast.tasks.result import TaskResult
+from elmo_fast.tasks.saved import SavedTask, load_task, save_task
+from elmo_fast.tasks.scores import Scores
+from elmo_fast.tasks.split import Split
+from elmo_fast.tasks.splits import training_splits
+from elmo_fast.tasks.trainer import Trainer
+
+Device = torch.device | str
+
+
+def train_task(
+    config: TaskConfig,
+    report: Callable[[str], None] = print,
+    *,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+) -> TaskResult:
+    """Trains as configured, or goes on with what save_dir holds of the same run, and scores the best epoch.
+
+    Leaves in save_dir: config.json, labels.json, words.json, model.safetensors (what was trained), results.json,
+    metrics.jsonl (a row per epoch) and training.safetensors (what a killed run needs).
+
+    Args:
+        config: see TaskConfig.
+        report: takes each line for people.
+        device: where the model is.
+        progress: told how many of an epoch's sentences are done, of how many.
+
+    Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
+    """
+    validate(config)
+    folder = pathlib.Path(config.save_dir)
+    data = read_data(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _threads(config.threads):
+        for note in data.notes:
+            report(note)
+        words = word_list(data.train)
+        torch.manual_seed(config.seed)
+        model = build_model(config, len(data.labels), words).to(device)
+        splits = training_splits(config, data, report, device)
+        parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
+        report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
+               f"{parameters:,} weights are trained")  # fmt: skip
+        trainer = Trainer(model, data.labels, splits["train"], splits["dev"], config, folder, report, progress)
+        trainer.fit()
+        scores = {
+            name: score(split, predict(model, split, data.labels, config.batch_size))
+            for name, split in splits.items()
+            if name != "train"
+        }
+    result = _result(config, model, trainer, scores, parameters, data.notes)
+    save_task(folder, model, data.labels, words, result)
+    report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
+    return result
+
+
+def _result(
+    config: TaskConfig,
+    model: TaskModel,
+    trainer: Trainer,
+    scores: dict[str, Scores],
+    parameters: int,
+    notes: list[str],
+) -> TaskResult:
+    return TaskResult(
+        dev=scores["dev"],
+        test=scores.get("test"),
+        epochs=trainer.epochs,
+        best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
+        mix_weights=model.mix_weights(),
+        gammas=model.gammas(),
+        config=config,
+        seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
+        words=trainer.train.words,
+        sentences=len(trainer.train.examples),
+        parameters=parameters,
+        notes=notes,
+    )
+
+
+def evaluate_task(
+    save_dir: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    column: str | int | None = None,
+    batch_size: int | None = None,
+    report: Callable[[str], None] = print,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+) -> Scores:
+    """The scores of a trained model on a file of labelled sentences.
+
+    Args:
+        save_dir: the folder that train_task wrote.
+        path: the file.
+        format, column: as read_examples'; None: as for training.
+        batch_size: sentences per batch; None: as trained.
+        report: takes a line on labels that training has not seen.
+        device, progress: as train_task's.
+
+    Raises: ElmoFastError: the folder holds no trained task, or the file does not fit it.
+    """
+    task = load_task(save_dir, device)
+    given = {name: value for name, value in (("format", format), ("column", column)) if value is not None}
+    examples = read_labelled(os.fspath(path), task.config.task, dataclasses.replace(task.config, **given))
+    note = task.labels.unseen(examples, os.fspath(path))
+    if note:
+        report(note)
+    split = Split(examples, None, per_word=task.config.task == "tag")
+    return score(split, _labelled(task, split, batch_size, progress))
+
+
+def predict_task(
+    save_dir: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    batch_size: int | None = None,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+) -> int:
+    """Labels the sentences of a file and writes them; returns how many.
+
+    Args:
+        save_dir: the folder that train_task wrote.
+        path: sentences in any format that read_examples knows; any labels in it are not looked at.
+        out: the file to write: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence) for a classifier.
+        format, batch_size, device, progress: as evaluate_task's.
+
+    Raises: ElmoFastError: the folder holds no trained task, or the file holds no sentence.
+    """
+    task = load_task(save_dir, device)
+    examples = read_examples(path, format or task.config.format)
+    split = Split(examples, None, per_word=task.config.task == "tag")
+    found = _labelled(task, split, batch_size, progress)
+    labelled = [Example(example.words, labels) for example, labels in zip(examples, found, strict=True)]
+    write_examples(out, labelled, "columns" if task.config.task == "tag" else "tsv")
+    return len(labelled)
+
+
+def _labelled(task: SavedTask, split: Split, batch_size: int | None, progress: Progress | None) -> list[list[str]]:
+    with _threads(task.config.threads):
+        return predict(task.model, split, task.labels, batch_size or task.config.batch_size, progress)
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """That many CPU threads while open; None: as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,74 @@
+"""A trained task in its folder: written when training has ended, and read back for scores and predictions."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import torch
+
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.files import replacing
+from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.labels import Labels
+from elmo_fast.tasks.model import TaskModel, build_model
+from elmo_fast.tasks.result import TaskResult
+from elmo_fast.tasks.state import load_tensors, load_weights, save_tensors, trained_weights
+
+CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "config.json", "results.json", "model.safetensors"
+LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedTask:
+    """A trained model, the configuration it was trained with, and its labels."""
+
+    model: TaskModel
+    config: TaskConfig
+    labels: Labels
+
+
+def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, words: list[str], result: TaskResult) -> None:
+    """Writes what load_task and people read; results.json comes last."""
+    labels.save(folder / LABELS_FILE)
+    write_json(folder / WORDS_FILE, words)
+    weights = {name: each.detach().cpu().contiguous() for name, each in trained_weights(model).items()}
+    save_tensors(folder / MODEL_FILE, weights, {"task": result.config.task})
+    paths = {
+        name: os.path.abspath(path) for name in ("model", "vectors") if (path := getattr(result.config, name)) is not None
+    }
+    write_json(folder / CONFIG_FILE, result.config.flat() | paths)
+    write_json(folder / RESULTS_FILE, result.as_dict())
+
+
+def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cpu") -> SavedTask:
+    """The trained task of a folder, ready to predict. ElmoFastError where a file is missing or does not fit."""
+    folder = pathlib.Path(save_dir)
+    config = TaskConfig.from_flat(_read_json(folder / CONFIG_FILE))
+    for name in ("model", "vectors"):
+        path = getattr(config, name)
+        if path is not None and not os.path.exists(path) and not (name == "model" and config.elmo == "none"):
+            raise ElmoFastError(
+                f"{folder} was trained with {name} {path!r}, which is not there; put it back, or name its new place in "
+                f"{folder / CONFIG_FILE}"
+            )
+    labels = Labels.load(folder / LABELS_FILE)
+    model = build_model(config, len(labels), _read_json(folder / WORDS_FILE), live=True)
+    load_weights(model, load_tensors(folder / MODEL_FILE)[0], folder / MODEL_FILE)
+    return SavedTask(model.to(device).eval(), config, labels)
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes a value as indented JSON, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _read_json(path: pathlib.Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ElmoFastError(f"{path.parent} holds no trained task: it has no {path.name}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged: not JSON ({error})") from error

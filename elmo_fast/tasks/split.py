@@ -1,0 +1,71 @@
+"""A split of a task's data: sentences, their labels as numbers, and the batches of them that a model takes."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.tasks.formats import Example
+from elmo_fast.tasks.labels import UNSEEN, Labels
+
+
+class Batch(NamedTuple):
+    """Sentences that are run together.
+
+    words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
+    int64; layers: the frozen biLM's, [L+1, B, T, 2D], or None.
+    """
+
+    words: list[list[str]]
+    lengths: Tensor
+    labels: Tensor
+    layers: Tensor | None
+
+
+class Split:
+    """Sentences with labels, and what is kept of the frozen biLM for them.
+
+    Args:
+        examples: the sentences, each of one word or more.
+        labels: those of training; None where only predictions are wanted.
+        per_word: whether each word has a label, else each sentence.
+        cache: a LayerCache of these sentences, or None.
+    """
+
+    def __init__(
+        self, examples: Sequence[Example], labels: Labels | None, *, per_word: bool, cache: Any | None = None
+    ) -> None:
+        self.examples, self.per_word, self.cache = list(examples), per_word, cache
+        self.lengths = [len(example.words) for example in self.examples]
+        self.words = sum(self.lengths)
+        self._ids = [labels.ids(example.labels) if labels else [] for example in self.examples]
+
+    def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> Batch:
+        """The sentences of these indices, [B], as a batch on a device."""
+        chosen = [int(index) for index in indices]
+        lengths = torch.tensor([self.lengths[index] for index in chosen])
+        layers = None if self.cache is None else self.cache.batch(indices)[0].to(device)
+        words = [self.examples[index].words for index in chosen]
+        return Batch(words, lengths.to(device), self._labels(chosen, int(lengths.max())).to(device), layers)
+
+    def _labels(self, indices: Sequence[int], time: int) -> Tensor:
+        if not self.per_word:
+            return torch.tensor([(self._ids[index] or [UNSEEN])[0] for index in indices])
+        rows = [self._ids[index] for index in indices]
+        return torch.tensor([row + [UNSEEN] * (time - len(row)) for row in rows])
+
+    @property
+    def gold(self) -> list[list[str]]:
+        """The true labels of each sentence."""
+        return [example.labels for example in self.examples]
+
+
+def digest_of(*splits: Split) -> str:
+    """A digest of sentences and labels, to tell whether a run goes on with the data that it began with."""
+    found = hashlib.sha256()
+    for split in splits:
+        found.update(json.dumps(split.examples).encode())
+    return found.hexdigest()

@@ -1,0 +1,135 @@
+"""What a killed run needs to go on with the same numbers: one file, written after each epoch, whole or not at all."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.errors import CheckpointError
+from elmo_fast.files import replacing
+
+STATE_FILE = "training.safetensors"
+FORMAT = "elmo_fast task training 1"
+_WEIGHTS, _BEST = "weights/", "best/"
+
+
+@dataclasses.dataclass
+class Position:
+    """Where a run stands.
+
+    epochs: a row for each that is done (see trainer); config: the fields that must stay as they are; data: a digest of
+    sentences and labels.
+    """
+
+    epochs: list[dict[str, Any]]
+    config: dict[str, Any]
+    data: str
+
+
+def trained_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that training changes, by name: what is saved. The others come from the files they came from."""
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+    """Gives the model the weights that `trained_weights` named; CheckpointError names those that do not fit."""
+    wanted = trained_weights(model)
+    wrong = sorted(set(wanted) ^ set(weights))
+    wrong += [name for name in wanted if name in weights and wanted[name].shape != weights[name].shape]
+    if wrong:
+        raise CheckpointError(
+            f"{os.fspath(path)}: is not of this configuration; missing, left over or of another shape: {', '.join(wrong)}"
+        )
+    for name, parameter in wanted.items():
+        parameter.copy_(weights[name])
+
+
+def write_state(
+    folder: pathlib.Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    best: Mapping[str, Tensor],
+    position: Position,
+) -> None:
+    """Writes weights, the optimiser's tensors, the best epoch's weights and the position into one file of `folder`."""
+    weights = trained_weights(model)
+    tensors = {f"{_WEIGHTS}{name}": each for name, each in weights.items()}
+    tensors |= {f"{_BEST}{name}": each for name, each in best.items()}
+    for name, each in weights.items():
+        tensors |= {f"{key}/{name}": torch.as_tensor(value) for key, value in optimiser.state[each].items()}
+    tensors = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
+    told = {"format": FORMAT, "position": json.dumps(dataclasses.asdict(position)), "digest": _digest(tensors)}
+    save_tensors(folder / STATE_FILE, tensors, told)
+
+
+def read_state(
+    folder: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, check: Callable[[Position], None]
+) -> tuple[Position, dict[str, Tensor]] | None:
+    """Gives model and optimiser what the file in `folder` holds; the position and the best epoch's weights.
+
+    check: is shown the position before anything is taken, and may raise. None where there is no such file. Raises CheckpointError where it is damaged or of another model.
+    """
+    path = folder / STATE_FILE
+    if not path.exists():
+        return None
+    tensors, told = load_tensors(path)
+    if told.get("format") != FORMAT or told.get("digest") != _digest(tensors):
+        raise CheckpointError(
+            f"{path}: damaged, or of another version; begin anew with resume: false, or remove the file"
+        )
+    position = Position(**json.loads(told["position"]))
+    check(position)
+    load_weights(model, _section(tensors, _WEIGHTS), path)
+    names = {id(each): name for name, each in trained_weights(model).items()}
+    numbers = {names[id(each)]: n for n, each in enumerate(e for g in optimiser.param_groups for e in g["params"])}
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, each in tensors.items():
+        if not key.startswith((_WEIGHTS, _BEST)):
+            kind, _, name = key.partition("/")
+            state.setdefault(numbers[name], {})[kind] = each
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+    return position, _section(tensors, _BEST)
+
+
+def save_tensors(path: pathlib.Path, tensors: dict[str, Tensor], told: dict[str, str]) -> None:
+    """Writes a safetensors file with metadata, whole or not at all; CheckpointError where the disk does not take it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with replacing(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=told)
+        except SafetensorError as error:
+            raise CheckpointError(f"{path}: cannot be written ({error})") from error
+
+
+def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a safetensors file; CheckpointError where it is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: there is no such file") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from error
+
+
+def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(name.encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -1,0 +1,181 @@
+"""Training of a tagger or classifier: Adam, early stopping on the development score, and going on after a kill."""
+
+import json
+import math
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.durations import duration
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import replacing
+from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
+from elmo_fast.tasks.labels import Labels
+from elmo_fast.tasks.order import epoch_batches
+from elmo_fast.tasks.prediction import Progress, predict, score
+from elmo_fast.tasks.split import Split, digest_of
+from elmo_fast.tasks.state import Position, load_weights, read_state, trained_weights, write_state
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class Trainer:
+    """Trains a TaskModel until the development score has not risen for `patience` epochs, or all epochs are done.
+
+    Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is on the disk: a run that
+    is killed goes on with the same numbers, on the CPU bit for bit.
+
+    Args:
+        model: as build_model makes it, on its device.
+        train, dev: splits with the labels' numbers.
+        folder: for the state and metrics.jsonl.
+        report: takes a line per epoch, for people.
+        progress: told how many of an epoch's sentences are done.
+
+    epochs: a row for each epoch that is done: epoch, loss (mean over words, or over sentences of a classifier), score (F1,
+    or accuracy), accuracy, best (whether no earlier one scored as much), seconds, train_seconds, words_per_second.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        labels: Labels,
+        train: Split,
+        dev: Split,
+        config: TaskConfig,
+        folder: pathlib.Path,
+        report: Callable[[str], None],
+        progress: Progress | None = None,
+    ) -> None:
+        self.model, self.labels, self.train, self.dev, self.config = model, labels, train, dev, config
+        self.folder, self.report, self.progress = folder, report, progress
+        self.optimiser = adam(model, config)
+        self.epochs: list[dict[str, Any]] = []
+        self._best: dict[str, Tensor] = {}
+        self._data = digest_of(train, dev)
+
+    def fit(self) -> None:
+        """Trains to the end; the model then has the weights of the best epoch."""
+        self._go_on()
+        while not self.ended:
+            self._epoch(len(self.epochs))
+        load_weights(self.model, self._best, self.folder)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all epochs are done, or patience is."""
+        patience = self.config.patience
+        return len(self.epochs) >= self.config.epochs or bool(patience and self._since_best() >= patience)
+
+    def _since_best(self) -> int:
+        best = max((row["epoch"] for row in self.epochs if row["best"]), default=len(self.epochs))
+        return len(self.epochs) - best
+
+    def _go_on(self) -> None:
+        if not self.config.resume:
+            return
+        found = read_state(self.folder, self.model, self.optimiser, self._check)
+        if found is not None:
+            self.epochs, self._best = found[0].epochs, found[1]
+            self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
+
+    def _check(self, position: Position) -> None:
+        """ElmoFastError where the state in the folder is of another run."""
+        wanted = lasting(self.config)
+        other = [f"{k}: {position.config.get(k)!r}, now {v!r}" for k, v in wanted.items() if position.config.get(k) != v]
+        if not other and position.data != self._data:
+            other = ["the sentences of train_path or dev_path"]
+        if other:
+            raise ElmoFastError(
+                f"save_dir {self.folder} holds a run of other settings ({'; '.join(other)}); give another save_dir, or "
+                "resume: false to begin anew"
+            )
+
+    def _epoch(self, epoch: int) -> None:
+        began = time.monotonic()
+        torch.manual_seed(self.config.seed * 1_000_003 + epoch + 1)
+        loss = self._pass(epoch)
+        trained = time.monotonic() - began
+        scores = score(self.dev, predict(self.model, self.dev, self.labels, self.config.batch_size))
+        before = max((row["score"] for row in self.epochs), default=-math.inf)
+        row = {
+            "epoch": epoch + 1,
+            "loss": loss,
+            "score": scores.f1,
+            "accuracy": scores.accuracy,
+            "best": scores.f1 > before,
+            "seconds": round(time.monotonic() - began, 3),
+            "train_seconds": round(trained, 3),
+            "words_per_second": round(self.train.words / max(trained, 1e-9), 1),
+        }
+        self.epochs.append(row)
+        if row["best"]:
+            self._best = {name: each.detach().clone() for name, each in trained_weights(self.model).items()}
+        self._write()
+        self._say(row, "F1" if scores.spans else "accuracy", max(before, scores.f1))
+
+    def _pass(self, epoch: int) -> float:
+        """One pass over the training sentences; the mean loss."""
+        self.model.train()
+        device = next(self.model.parameters()).device
+        total, weight, done = 0.0, 0, 0
+        for indices in epoch_batches(self.train.lengths, self.config.batch_size, self.config.seed, epoch):
+            batch = self.train.batch(indices, device)
+            loss = self.model.loss(self.model(batch), batch.labels, batch.lengths)  # type: ignore[operator]
+            self._step(loss + self.model.penalty(), epoch)  # type: ignore[operator]
+            size = int(batch.lengths.sum()) if self.train.per_word else len(indices)
+            total, weight, done = total + float(loss.detach()) * size, weight + size, done + len(indices)
+            if self.progress is not None:
+                self.progress(done, len(self.train.examples))
+        return total / weight
+
+    def _step(self, loss: Tensor, epoch: int) -> None:
+        self.optimiser.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(trained_weights(self.model).values(), self.config.grad_clip)
+        if not torch.isfinite(norm):
+            raise ElmoFastError(
+                f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())}); give a smaller "
+                "learning_rate or elmo_learning_rate"
+            )
+        self.optimiser.step()
+
+    def _write(self) -> None:
+        position = Position(self.epochs, lasting(self.config), self._data)
+        write_state(self.folder, self.model, self.optimiser, self._best, position)
+        write_metrics(self.folder / METRICS_FILE, self.epochs)
+
+    def _say(self, row: dict[str, Any], unit: str, best: float) -> None:
+        self.report(
+            f"epoch {row['epoch']:3d} of {self.config.epochs} | loss {row['loss']:.4f} | dev {unit} "
+            f"{100 * row['score']:.2f} (best {100 * best:.2f}) | {row['words_per_second']:,.0f} words/s | "
+            f"{duration(row['seconds'])}"
+        )
+
+
+def adam(model: nn.Module, config: TaskConfig) -> torch.optim.Adam:
+    """Adam over what is trained; a fine-tuned biLM's weights have a learning rate of their own.
+
+    Source: Kingma and Ba 2015.
+    """
+    own = {id(parameter) for parameter in model.language_model_parameters()}  # type: ignore[operator]
+    weights = list(trained_weights(model).values())
+    task = [each for each in weights if id(each) not in own]
+    bilm = [each for each in weights if id(each) in own]
+    groups = [{"params": task, "lr": config.learning_rate}, {"params": bilm, "lr": config.elmo_learning_rate}]
+    return torch.optim.Adam([group for group in groups if group["params"]], fused=True)
+
+
+def lasting(config: TaskConfig) -> dict[str, Any]:
+    """The fields that stay the same for the life of a run."""
+    return {name: value for name, value in config.flat().items() if name not in MAY_CHANGE}
+
+
+def write_metrics(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes a row per line, as JSON."""
+    with replacing(path) as temporary:
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

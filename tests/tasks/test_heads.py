@@ -1,0 +1,124 @@
+"""The BiLSTM against torch's, and what tagger and classifier make of its output."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.bilstm import BiLSTM
+from elmo_fast.tasks.classifier import Classifier, pool
+from elmo_fast.tasks.tagger import UNSEEN, Tagger
+from tests.tolerances import assert_close
+
+LENGTHS = torch.tensor([5, 1, 3])
+
+
+def torchs(ours, size, hidden):
+    """torch.nn.LSTM with the weights of a BiLSTM."""
+    theirs = torch.nn.LSTM(size, hidden, len(ours.layers), bidirectional=True, batch_first=True)
+    with torch.no_grad():
+        for layer, pair in enumerate(ours.layers):
+            for cell, suffix in zip(pair, ("", "_reverse"), strict=True):
+                getattr(theirs, f"weight_ih_l{layer}{suffix}").copy_(cell.weights.weight_ih)
+                getattr(theirs, f"weight_hh_l{layer}{suffix}").copy_(cell.weights.weight_hh)
+                getattr(theirs, f"bias_ih_l{layer}{suffix}").copy_(cell.weights.bias)
+                getattr(theirs, f"bias_hh_l{layer}{suffix}").zero_()
+    return theirs
+
+
+def test_the_bilstm_is_torchs():
+    """Two layers, outputs and gradients, sentences of other lengths beside each other."""
+    ours = BiLSTM(6, 4, 2)
+    theirs = torchs(ours, 6, 4)
+    x, y = (torch.randn(3, 5, 6).requires_grad_() for _ in range(2))
+    y.data.copy_(x.data)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(y, LENGTHS, batch_first=True, enforce_sorted=False)
+    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    found = ours(x, LENGTHS)
+    assert_close("outputs", found, wanted)
+    grad = torch.randn_like(wanted)
+    wanted.backward(grad)
+    found.backward(grad)
+    assert_close("gradient", x.grad, y.grad)
+
+
+def test_no_layers_is_the_input_itself():
+    x = torch.randn(3, 5, 6)
+    lstm = BiLSTM(6, 4, 0)
+    assert lstm(x, LENGTHS) is x
+    assert lstm.output_size == 6
+    assert Tagger(6, 3, hidden=4, lstm_layers=0)(x, LENGTHS).shape == (3, 5, 3)
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_padding_changes_nothing_of_a_tagger(crf):
+    """Scores, loss and tags of a sentence are the same beside longer ones and alone."""
+    tagger = Tagger(6, 4, hidden=5, lstm_layers=1, output_width=2, crf=crf).eval()
+    x, extra = torch.randn(3, 5, 6), torch.randn(3, 5, 2)
+    labels = torch.randint(4, (3, 5)).masked_fill(torch.arange(5) >= LENGTHS[:, None], UNSEEN)
+    together = tagger(x, LENGTHS, extra)
+    tags = tagger.decode(together, LENGTHS)
+    losses = []
+    for row, length in enumerate(LENGTHS.tolist()):
+        some = slice(row, row + 1), slice(0, length)
+        alone = tagger(x[some], LENGTHS[row : row + 1], extra[some])
+        assert_close("scores", alone[0], together[row, :length])
+        assert tagger.decode(alone, LENGTHS[row : row + 1]) == [tags[row]]
+        losses.append(tagger.loss(alone, labels[some], LENGTHS[row : row + 1]) * length)
+    assert [len(row) for row in tags] == LENGTHS.tolist()
+    assert_close("loss", tagger.loss(together, labels, LENGTHS), sum(losses) / LENGTHS.sum())
+
+
+def test_unseen_tags_give_no_loss():
+    """A word without a known tag counts for nothing in the softmax, its sentence for nothing in the CRF."""
+    scores = torch.randn(2, 3, 4)
+    labels, lengths = torch.tensor([[1, UNSEEN, 2], [0, 3, 1]]), torch.tensor([3, 3])
+    softmax, crf = (Tagger(4, 4, hidden=1, lstm_layers=0, crf=crf) for crf in (False, True))
+    known = labels != UNSEEN
+    assert_close("softmax", softmax.loss(scores, labels, lengths), F.cross_entropy(scores[known], labels[known]))
+    assert_close("crf", crf.loss(scores, labels, lengths), crf.loss(scores[1:], labels[1:], lengths[1:]))
+    for tagger in (softmax, crf):
+        nothing = tagger.loss(scores.requires_grad_(), torch.full_like(labels, UNSEEN), lengths)
+        nothing.backward()
+        assert nothing == 0
+
+
+def test_the_crf_learns_what_a_softmax_cannot():
+    """From scores that say nothing, the CRF learns that tags alternate, and which comes first."""
+    tagger = Tagger(1, 2, hidden=1, lstm_layers=0, crf=True)
+    labels, lengths = torch.tensor([[0, 1, 0, 1, 0]]), torch.tensor([5])
+    optimiser = torch.optim.Adam(tagger.parameters(), 0.1)
+    for _ in range(60):
+        optimiser.zero_grad()
+        tagger.loss(tagger(torch.ones(1, 5, 1), lengths), labels, lengths).backward()
+        optimiser.step()
+    assert tagger.decode(tagger(torch.ones(1, 5, 1), lengths), lengths) == labels.tolist()
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean", "both"])
+def test_pooling_is_over_the_words_of_each_sentence(pooling):
+    x = torch.randn(3, 5, 4) - 3
+    rows = [x[row, :length] for row, length in enumerate(LENGTHS.tolist())]
+    parts = {"max": [torch.stack([row.amax(0) for row in rows])], "mean": [torch.stack([row.mean(0) for row in rows])]}
+    parts["both"] = parts["max"] + parts["mean"]
+    assert_close(pooling, pool(x, LENGTHS, pooling), torch.cat(parts[pooling], dim=1))
+
+
+def test_a_classifier_gives_one_label_and_ignores_unseen_ones():
+    classifier = Classifier(6, 3, hidden=4, lstm_layers=1, output_width=2, pooling="both").eval()
+    scores = classifier(torch.randn(3, 5, 6), LENGTHS, torch.randn(3, 5, 2))
+    assert scores.shape == (3, 3)
+    assert classifier.decode(scores, LENGTHS) == [[i] for i in scores.argmax(1).tolist()]
+    wanted = F.cross_entropy(scores[:2], torch.tensor([2, 0]))
+    assert_close("loss", classifier.loss(scores, torch.tensor([2, 0, UNSEEN]), LENGTHS), wanted)
+    with pytest.raises(ElmoFastError, match="pooling must be one of max, mean, both; got 'sum'"):
+        Classifier(6, 3, hidden=4, lstm_layers=1, pooling="sum")
+
+
+def test_dropout_falls_while_training_alone():
+    """Two passes differ while training and agree while not."""
+    tagger = Tagger(6, 3, hidden=4, lstm_layers=2, dropout=0.5)
+    x = torch.randn(3, 5, 6)
+    assert not torch.equal(tagger(x, LENGTHS), tagger(x, LENGTHS))
+    tagger.eval()
+    assert torch.equal(tagger(x, LENGTHS), tagger(x, LENGTHS))
