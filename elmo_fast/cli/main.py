@@ -22,6 +22,7 @@ COMMANDS = {
     "plot": "pictures: curves of a run, weights of layers, words, senses of a word",
     "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
     "neighbours": "tokens of a corpus nearest to one token in its context",
+    "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",
     "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",
     "upload": "a model to the Hugging Face hub, with a page about it",
     "download": "a model from the Hugging Face hub",

@@ -27,14 +27,12 @@ def build_parser() -> Any:
 def _train_parser() -> Any:
     parser = new_parser(
         "task train",
-        "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. The same command again goes on "
-        "with a run that was killed. Every option may stand in a YAML file: --config FILE.",
+        "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. The same command again goes "
+        "on with a run that was killed. Every option may stand in a YAML file: --config FILE.",
     )
     for field in dataclasses.fields(TaskConfig):
         if field.name not in ("seed", "threads"):
-            parser.add_argument(
-                f"--{field.name}", type=field.type, default=field.default, help=field.metadata["help"]
-            )
+            parser.add_argument(f"--{field.name}", type=field.type, default=field.default, help=field.metadata["help"])
     return parser
 
 
@@ -124,7 +122,8 @@ class _Bar:
     """A bar of sentences on a terminal, nothing elsewhere; lines go above it."""
 
     def __init__(self, quiet: bool) -> None:
-        self._shown, self._bar = not quiet and sys.stderr.isatty(), None
+        self._shown = not quiet and sys.stderr.isatty()
+        self._bar: Any = None
 
     def __enter__(self) -> "_Bar":
         return self

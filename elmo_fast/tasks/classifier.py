@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks.bilstm import BiLSTM
-from elmo_fast.tasks.tagger import UNSEEN
+from elmo_fast.tasks.labels import UNSEEN
 
 POOLINGS = ("max", "mean", "both")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
     """The sentences' indices in batches of like lengths: which of one length go together and the order of the batches
     are drawn by (seed, epoch) alone.
 
@@ -15,20 +15,23 @@ def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int
     random = np.random.default_rng([seed, epoch])
     drawn = random.permutation(len(lengths))
     by_length = drawn[np.argsort(np.asarray(lengths)[drawn], kind="stable")]
-    batches = np.split(by_length, range(batch_size, len(lengths), batch_size))
+    batches = _cut(by_length.tolist(), batch_size)
     return [batches[number] for number in random.permutation(len(batches))]
 
 
-def fixed_batches(lengths: Sequence[int], batch_size: int) -> list[np.ndarray]:
+def fixed_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
     """The sentences' indices in batches of like lengths, longest first, the same every time: for scoring."""
-    by_length = np.argsort(-np.asarray(lengths), kind="stable")
-    return np.split(by_length, range(batch_size, len(lengths), batch_size))
+    return _cut(np.argsort(-np.asarray(lengths), kind="stable").tolist(), batch_size)
 
 
-def shared_subset(count: int, share: float, seed: int) -> np.ndarray:
+def _cut(order: list[int], batch_size: int) -> list[list[int]]:
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+def shared_subset(count: int, share: float, seed: int) -> list[int]:
     """Which of `count` sentences belong to a share in (0, 1], in the order of the text; at least one.
 
     By one seed, a smaller share is a subset of a larger one.
     """
     kept = max(1, round(share * count))
-    return np.sort(np.random.default_rng([seed, count]).permutation(count)[:kept])
+    return sorted(np.random.default_rng([seed, count]).permutation(count)[:kept].tolist())

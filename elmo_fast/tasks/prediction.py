@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from elmo_fast.tasks.labels import Labels
+from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.order import fixed_batches
 from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.split import Split
@@ -15,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 @torch.no_grad()
 def predict(
-    model: torch.nn.Module, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
+    model: TaskModel, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
 ) -> list[list[str]]:
     """The labels that the model gives each sentence, in the order of the split; dropout is off meanwhile."""
     was_training, found, done = model.training, [[""]] * len(split.examples), 0
@@ -24,7 +25,7 @@ def predict(
     try:
         for indices in fixed_batches(split.lengths, batch_size):
             batch = split.batch(indices, device)
-            for index, ids in zip(indices, model.decode(model(batch), batch.lengths), strict=True):  # type: ignore[operator]
+            for index, ids in zip(indices, model.decode(model(batch), batch), strict=True):
                 found[index] = labels.of_ids(ids)
             done += len(indices)
             if progress is not None:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 from elmo_fast.durations import duration
-from elmo_fast.tasks.config import TaskConfig, validate
-from elmo_fast.tasks.data import read_data, read_labelled, word_list
+from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.data import read_data, read_labelled
 from elmo_fast.tasks.formats import Example, read_examples, write_examples
-from elmo_fast.tasks.labels import Labels
-from elmo_fast.tasks.model import TaskModel, build_model
+from elmo_fast.tasks.model import TaskModel, new_model
 from elmo_fast.tasks.prediction import Progress, predict, score
 from elmo_fast.tasks.result import TaskResult
 from elmo_fast.tasks.saved import SavedTask, load_task, save_task
@@ -21,6 +20,7 @@ from elmo_fast.tasks.scores import Scores
 from elmo_fast.tasks.split import Split
 from elmo_fast.tasks.splits import training_splits
 from elmo_fast.tasks.trainer import Trainer
+from elmo_fast.tasks.validation import validate
 
 Device = torch.device | str
 
@@ -52,10 +52,9 @@ def train_task(
     with _threads(config.threads):
         for note in data.notes:
             report(note)
-        words = word_list(data.train)
         torch.manual_seed(config.seed)
-        model = build_model(config, len(data.labels), words).to(device)
-        splits = training_splits(config, data, report, device)
+        model = new_model(config, len(data.labels), data.train).to(device)
+        splits = training_splits(config, data, model.elmo, report, progress)
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
                f"{parameters:,} weights are trained")  # fmt: skip
@@ -67,7 +66,7 @@ def train_task(
             if name != "train"
         }
     result = _result(config, model, trainer, scores, parameters, data.notes)
-    save_task(folder, model, data.labels, words, result)
+    save_task(folder, model, data.labels, result)
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
     return result
 
@@ -120,8 +119,12 @@ def evaluate_task(
     Raises: ElmoFastError: the folder holds no trained task, or the file does not fit it.
     """
     task = load_task(save_dir, device)
-    given = {name: value for name, value in (("format", format), ("column", column)) if value is not None}
-    examples = read_labelled(os.fspath(path), task.config.task, dataclasses.replace(task.config, **given))
+    reading = dataclasses.replace(
+        task.config,
+        format=format or task.config.format,
+        column=task.config.column if column is None else column,
+    )
+    examples = read_labelled(os.fspath(path), reading)
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
         report(note)

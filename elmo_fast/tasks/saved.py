@@ -12,7 +12,7 @@ from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.labels import Labels
-from elmo_fast.tasks.model import TaskModel, build_model
+from elmo_fast.tasks.model import TaskModel, empty_model
 from elmo_fast.tasks.result import TaskResult
 from elmo_fast.tasks.state import load_tensors, load_weights, save_tensors, trained_weights
 
@@ -29,16 +29,15 @@ class SavedTask:
     labels: Labels
 
 
-def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, words: list[str], result: TaskResult) -> None:
+def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Writes what load_task and people read; results.json comes last."""
     labels.save(folder / LABELS_FILE)
-    write_json(folder / WORDS_FILE, words)
+    write_json(folder / WORDS_FILE, model.words if result.config.vectors is None else [])
     weights = {name: each.detach().cpu().contiguous() for name, each in trained_weights(model).items()}
     save_tensors(folder / MODEL_FILE, weights, {"task": result.config.task})
-    paths = {
-        name: os.path.abspath(path) for name in ("model", "vectors") if (path := getattr(result.config, name)) is not None
-    }
-    write_json(folder / CONFIG_FILE, result.config.flat() | paths)
+    flat = result.config.flat()
+    paths = {name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] is not None}
+    write_json(folder / CONFIG_FILE, flat | paths)
     write_json(folder / RESULTS_FILE, result.as_dict())
 
 
@@ -54,7 +53,7 @@ def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cp
                 f"{folder / CONFIG_FILE}"
             )
     labels = Labels.load(folder / LABELS_FILE)
-    model = build_model(config, len(labels), _read_json(folder / WORDS_FILE), live=True)
+    model = empty_model(config, len(labels), _read_json(folder / WORDS_FILE))
     load_weights(model, load_tensors(folder / MODEL_FILE)[0], folder / MODEL_FILE)
     return SavedTask(model.to(device).eval(), config, labels)
 

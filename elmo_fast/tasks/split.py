@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from elmo_fast.tasks.cache import LayerCache
 from elmo_fast.tasks.formats import Example
 from elmo_fast.tasks.labels import UNSEEN, Labels
 
@@ -16,7 +17,7 @@ class Batch(NamedTuple):
     """Sentences that are run together.
 
     words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
-    int64; layers: the frozen biLM's, [L+1, B, T, 2D], or None.
+    int64; layers: the frozen biLM's that are used, [L+1, B, T, 2D], or None.
     """
 
     words: list[list[str]]
@@ -33,23 +34,29 @@ class Split:
         labels: those of training; None where only predictions are wanted.
         per_word: whether each word has a label, else each sentence.
         cache: a LayerCache of these sentences, or None.
+        layers: numbers of the layers that are wanted of it; None: all.
     """
 
     def __init__(
-        self, examples: Sequence[Example], labels: Labels | None, *, per_word: bool, cache: Any | None = None
+        self,
+        examples: Sequence[Example],
+        labels: Labels | None,
+        *,
+        per_word: bool,
+        cache: LayerCache | None = None,
+        layers: Sequence[int] | None = None,
     ) -> None:
-        self.examples, self.per_word, self.cache = list(examples), per_word, cache
+        self.examples, self.per_word, self.cache, self._chosen = list(examples), per_word, cache, layers
         self.lengths = [len(example.words) for example in self.examples]
         self.words = sum(self.lengths)
         self._ids = [labels.ids(example.labels) if labels else [] for example in self.examples]
 
     def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> Batch:
         """The sentences of these indices, [B], as a batch on a device."""
-        chosen = [int(index) for index in indices]
-        lengths = torch.tensor([self.lengths[index] for index in chosen])
-        layers = None if self.cache is None else self.cache.batch(indices)[0].to(device)
-        words = [self.examples[index].words for index in chosen]
-        return Batch(words, lengths.to(device), self._labels(chosen, int(lengths.max())).to(device), layers)
+        lengths = torch.tensor([self.lengths[index] for index in indices])
+        layers = None if self.cache is None else self.cache.batch(indices, self._chosen)[0].to(device)
+        words = [self.examples[index].words for index in indices]
+        return Batch(words, lengths.to(device), self._labels(indices, int(lengths.max())).to(device), layers)
 
     def _labels(self, indices: Sequence[int], time: int) -> Tensor:
         if not self.per_word:

@@ -45,7 +45,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | os
     wrong += [name for name in wanted if name in weights and wanted[name].shape != weights[name].shape]
     if wrong:
         raise CheckpointError(
-            f"{os.fspath(path)}: is not of this configuration; missing, left over or of another shape: {', '.join(wrong)}"
+            f"{os.fspath(path)}: is not of this configuration; missing, left over or of another shape: "
+            f"{', '.join(wrong)}"
         )
     for name, parameter in wanted.items():
         parameter.copy_(weights[name])
@@ -74,7 +75,9 @@ def read_state(
 ) -> tuple[Position, dict[str, Tensor]] | None:
     """Gives model and optimiser what the file in `folder` holds; the position and the best epoch's weights.
 
-    check: is shown the position before anything is taken, and may raise. None where there is no such file. Raises CheckpointError where it is damaged or of another model.
+    check: is shown the position before anything is taken, and may raise
+
+    None where there is no such file. Raises CheckpointError where it is damaged or of another model.
     """
     path = folder / STATE_FILE
     if not path.exists():

@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from elmo_fast.tasks.bilstm import BiLSTM
 from elmo_fast.tasks.crf import CRF
-
-UNSEEN = -100
+from elmo_fast.tasks.labels import UNSEEN
 
 
 class Tagger(nn.Module):

@@ -15,6 +15,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
 from elmo_fast.tasks.labels import Labels
+from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.order import epoch_batches
 from elmo_fast.tasks.prediction import Progress, predict, score
 from elmo_fast.tasks.split import Split, digest_of
@@ -26,23 +27,24 @@ METRICS_FILE = "metrics.jsonl"
 class Trainer:
     """Trains a TaskModel until the development score has not risen for `patience` epochs, or all epochs are done.
 
-    Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is on the disk: a run that
-    is killed goes on with the same numbers, on the CPU bit for bit.
+    Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is on the disk: a run
+    that is killed goes on with the same numbers, on the CPU bit for bit.
 
     Args:
-        model: as build_model makes it, on its device.
+        model: on its device.
         train, dev: splits with the labels' numbers.
         folder: for the state and metrics.jsonl.
         report: takes a line per epoch, for people.
         progress: told how many of an epoch's sentences are done.
 
-    epochs: a row for each epoch that is done: epoch, loss (mean over words, or over sentences of a classifier), score (F1,
+    epochs: a row for each epoch that is done: epoch, loss (mean over words, or over
+    sentences of a classifier, the mixes' penalty included), score (F1,
     or accuracy), accuracy, best (whether no earlier one scored as much), seconds, train_seconds, words_per_second.
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: TaskModel,
         labels: Labels,
         train: Split,
         dev: Split,
@@ -85,8 +87,8 @@ class Trainer:
 
     def _check(self, position: Position) -> None:
         """ElmoFastError where the state in the folder is of another run."""
-        wanted = lasting(self.config)
-        other = [f"{k}: {position.config.get(k)!r}, now {v!r}" for k, v in wanted.items() if position.config.get(k) != v]
+        had, now = position.config, lasting(self.config)
+        other = [f"{name}: {had.get(name)!r}, now {now[name]!r}" for name in now if had.get(name) != now[name]]
         if not other and position.data != self._data:
             other = ["the sentences of train_path or dev_path"]
         if other:
@@ -98,7 +100,7 @@ class Trainer:
     def _epoch(self, epoch: int) -> None:
         began = time.monotonic()
         torch.manual_seed(self.config.seed * 1_000_003 + epoch + 1)
-        loss = self._pass(epoch)
+        loss = self.train_epoch(epoch)
         trained = time.monotonic() - began
         scores = score(self.dev, predict(self.model, self.dev, self.labels, self.config.batch_size))
         before = max((row["score"] for row in self.epochs), default=-math.inf)
@@ -118,15 +120,15 @@ class Trainer:
         self._write()
         self._say(row, "F1" if scores.spans else "accuracy", max(before, scores.f1))
 
-    def _pass(self, epoch: int) -> float:
-        """One pass over the training sentences; the mean loss."""
+    def train_epoch(self, epoch: int) -> float:
+        """One pass over the training sentences, in the order of that epoch (from 0); the mean loss."""
         self.model.train()
         device = next(self.model.parameters()).device
         total, weight, done = 0.0, 0, 0
         for indices in epoch_batches(self.train.lengths, self.config.batch_size, self.config.seed, epoch):
             batch = self.train.batch(indices, device)
-            loss = self.model.loss(self.model(batch), batch.labels, batch.lengths)  # type: ignore[operator]
-            self._step(loss + self.model.penalty(), epoch)  # type: ignore[operator]
+            loss = self.model.loss(self.model(batch), batch)
+            self._step(loss, epoch)
             size = int(batch.lengths.sum()) if self.train.per_word else len(indices)
             total, weight, done = total + float(loss.detach()) * size, weight + size, done + len(indices)
             if self.progress is not None:
@@ -157,12 +159,12 @@ class Trainer:
         )
 
 
-def adam(model: nn.Module, config: TaskConfig) -> torch.optim.Adam:
+def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
     """Adam over what is trained; a fine-tuned biLM's weights have a learning rate of their own.
 
     Source: Kingma and Ba 2015.
     """
-    own = {id(parameter) for parameter in model.language_model_parameters()}  # type: ignore[operator]
+    own = {id(parameter) for parameter in model.bilm_parameters()}
     weights = list(trained_weights(model).values())
     task = [each for each in weights if id(each) not in own]
     bilm = [each for each in weights if id(each) in own]

@@ -35,7 +35,7 @@ def every_path(crf, scores, length):
 
 @pytest.mark.parametrize(("labels", "lengths"), [(3, [5, 1, 3]), (2, [6, 6]), (4, [1]), (1, [3, 2])])
 def test_likelihood_and_best_path_are_those_of_all_paths(labels, lengths):
-    """log Z, the score of a path, the likeliest path and its score, row by row; rows of any length beside each other."""
+    """log Z, the score of a path, the likeliest path and its score, row by row, of any lengths."""
     crf, lengths = random_crf(labels), torch.tensor(lengths)
     scores = torch.randn(len(lengths), int(lengths.max()), labels, dtype=torch.float64)
     gold = torch.randint(labels, scores.shape[:2])

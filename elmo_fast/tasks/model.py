@@ -1,0 +1,133 @@
+"""The whole model of a task: features of the words, ELMo where it is wanted, and a tagger or classifier over them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elmo_fast.modules import BiLM
+from elmo_fast.static import Vectors, load_vectors
+from elmo_fast.tasks.classifier import Classifier
+from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
+from elmo_fast.tasks.formats import Example
+from elmo_fast.tasks.split import Batch
+from elmo_fast.tasks.tagger import Tagger
+
+PLACES: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "input": ("input",),
+    "output": ("output",),
+    "both": ("input", "output"),
+}
+
+
+class TaskModel(nn.Module):
+    """Features of a batch of sentences, then a head.
+
+    Args:
+        static: vectors of words, or None.
+        characters: vectors of words from their characters, or None.
+        elmo: a mix of the biLM's layers per place, or None.
+        places: where the mixes go: "input" (beside the other features), "output" (beside the BiLSTM's output).
+        head: reads all of these.
+    """
+
+    def __init__(
+        self,
+        static: StaticFeatures | None,
+        characters: CharacterFeatures | None,
+        elmo: ElmoFeatures | None,
+        places: Sequence[str],
+        head: Tagger | Classifier,
+    ) -> None:
+        super().__init__()
+        self.static, self.characters, self.elmo, self.places, self.head = static, characters, elmo, places, head
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The scores of the labels, as the head's."""
+        parts = [feature(batch.words) for feature in (self.static, self.characters) if feature is not None]
+        mixes = {} if self.elmo is None else dict(zip(self.places, self.elmo(batch.words, batch.layers), strict=True))
+        if "input" in mixes:
+            parts.append(mixes["input"])
+        return self.head(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), batch.lengths, mixes.get("output"))
+
+    def loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The head's loss and the penalty of the mixes, []."""
+        loss = self.head.loss(scores, batch.labels, batch.lengths)
+        return loss if self.elmo is None else loss + self.elmo.penalty()
+
+    def decode(self, scores: Tensor, batch: Batch) -> list[list[int]]:
+        """The best labels of each sentence."""
+        return self.head.decode(scores, batch.lengths)
+
+    def bilm_parameters(self) -> list[nn.Parameter]:
+        """Those of a fine-tuned biLM; else none."""
+        return [] if self.elmo is None else self.elmo.bilm_parameters()
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a table of random embeddings, which no file has; else none."""
+        return self.static.words if self.static is not None and self.static.trainable else []
+
+    def mix_weights(self) -> dict[str, list[float]]:
+        """Place -> softmax of the mix's weights, one number per layer that is used."""
+        return {} if self.elmo is None else dict(zip(self.places, self.elmo.weights(), strict=True))
+
+    def gammas(self) -> dict[str, float]:
+        """Place -> γ of the mix."""
+        return {} if self.elmo is None else dict(zip(self.places, self.elmo.gammas(), strict=True))
+
+
+def new_model(config: TaskConfig, labels: int, train: Sequence[Example]) -> TaskModel:
+    """A model to be trained on the sentences of `train`; parameters are drawn by torch's global generator.
+
+    Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
+    """
+    static = None
+    if config.vectors is None and config.word_dim:
+        static = StaticFeatures.random([example.words for example in train], config.word_dim)
+    return _built(config, labels, static)
+
+
+def empty_model(config: TaskConfig, labels: int, words: list[str]) -> TaskModel:
+    """A model as new_model's, whose trained weights are to be loaded; words: those of its random embeddings."""
+    static = None
+    if config.vectors is None and config.word_dim:
+        static = StaticFeatures(Vectors(words, np.zeros((len(words), config.word_dim), np.float32)), trainable=True)
+    return _built(config, labels, static)
+
+
+def task_bilm(config: TaskConfig) -> BiLM:
+    """The biLM of a configuration, trained with the task or frozen."""
+    assert config.model is not None
+    return load_bilm(config.model, fine_tune=config.fine_tune, precision=config.precision, backend=config.backend)
+
+
+def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> TaskModel:
+    if config.vectors is not None:
+        static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
+    characters = CharacterFeatures(precision=config.precision, backend=config.backend) if config.characters else None
+    places, elmo = PLACES[config.elmo], None
+    if places:
+        elmo = ElmoFeatures(
+            task_bilm(config), len(places), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
+            l2_kind=config.mix_l2_kind, backend=config.backend,
+        )  # fmt: skip
+    width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
+    if elmo is not None and "input" in places:
+        width += elmo.get_output_dim()
+    output_width = elmo.get_output_dim() if elmo is not None and "output" in places else 0
+    return TaskModel(static, characters, elmo, places, _head(config, width, output_width, labels))
+
+
+def _head(config: TaskConfig, width: int, output_width: int, labels: int) -> Tagger | Classifier:
+    settings: dict[str, Any] = {
+        "hidden": config.hidden, "lstm_layers": config.lstm_layers, "output_width": output_width,
+        "dropout": config.dropout, "precision": config.precision, "backend": config.backend,
+    }  # fmt: skip
+    if config.task == "tag":
+        return Tagger(width, labels, crf=config.crf, **settings)
+    return Classifier(width, labels, pooling=config.pooling, **settings)

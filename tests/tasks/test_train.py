@@ -1,0 +1,222 @@
+"""Whole runs on a toy language: what they learn, what they leave behind, and that a killed one goes on bit for bit."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
+from elmo_fast.tasks.state import STATE_FILE, load_tensors
+from elmo_fast.tasks.trainer import Trainer
+from tests.tasks.toy import toy_config
+
+
+def silent(line):
+    """Takes a line and says nothing."""
+
+
+def weights_of(config):
+    """The trained weights of a run, by name."""
+    return load_tensors(config_folder(config) / "model.safetensors")[0]
+
+
+def config_folder(config):
+    import pathlib
+
+    return pathlib.Path(config.save_dir)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"crf": True, "spans": True},
+        {"elmo": "input"},
+        {"elmo": "both", "crf": True, "spans": True, "characters": True},
+        {"elmo": "output", "layer": "top"},
+        {"elmo": "input", "word_dim": 0, "layer": 0, "lstm_layers": 0, "learning_rate": 0.3, "epochs": 20},
+        {"elmo": "input", "fine_tune": True, "elmo_learning_rate": 0.003, "epochs": 6},
+        {"classify": True},
+        {"classify": True, "elmo": "both", "pooling": "max"},
+    ],
+)
+def test_a_task_is_learned_saved_and_read_back(tmp_path, changes):
+    """Test scores well above chance; the saved model gives the same scores and predictions of its own."""
+    config = toy_config(tmp_path, **changes)
+    result = train_task(config, silent)
+    assert result.test.f1 > 0.8
+    assert result.dev.f1 == max(row["score"] for row in result.epochs)
+    again = evaluate_task(config.save_dir, config.test_path, report=silent)
+    assert again == result.test
+    out = tmp_path / ("out.tsv" if config.task == "classify" else "out.conll")
+    assert predict_task(config.save_dir, config.test_path, out) == 40
+    assert evaluate_task(config.save_dir, out, report=silent).accuracy == 1.0
+    assert set(result.mix_weights) == {"none": set(), "both": {"input", "output"}}.get(config.elmo, {config.elmo})
+    if config.layer == "mix":
+        for weights in result.mix_weights.values():
+            assert len(weights) == 3
+            assert sum(weights) == pytest.approx(1)
+
+
+def test_the_results_file_tells_all(tmp_path):
+    config = toy_config(tmp_path, elmo="both", epochs=2)
+    result = train_task(config, silent)
+    told = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert told == json.loads(json.dumps(result.as_dict()))
+    assert told["test"]["per_class"]["NAME"]["support"] > 0
+    assert [row["epoch"] for row in told["epochs"]] == [1, 2]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows == told["epochs"]
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
+    """Twice the same run: bit-equal. Another seed: not."""
+    runs = [toy_config(tmp_path, save_dir=str(tmp_path / name), seed=seed, epochs=2, elmo="input", crf=True)
+            for name, seed in (("a", 0), ("b", 0), ("c", 1))]  # fmt: skip
+    for config in runs:
+        train_task(config, silent)
+    first, second, other = map(weights_of, runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """Killed while it writes the state after the third epoch, it ends with the weights of an undisturbed run."""
+    plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0)
+    train_task(plain, silent)
+    killed = dataclasses.replace(plain, save_dir=str(tmp_path / "killed"))
+    child = os.fork()
+    if child == 0:
+        try:
+            write, told = Trainer._write, 0
+
+            def write_and_die(self):
+                nonlocal told
+                told += 1
+                if told == 3:
+                    from elmo_fast import files
+
+                    files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+
+                write(self)
+
+            Trainer._write = write_and_die
+            train_task(killed, silent)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    said = []
+    result = train_task(killed, said.append)
+    assert any("goes on after epoch 2" in line for line in said)
+    assert [row["loss"] for row in result.epochs] == [
+        row["loss"] for row in json.loads((tmp_path / "plain" / "results.json").read_text())["epochs"]
+    ]
+    first, second = weights_of(plain), weights_of(killed)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
+    config = toy_config(tmp_path, epochs=2, patience=0)
+    train_task(config, silent)
+    longer = train_task(dataclasses.replace(config, epochs=3), silent)
+    assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
+    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*resume: false"):
+        train_task(dataclasses.replace(config, hidden=8), silent)
+    anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
+    assert len(anew.epochs) == 2
+    with open(config.train_path, "a") as file:
+        file.write("Ann\tNAME\n\n")
+    with pytest.raises(ElmoFastError, match="the sentences of train_path or dev_path"):
+        train_task(dataclasses.replace(config, hidden=8), silent)
+
+
+def test_a_damaged_state_is_refused(tmp_path):
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+    path.write_bytes(content[:-100])
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path):
+    """With a learning rate that teaches nothing, the first epoch stays the best, and training ends `patience` later."""
+    config = toy_config(tmp_path, learning_rate=1e-12, epochs=30, patience=2)
+    result = train_task(config, silent)
+    assert len(result.epochs) == result.best_epoch + 2
+    assert result.dev.f1 == result.epochs[result.best_epoch - 1]["score"]
+
+
+def test_a_share_of_the_training_sentences(tmp_path):
+    result = train_task(toy_config(tmp_path, train_share=0.1, epochs=1, elmo="input"), silent)
+    assert result.sentences == 12
+    cached = sorted(path.name for path in (tmp_path / "run" / "cache").iterdir())
+    train_task(toy_config(tmp_path, train_share=0.5, epochs=1, elmo="input", save_dir=str(tmp_path / "more"),
+                          cache_dir=str(tmp_path / "run" / "cache")), silent)  # fmt: skip
+    assert sorted(path.name for path in (tmp_path / "run" / "cache").iterdir()) == cached
+
+
+def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
+    config = toy_config(tmp_path, epochs=1)
+    (tmp_path / "odd.conll").write_text("Ann\tSTRANGE\n\n")
+    said = []
+    result = train_task(dataclasses.replace(config, test_path=str(tmp_path / "odd.conll")), said.append)
+    assert any("test: 1 of 1 labels are of a kind that training has not seen: STRANGE (1)" in line for line in said)
+    assert result.notes
+    assert result.test.accuracy == 0
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_sentences_of_one_word_and_of_two_thousand(tmp_path, crf):
+    config = toy_config(tmp_path, epochs=1, crf=crf, elmo="input")
+    with open(config.train_path, "a") as file:
+        file.write("Ann\tNAME\n\n" + "the\tDET\ncat\tNOUN\n" * 1000 + "\n")
+    result = train_task(config, silent)
+    assert torch.isfinite(torch.tensor(result.epochs[0]["loss"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("dev.conll", "", "holds no sentence"),
+        ("train.conll", "Ann NAME\nBob\n", "line 2"),
+        ("dev.conll", None, "there is no"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, content, words):
+    config = toy_config(tmp_path)
+    path = tmp_path / name
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(ElmoFastError, match=words):
+        train_task(config, silent)
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_a_task_that_does_not_fit_the_file_is_refused(tmp_path):
+    with pytest.raises(ElmoFastError, match="task 'classify' needs one label; got"):
+        train_task(toy_config(tmp_path, task="classify"), silent)
+
+
+def test_a_gradient_that_is_not_finite_ends_training(tmp_path):
+    config = toy_config(tmp_path, learning_rate=1e30, patience=0)
+    with pytest.raises(ElmoFastError, match=r"epoch \d+: the gradient is not finite .* give a smaller learning_rate"):
+        train_task(config, silent)
+
+
+def test_a_folder_without_a_task_and_a_model_that_is_gone_are_named(tmp_path):
+    with pytest.raises(ElmoFastError, match=r"holds no trained task: it has no config\.json"):
+        evaluate_task(tmp_path, "x.conll")
+    config = toy_config(tmp_path, epochs=1, elmo="input")
+    train_task(config, silent)
+    (tmp_path / "bilm").rename(tmp_path / "elsewhere")
+    with pytest.raises(ElmoFastError, match=r"was trained with model .*bilm', which is not there"):
+        evaluate_task(config.save_dir, config.test_path)
