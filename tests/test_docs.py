@@ -26,6 +26,16 @@ def runnable(text):
     return [snippet for snippet in snippets(text)[0] if snippet.language in ("python", "sh")]
 
 
+def without_other_blocks(text):
+    """A page less its blocks of other kinds than python, sh and text, whose fences would be taken for those of code."""
+    return re.sub(
+        r"^```([^\n]*)\n.*?^```\n",
+        lambda block: block[0] if block[1] in ("python", "sh", "text") else "",
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+
+
 @pytest.mark.parametrize("page", [p for p in WITH_CODE if runnable(p.read_text(encoding="utf-8"))], ids=name_of)
 def test_every_snippet_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     """In order, in one folder that holds a model's two files, as in the README."""
@@ -33,7 +43,15 @@ def test_every_snippet_runs_and_prints_what_the_page_says(page, tmp_path, monkey
     for extra in re.findall(r"^<!-- needs: (\w+) -->$", text, re.MULTILINE):
         pytest.importorskip(extra, reason=f"{name_of(page)} shows what needs {extra}")
     monkeypatch.chdir(make_folder(tmp_path))
-    check(re.sub(r"^```(?!python|sh|text).*?^```\n", "", text, flags=re.MULTILINE | re.DOTALL), name_of(page), tmp_path)
+    check(without_other_blocks(text), name_of(page), tmp_path)
+
+
+def test_no_block_of_code_is_lost_beside_blocks_of_other_kinds():
+    """Every kind of block of code reaches the runner, whatever stands before and after it."""
+    code = "```python\nprint(1)\n```\n```text\n1\n```\n"
+    page = f"{code}\n```{{toctree}}\na\n```\n\n```yaml\nb: 1\n```\n{code}\n```sh\ntrue\n```\n"
+    found = snippets(without_other_blocks(page))[0]
+    assert [(each.language, each.printed) for each in found] == [("python", "1\n"), ("python", "1\n"), ("sh", "")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
