@@ -1,25 +1,46 @@
-"""Taggers and classifiers over ELMo: files of examples, features, the cache of a frozen biLM, scores."""
+"""Taggers and classifiers over ELMo: files of examples, features, the cache of a frozen biLM, training, scores.
 
-from elmo_fast.tasks.cache import LayerCache, cached_layers, model_digest
-from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
-from elmo_fast.tasks.formats import Example, read_examples, write_examples
-from elmo_fast.tasks.labels import UNSEEN, Labels
-from elmo_fast.tasks.scores import Scores, spans_of, tag_scores
+Names are loaded when first used, so that the options of a command cost no torch.
+"""
 
-__all__ = [
-    "UNSEEN",
-    "CharacterFeatures",
-    "ElmoFeatures",
-    "Example",
-    "Labels",
-    "LayerCache",
-    "Scores",
-    "StaticFeatures",
-    "cached_layers",
-    "load_bilm",
-    "model_digest",
-    "read_examples",
-    "spans_of",
-    "tag_scores",
-    "write_examples",
-]
+import importlib
+from typing import Any
+
+_HOMES = {
+    "CRF": "crf",
+    "UNSEEN": "labels",
+    "BiLSTM": "bilstm",
+    "CharacterFeatures": "features",
+    "Classifier": "classifier",
+    "ElmoFeatures": "features",
+    "Example": "formats",
+    "Labels": "labels",
+    "LayerCache": "cache",
+    "Scores": "scores",
+    "StaticFeatures": "features",
+    "Tagger": "tagger",
+    "TaskConfig": "config",
+    "TaskResult": "result",
+    "cached_layers": "cache",
+    "evaluate_task": "run",
+    "load_bilm": "features",
+    "load_task": "saved",
+    "model_digest": "cache",
+    "predict_task": "run",
+    "read_examples": "formats",
+    "spans_of": "scores",
+    "tag_scores": "scores",
+    "train_task": "run",
+    "write_examples": "formats",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"elmo_fast.tasks.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'elmo_fast.tasks' has no attribute {name!r}; it has: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)
