@@ -99,7 +99,6 @@ def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[st
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         renderer = FigureCanvasAgg(axes.figure).get_renderer()
-    axes.autoscale_view()
     axes.get_xlim()  # the limits are computed when they are asked for, not when the transform is
     pixels = axes.transData.transform(points)
     sizes = [_size(axes, text, renderer) for text in texts]

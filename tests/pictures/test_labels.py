@@ -36,9 +36,10 @@ def test_no_label_covers_another_or_a_point_or_leaves_the_picture(seed):
         assert label.box.top <= 300
 
 
-def test_leader_lines_cross_no_label():
+@pytest.mark.parametrize("seed", range(6))
+def test_leader_lines_cross_no_label(seed):
     """Points along each line lie in no box, that of a label placed later included."""
-    points = crowd(70)
+    points = crowd(70, seed, 45.0)
     labels = place_labels(points, [(36, 10)] * 70, BOUNDS, RADIUS)
     boxes = [label.box for label in labels if label is not None]
     lines = 0

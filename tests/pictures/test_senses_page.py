@@ -135,10 +135,12 @@ def test_the_legend_hides_and_shows_a_cluster(browse, page):
 def test_what_the_text_says_is_never_markup(browse, page):
     """No element comes from a sentence, no script of one runs, and the table has it letter by letter."""
     script = """return [document.images.length, document.title, document.scripts.length,
-    Array.from(document.querySelectorAll("td:last-child")).map((cell) => cell.textContent.trim())];"""
-    images, title, scripts, cells = probed(browse, page, script)
+    Array.from(document.querySelectorAll("td:last-child")).map((cell) => cell.textContent.trim()),
+    Array.from(document.querySelectorAll(".point")).map((point) => point.getAttribute("aria-label"))];"""
+    images, title, scripts, cells, labels = probed(browse, page, script)
     assert (images, title, scripts) == (0, '"left": 4 occurrences in 2 clusters', 3)  # the probe's is the third
     assert cells == SENTENCES
+    assert [label.partition(": ")[2] for label in labels] == SENTENCES
 
 
 def test_the_page_loads_nothing(page):
