@@ -4,9 +4,11 @@ import importlib
 from typing import Any
 
 _HOMES = {
+    "GloveEpoch": "glove",
     "Vectors": "vectors",
     "load_vectors": "vectors",
     "save_vectors": "vectors",
+    "train_glove": "glove",
 }
 __all__ = sorted(_HOMES)
 

@@ -31,7 +31,7 @@ def run(
     total, done = sum(map(len, numbers)), 0
     weights = torch.tensor(weights_of(window, distance_weighting), dtype=torch.int64, device="cpu")
     threads = torch.get_num_threads()
-    product = corner_product(num_words, symmetric, min(memory // 4 // _BYTES // threads, 4 * total))
+    product = corner_product(num_words, symmetric, min(memory // 4 // _BYTES // threads, total // 4))
     cells = torch.ops.elmo_fast.cooccurrence_corner_cells(num_words, product, symmetric)
     corner = torch.zeros(threads, cells, dtype=torch.int64, device="cpu")
     stretch = min(LONGEST_STRETCH, max(1, memory // 2 // (4 * _BYTES * window)))

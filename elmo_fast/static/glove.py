@@ -1,0 +1,195 @@
+"""GloVe: vectors whose products are the logarithms of how often words stand near each other."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo_fast.corpus import Corpus
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import BOUNDARY, LEFT_OUT, Cooccurrences, GloveWeights, cooccurrences, glove_
+from elmo_fast.static._numbered_text import NumberedText, numbered_text, ranked
+from elmo_fast.static.vectors import Vectors
+
+# Entries of one call of the op, after which a Ctrl-C is heard and progress is told.
+SLICE = 1 << 20
+
+
+class GloveEpoch(NamedTuple):
+    """A pass that is done: its number from 1, of how many, f(X)(...)² per entry, its seconds, entries per second."""
+
+    number: int
+    epochs: int
+    loss: float
+    seconds: float
+    entries_per_second: float
+
+
+# What is being done, how much of it is done, and how much there is.
+Progress = Callable[[str, int, int], None]
+
+
+def train_glove(
+    text: str | os.PathLike[str] | Corpus | Iterable[Sequence[str]],
+    *,
+    dimension: int = 100,
+    window: int = 10,
+    min_count: int = 5,
+    max_vocab_size: int | None = None,
+    x_max: float = 100.0,
+    alpha: float = 0.75,
+    learning_rate: float = 0.05,
+    epochs: int = 25,
+    symmetric: bool = True,
+    threads: int | None = None,
+    seed: int = 0,
+    memory: int = 1 << 30,
+    folder: str | os.PathLike[str] | None = None,
+    report: Callable[[GloveEpoch], None] | None = None,
+    progress: Progress | None = None,
+) -> Vectors:
+    """Trains word vectors w + w~ on a text, the most frequent words first.
+
+        J = sum over X_ij > 0 of min(1, (X_ij / x_max)^alpha) (w_i · w~_j + b_i + b~_j - ln X_ij)²
+
+    Entries are shuffled once and passed `epochs` times. With threads=1 equal arguments give equal vectors; more
+    threads change the tables without locks, and the vectors differ from run to run.
+
+    Args:
+        text: one sentence per line, words parted by blanks: a file, a folder or a glob; a prepared folder or an open
+            corpus, which is read where it lies; or sentences as lists of words
+        dimension: D
+        window: words on each side, 1 to 255, those that are left out not counted
+        min_count, max_vocab_size: words that are rarer, or less frequent than so many others, are left out of the text
+        x_max, alpha: the weight f above; in a text of some million words few entries come near an x_max of 100, and 10
+            does better
+        learning_rate: of AdaGrad's first steps; see `elmo_fast.ops.glove_`
+        epochs: passes; the paper makes 50 below 300 dimensions, else 100
+        symmetric: count the words on both sides, else those before alone
+        threads: None: torch's
+        seed: of the first vectors and the order of entries
+        memory: bytes for counting; beyond it there is the matrix, 12 bytes an entry, 24 while it is shuffled
+        folder: where temporary files are made
+        report: called after every pass
+        progress: called with "counting" or "training", what is done of it (words; entries of all passes), and all of it
+
+    Raises:
+        ElmoFastError: settings out of their range, a text that cannot be read, no words frequent enough or none near
+            each other, a loss that is not finite (take a smaller learning_rate).
+
+    Source: Pennington et al. 2014, eq. 8 and sections 3 and 4.2.
+    """
+    _check(dimension, min_count, epochs, max_vocab_size, threads)
+    with _threads(threads):
+        vocabulary, found = _counted(
+            numbered_text(text), min_count, max_vocab_size, window, symmetric, memory, folder, progress
+        )
+        draw = torch.Generator().manual_seed(seed)
+        entries = _shuffled(found, draw)
+        del found
+        weights, squares = _begun(len(vocabulary), dimension, draw)
+        for number in range(1, epochs + 1):
+            start, total = time.monotonic(), 0.0
+            for rows, columns, values, done in _slices(entries):
+                steps = learning_rate, x_max, alpha
+                total += _step(rows, columns, values, weights, squares, *steps)
+                if progress is not None:
+                    progress("training", (number - 1) * len(entries.rows) + done, epochs * len(entries.rows))
+            seconds = time.monotonic() - start
+            count = len(entries.rows)
+            if report is not None:
+                report(GloveEpoch(number, epochs, total / count, seconds, count / max(seconds, 1e-9)))
+    return Vectors(vocabulary, (weights.words + weights.contexts).numpy())
+
+
+def _check(dimension: int, min_count: int, epochs: int, max_vocab_size: int | None, threads: int | None) -> None:
+    given = {"dimension": dimension, "min_count": min_count, "epochs": epochs}
+    optional = {"max_vocab_size": max_vocab_size, "threads": threads}
+    for name, count in {**given, **{name: n for name, n in optional.items() if n is not None}}.items():
+        if count < 1:
+            raise ElmoFastError(f"{name} must be 1 or more; got {count}")
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """torch's threads, set to `count` within the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _counted(
+    text: NumberedText,
+    min_count: int,
+    max_vocab_size: int | None,
+    window: int,
+    symmetric: bool,
+    memory: int,
+    folder: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> tuple[list[str], Cooccurrences]:
+    """The words that are kept, by falling count, and how often they stand near each other."""
+    kept = ranked(text, min_count, max_vocab_size)
+    if not len(kept):
+        raise ElmoFastError(f"{text.source}: no word occurs min_count = {min_count} times")
+    words = np.full(len(text.counts), LEFT_OUT, np.int32)
+    words[kept] = np.arange(len(kept))
+    words[0] = BOUNDARY
+    found = cooccurrences(
+        text.parts,
+        torch.from_numpy(words),
+        len(kept),
+        window=window,
+        symmetric=symmetric,
+        memory=memory,
+        folder=folder,
+        progress=None if progress is None else lambda done, total: progress("counting", done, total),
+    )
+    if not len(found.rows):
+        raise ElmoFastError(f"{text.source}: no two words stand near each other; give sentences of two words and more")
+    return text.words(kept), found
+
+
+def _shuffled(found: Cooccurrences, draw: torch.Generator) -> Cooccurrences:
+    order = torch.randperm(len(found.rows), generator=draw)
+    return Cooccurrences(*(column[order] for column in found))
+
+
+def _begun(num_words: int, dimension: int, draw: torch.Generator) -> tuple[GloveWeights, GloveWeights]:
+    """Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program."""
+    shapes = (num_words, dimension), (num_words, dimension), (num_words,), (num_words,)
+    weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
+    return weights, GloveWeights(*(torch.ones_like(table) for table in weights))
+
+
+def _slices(entries: Cooccurrences) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
+    """The entries part by part, and how many have come."""
+    done = 0
+    for rows, columns, values in zip(*(column.split(SLICE) for column in entries), strict=True):
+        done += len(rows)
+        yield rows, columns, values, done
+
+
+def _step(
+    rows: Tensor,
+    columns: Tensor,
+    values: Tensor,
+    weights: GloveWeights,
+    squares: GloveWeights,
+    learning_rate: float,
+    x_max: float,
+    alpha: float,
+) -> float:
+    """The loss of a slice, whose steps are made."""
+    loss = glove_(rows, columns, values, weights, squares, learning_rate=learning_rate, x_max=x_max, alpha=alpha).item()
+    if not np.isfinite(loss):
+        raise ElmoFastError(f"the loss became {loss}; take a learning_rate below {learning_rate}")
+    return loss

@@ -1,0 +1,173 @@
+"""train_glove: words of like contexts are neighbours, the loss falls as in float64, every kind of text is the same."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.corpus import encode, prepare
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.static import Vectors, train_glove
+from elmo_fast.static.glove import SLICE
+from elmo_fast.text import Vocabulary
+
+GROUPS = {
+    "animals": ["cat", "dog", "horse", "cow"],
+    "cities": ["Paris", "Rome", "Berlin", "Oslo"],
+    "colours": ["red", "green", "blue", "grey"],
+}
+FRAMES = {
+    "animals": ["the {} eats grass and sleeps", "a hungry {} runs after its tail", "she feeds the old {} every day"],
+    "cities": ["they travel to {} by train", "in {} the streets are wide", "he lives far from {} and its river"],
+    "colours": ["her dress was {} like paint", "a {} wall with bright lamps", "mix {} paint with white for this wall"],
+}
+
+
+def sentences(count=3000):
+    draw = random.Random(0)
+    made = []
+    for _ in range(count):
+        group = draw.choice(list(GROUPS))
+        made.append(draw.choice(FRAMES[group]).format(draw.choice(GROUPS[group])).split())
+    return made
+
+
+SMALL = {"dimension": 12, "min_count": 2, "window": 5, "x_max": 10.0, "epochs": 12, "threads": 1}
+
+
+def nearest(vectors, word):
+    unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
+    order = np.argsort(-unit @ unit[vectors.index[word]])
+    return [vectors.words[i] for i in order[1:]]
+
+
+def test_words_of_like_contexts_are_nearest():
+    """Of twelve words that share frames in fours, the three nearest are those of the same four."""
+    vectors = train_glove(sentences(), **{**SMALL, "epochs": 40})
+    assert isinstance(vectors, Vectors)
+    assert (vectors.matrix.dtype, vectors.matrix.shape[1]) == (np.float32, 12)
+    for group in GROUPS.values():
+        for word in group:
+            found = [other for other in nearest(vectors, word) if any(other in g for g in GROUPS.values())]
+            assert set(found[:3]) == set(group) - {word}, word
+
+
+def test_words_are_by_falling_count_and_rare_ones_left_out():
+    text = [["b", "a", "c", "b"], ["c", "a", "b", "rare"], ["a", "é", "é", "d", "d"]]
+    assert train_glove(text, **SMALL).words == ["a", "b", "c", "d", "é"]
+    assert train_glove(text, **SMALL, max_vocab_size=3).words == ["a", "b", "c"]
+
+
+def reference_curve(vectors_of, epochs, learning_rate, x_max, alpha, dimension, seed):
+    """The losses of each pass in float64: counting and stepping pair by pair, from the same start and order."""
+    found, words = {}, vectors_of.words
+    index = {word: i for i, word in enumerate(words)}
+    for sentence in sentences(150):
+        ids = [index[word] for word in sentence if word in index]
+        for at, i in enumerate(ids):
+            for distance, j in enumerate(reversed(ids[max(0, at - 5) : at]), 1):
+                found[i, j] = found.get((i, j), 0) + 1 / distance
+                found[j, i] = found.get((j, i), 0) + 1 / distance
+    cells = sorted(found)
+    draw = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(cells), generator=draw).tolist()
+    shapes = (len(words), dimension), (len(words), dimension), (len(words),), (len(words),)
+    w, c, b, d = (((torch.rand(*shape, generator=draw) - 0.5) / dimension).double().numpy() for shape in shapes)
+    sums = [np.ones_like(table) for table in (w, c, b, d)]
+    losses = []
+    for _ in range(epochs):
+        total = 0.0
+        for i, j in (cells[k] for k in order):
+            factor = min(1, (found[i, j] / x_max) ** alpha)
+            difference = w[i] @ c[j] + b[i] + d[j] - np.log(found[i, j])
+            total += factor * difference**2
+            slope = learning_rate * factor * difference
+            steps = slope * c[j], slope * w[i], slope, slope
+            for table, squares, at, step in zip((w, c, b, d), sums, (i, j, i, j), steps, strict=True):
+                table[at] -= step / np.sqrt(squares[at])
+                squares[at] += step**2
+        losses.append(total / len(cells))
+    return losses, w + c
+
+
+def test_the_loss_curve_is_that_of_float64():
+    """Every pass's loss and the vectors after the last, from counting to w + w~, against numpy, pair by pair."""
+    epochs = []
+    vectors = train_glove(sentences(150), **SMALL, seed=3, report=epochs.append)
+    losses, matrix = reference_curve(vectors, 12, 0.05, 10.0, 0.75, 12, 3)
+    assert [epoch.number for epoch in epochs] == list(range(1, 13))
+    np.testing.assert_allclose([epoch.loss for epoch in epochs], losses, rtol=1e-4)
+    np.testing.assert_allclose(vectors.matrix, matrix, atol=2e-5)
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_a_seed_gives_the_same_vectors_on_one_thread():
+    first, again, other = (train_glove(sentences(200), **SMALL, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(first.matrix, again.matrix)
+    assert not np.array_equal(first.matrix, other.matrix)
+
+
+@pytest.mark.parametrize("kind", ["file", "glob", "corpus", "prepared", "generator"])
+def test_every_kind_of_text_is_the_same(tmp_path, kind):
+    """Bit by bit that of sentences: a line a sentence, blank lines none, words of a vocabulary and outside it."""
+    text = sentences(200)
+    wanted = train_glove(text, **SMALL)
+    lines = [" ".join(sentence) for sentence in text]
+    if kind == "glob":
+        (tmp_path / "part-0").write_text("\n".join(lines[:120]) + "\n\n")
+        (tmp_path / "part-1").write_text("\n" + "\n".join(lines[120:]))
+        given = os.fspath(tmp_path / "part-*")
+    elif kind == "corpus":
+        given = encode(text, Vocabulary(["<S>", "</S>", "<UNK>", "cat", "grass", "unseen"]))
+    elif kind == "generator":
+        given = (sentence for sentence in text)
+    else:
+        given = tmp_path / "text.txt"
+        given.write_text("\n".join(lines))
+    if kind == "prepared":
+        prepare(os.fspath(given), tmp_path / "prepared", max_vocab_size=10, processes=1)
+        given = tmp_path / "prepared"
+    found = train_glove(given, **SMALL)
+    assert found.words == wanted.words
+    assert np.array_equal(found.matrix, wanted.matrix)
+
+
+def test_threads_are_put_back_and_progress_is_told():
+    """Two threads train as well: the same neighbours. torch's own number stays."""
+    before, said = torch.get_num_threads(), []
+    vectors = train_glove(
+        sentences(), **{**SMALL, "threads": 2, "epochs": 30}, progress=lambda *each: said.append(each)
+    )
+    assert torch.get_num_threads() == before
+    assert set(nearest(vectors, "Rome")[:3]) == {"Paris", "Berlin", "Oslo"}
+    assert [stage for stage, _, _ in said] == ["counting"] + ["training"] * 30
+    assert all(done == total for _, done, total in (said[0], said[-1]))
+    assert said[-1][2] < 30 * SLICE
+
+
+BAD = [
+    ({"dimension": 0}, "dimension must be 1 or more; got 0"),
+    ({"threads": 0}, "threads must be 1 or more; got 0"),
+    ({"max_vocab_size": 0}, "max_vocab_size must be 1 or more; got 0"),
+    ({"min_count": 10**6}, "the sentences: no word occurs min_count = 1000000 times"),
+    ({"window": 0}, "window must be from 1 to 255; got 0"),
+    ({"x_max": -1.0}, "learning_rate and x_max must be above 0"),
+    ({"learning_rate": 1e30}, "the loss became nan; take a learning_rate below"),
+    ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the sentences: no two words stand near each other"),
+    ({"text": ["a b", "c d"]}, "a sentence must be a list of words; got the string 'a b'"),
+    ({"text": "no/such/file"}, "no file matches 'no/such/file'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_arguments_say_what_was_wanted(change, message):
+    with pytest.raises(ElmoFastError, match=message):
+        train_glove(**{"text": sentences(100), **SMALL, **change})
+
+
+def test_a_blank_file_is_named(tmp_path):
+    (tmp_path / "blank.txt").write_text("\n\n")
+    with pytest.raises(ElmoFastError, match=r"blank.txt: there is not one word in it"):
+        train_glove(tmp_path / "blank.txt", **SMALL)
