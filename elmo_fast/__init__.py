@@ -14,6 +14,9 @@ _HOMES = {
     "ProjectedLSTM": "modules",
     "ScalarMix": "modules",
     "SampledSoftmaxLoss": "modules",
+    "NegativeSamplingLoss": "modules",
+    "HierarchicalSoftmaxLoss": "modules",
+    "FullSoftmaxLoss": "modules",
     "Vocabulary": "text",
     "batch_to_ids": "text",
 }

@@ -14,14 +14,15 @@ A state is a flat dictionary of float32 tensors under AllenNLP's names of `_Elmo
 and, where a file has them,
 
     _word_embedding.weight           [V + 1, D]   row 0 is zero; a model of word ids has no _token_embedder
-    softmax.weight, softmax.bias     [V, D], [V]
+    softmax.weight, softmax.bias     [V, D], [V]   of a hierarchical softmax: of its inner nodes, [V - 1, D], [V - 1]
+    softmax.counts                   [V]   how often each word was to be predicted, of which noise and tree are made
     scalar_mix_{k}.gamma, scalar_mix_{k}.scalar_parameters.{j}     [1]
 """
 
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
-from .options import ORIGINAL_FILTERS, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
+from .options import LOSSES, ORIGINAL_FILTERS, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
 from .resolve import VOCABULARY, file_beside, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
@@ -29,6 +30,7 @@ from .steps import CHECKPOINTS, saved_steps, step_name
 
 __all__ = [
     "CHECKPOINTS",
+    "LOSSES",
     "ORIGINAL_FILTERS",
     "VOCABULARY",
     "CharCnnOptions",

@@ -60,7 +60,7 @@ def write_bilm_hdf5(
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format has no place for scalar mixes; write bilm_part(state)"])
     arrays = packed(state, options)
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
-        _write(softmax_file, {name: arrays.pop(name) for name in ("softmax/W", "softmax/b")})
+        _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if _under("softmax", name)})
     _write(weight_file, arrays)
 
 

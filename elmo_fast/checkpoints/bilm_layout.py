@@ -21,12 +21,13 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ._complaints import Shape
-from .options import CharCnnOptions, ElmoOptions
+from .options import COUNTED, CharCnnOptions, ElmoOptions
 from .state import (
     CHAR_EMBEDDING,
     DIRECTIONS,
     PROJECTION,
     SOFTMAX_BIAS,
+    SOFTMAX_COUNTS,
     SOFTMAX_WEIGHT,
     WORD_EMBEDDING,
     State,
@@ -37,6 +38,8 @@ from .state import (
 
 # Not bilm-tf's: the forget biases with the 1 added, written where taking 1 away would round them.
 _EXACT_FORGET = "forget_bias_plus_1"
+# Nor is this: what other losses than the sampled softmax need beside their table.
+_COUNTS = "softmax/counts"
 
 
 def root(name: str) -> str:
@@ -61,18 +64,20 @@ def bilm_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Sha
     if options.char_cnn is None or "embedding" in found:
         shapes["embedding"] = (options.n_tokens_vocab if options.char_cnn is None else None, width)
     if any(root(name) == "softmax" for name in found):
-        words = _softmax_words(options, found)
+        words = _softmax_rows(options, found)
         shapes["softmax/b"] = (words,)
+        if options.trained_by in COUNTED:
+            shapes[_COUNTS] = (options.n_tokens_vocab,)
         if "softmax/W" in found or not options.share_embedding_softmax:
             shapes["softmax/W"] = (words, width)
     return shapes
 
 
-def _softmax_words(options: ElmoOptions, found: Mapping[str, Any]) -> int | None:
-    """V of the options or, where they leave it open, of the table, so that the bias is held to it."""
+def _softmax_rows(options: ElmoOptions, found: Mapping[str, Any]) -> int | None:
+    """The rows that the options call for or, where they leave it open, those of the table, which the bias must have."""
     if options.n_tokens_vocab is None and "softmax/W" in found:
         return (found["softmax/W"].shape or (None,))[0]
-    return options.n_tokens_vocab
+    return options.softmax_rows
 
 
 def _encoder_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Shape]:
@@ -111,6 +116,8 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions) -> State:
         shared = "softmax/W" not in arrays
         state[SOFTMAX_WEIGHT] = arrays["embedding" if shared else "softmax/W"].clone()
         state[SOFTMAX_BIAS] = arrays["softmax/b"]
+    if _COUNTS in arrays:
+        state[SOFTMAX_COUNTS] = arrays[_COUNTS]
     return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
@@ -150,6 +157,8 @@ def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tenso
         arrays["embedding"] = without_zero_row(WORD_EMBEDDING, state[WORD_EMBEDDING])
     if SOFTMAX_WEIGHT in state:
         arrays |= {"softmax/W": state[SOFTMAX_WEIGHT], "softmax/b": state[SOFTMAX_BIAS]}
+    if SOFTMAX_COUNTS in state:
+        arrays[_COUNTS] = state[SOFTMAX_COUNTS]
     return arrays
 
 

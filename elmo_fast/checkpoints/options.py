@@ -13,6 +13,9 @@ from ..errors import CheckpointError
 from ._writing import written_aside
 
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
+# How a model may have been trained to tell words; those of COUNTED want the counts of the words beside their table.
+LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
+COUNTED = ("negative_sampling", "hierarchical_softmax")
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -43,6 +46,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "activation": ('"relu" or "tanh"', lambda v: isinstance(v, str) and v in ("relu", "tanh")),
     "characters": ("261 (bilm-tf while training) or 262 (when used)", lambda v: _whole(v) and v in (261, 262)),
     "slots": ("a whole number, 3 or more", lambda v: _whole(v) and v >= 3),
+    "loss": (f"one of {', '.join(LOSSES)}", lambda v: isinstance(v, str) and v in LOSSES),
     "filters": ("a list of pairs [width, number], whole numbers, 1 or more", _filters),
 }
 _REQUIRED: Any = dataclasses.MISSING
@@ -108,6 +112,7 @@ class ElmoOptions(_Section):
     """A biLM of characters (`char_cnn`) or of word ids (`char_cnn=None`, `n_tokens_vocab` words).
 
     Defaults are bilm-tf's for an absent key. The fields after `dropout` say how a model was trained; they may be None.
+    `loss` is not bilm-tf's: which loss the softmax table is of, one of LOSSES.
     """
 
     lstm: LstmOptions
@@ -124,6 +129,19 @@ class ElmoOptions(_Section):
     learning_rate: float | None = _optional("positive")
     sample_softmax: bool | None = _optional("flag")
     share_embedding_softmax: bool | None = _optional("flag")
+    loss: str | None = _optional("loss")
+
+    @property
+    def trained_by(self) -> str:
+        """The loss by name: `loss` or, where that is not said, what bilm-tf's sample_softmax says."""
+        return self.loss or ("full_softmax" if self.sample_softmax is False else "sampled_softmax")
+
+    @property
+    def softmax_rows(self) -> int | None:
+        """Rows of the softmax's table: one a word, V, or of a hierarchical softmax one an inner node, V - 1."""
+        if self.n_tokens_vocab is None or self.trained_by != "hierarchical_softmax":
+            return self.n_tokens_vocab
+        return self.n_tokens_vocab - 1
 
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from ._complaints import Shape, finite_complaints, refuse, shape_complaints
-from .options import ElmoOptions
+from .options import COUNTED, ElmoOptions
 
 State = dict[str, Tensor]
 
 DIRECTIONS = ("forward", "backward")
 CHAR_EMBEDDING = "_token_embedder._char_embedding_weights"
 WORD_EMBEDDING = "_word_embedding.weight"
-SOFTMAX_WEIGHT, SOFTMAX_BIAS = "softmax.weight", "softmax.bias"
+SOFTMAX_WEIGHT, SOFTMAX_BIAS, SOFTMAX_COUNTS = "softmax.weight", "softmax.bias", "softmax.counts"
 _MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
 
 
@@ -52,7 +52,9 @@ def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Sh
             if projected:
                 shapes[projection] = (width, lstm.dim)
     if SOFTMAX_WEIGHT in present or SOFTMAX_BIAS in present:
-        shapes |= {SOFTMAX_WEIGHT: (options.n_tokens_vocab, width), SOFTMAX_BIAS: (options.n_tokens_vocab,)}
+        shapes |= {SOFTMAX_WEIGHT: (options.softmax_rows, width), SOFTMAX_BIAS: (options.softmax_rows,)}
+        if options.trained_by in COUNTED:
+            shapes[SOFTMAX_COUNTS] = (options.n_tokens_vocab,)
     mixes = {int(match[1]) for match in map(_MIX.fullmatch, present) if match}
     for k in sorted(mixes):
         shapes[f"scalar_mix_{k}.gamma"] = (1,)

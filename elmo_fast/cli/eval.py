@@ -10,7 +10,11 @@ from elmo_fast.errors import ElmoFastError
 
 def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
-    parser = new_parser("eval", "Perplexity of held-out text: forward, backward and mean, by the full softmax.")
+    parser = new_parser(
+        "eval",
+        "Perplexity of held-out text: forward, backward and mean, over the whole vocabulary, whatever loss it was "
+        "trained by.",
+    )
     add_options(parser, softmax=True)
     parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
     parser.add_argument(
@@ -79,7 +83,7 @@ def run(arguments: Any) -> int:
         if perplexity.sentences is not None:
             write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
     if arguments.output_file is not None:
-        _write(arguments.output_file, perplexity, unknown)
+        _write(arguments.output_file, perplexity, unknown, model.options.trained_by)
     return 0
 
 
@@ -112,7 +116,7 @@ def _read(text: str, vocabulary: Any) -> Any:
     return corpus
 
 
-def _write(path: str, perplexity: Any, unknown: float) -> None:
+def _write(path: str, perplexity: Any, unknown: float, loss: str) -> None:
     import json
 
     from elmo_fast.text import replacing
@@ -125,6 +129,8 @@ def _write(path: str, perplexity: Any, unknown: float) -> None:
         "loss_backward": perplexity.backward_loss,
         "words": perplexity.words,
         "out_of_vocabulary": unknown,
+        "trained_by": loss,
+        "how": perplexity.how or "softmax over the whole vocabulary",
     }
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions, load_checkpoint
+from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.ops import BACKENDS
 from elmo_fast.ops._precision import check_precision
+from elmo_fast.text import Vocabulary
 
 State = Mapping[str, Tensor]
 
@@ -37,6 +38,15 @@ def read_bilm(
     else:
         state, options = load_checkpoint(options_file=options_file, weight_file=weight_file)
     return options, state
+
+
+def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabulary | None:
+    """The vocab.txt beside a model's folder or files, which a model of word ids reads with; None where none is seen."""
+    place = options_file if weight_file is None else weight_file
+    if not isinstance(place, str | os.PathLike):
+        return None
+    found = file_beside(place if Path(place).is_dir() else Path(place).parent)
+    return None if found is None else Vocabulary.read(found)
 
 
 def section(state: State | None, prefix: str) -> State | None:

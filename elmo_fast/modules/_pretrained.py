@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, model_files, pretrained_folder, read_config
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import vocabulary_of
 
 _SETTINGS = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
 _MIX = "scalar_mix_"
@@ -35,6 +36,9 @@ def read_elmo(
     kept = {"num_output_representations": 1} | _read_settings(folder)
     if found or number is not None:
         kept["num_output_representations"] = found or number
+    if options.char_cnn is None and settings.get("vocabulary") is None:
+        kept["vocabulary"] = vocabulary_of(folder)
+        settings = {name: value for name, value in settings.items() if name != "vocabulary"}
     return options, state, kept | settings
 
 

@@ -1,7 +1,8 @@
-"""The bidirectional language model: character encoder and stacked LSTM."""
+"""The bidirectional language model: encoder of characters or word ids, and stacked LSTM."""
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,12 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
-from elmo_fast.modules._loading import State, check_settings, load_state, read_bilm, section
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import State, check_settings, load_state, read_bilm, section, vocabulary_of
 from elmo_fast.modules._replayed import Replayed
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
-from elmo_fast.text import batch_to_ids
+from elmo_fast.modules.word_encoder import WordEncoder
+from elmo_fast.text import Vocabulary, batch_to_ids
 
 
 class BiLM(nn.Module):
@@ -32,6 +35,8 @@ class BiLM(nn.Module):
         unique_words, cache_size: as CharacterEncoder's.
         precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
         backend: "auto" | "native" | "reference".
+        vocabulary: the words of a model that reads word ids (char_cnn absent from its options), to read sentences with;
+            None: vocab.txt beside the files, where it is there.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -50,27 +55,36 @@ class BiLM(nn.Module):
         cache_size: int = CACHE_SIZE,
         precision: str = "float32",
         backend: str = "auto",
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
         self.options, state = read_bilm(options_file, weight_file)
         settings = {"precision": precision, "backend": backend}
-        self._token_embedder = CharacterEncoder(
-            self.options,
-            requires_grad=requires_grad,
-            unique_words=unique_words,
-            cache_size=cache_size,
-            state=section(state, "_token_embedder."),
-            **settings,
-        )
+        # Of a model of word ids its encoder; of one of characters the vectors of vocab_to_cache.
+        self._word_embedding: WordEncoder | nn.Embedding | None = None
+        if self.options.char_cnn is None:
+            vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
+            words = section(state, "_word_embedding.")
+            self._word_embedding = WordEncoder(self.options, requires_grad, vocabulary=vocabulary, state=words)
+        else:
+            self._token_embedder = CharacterEncoder(
+                self.options,
+                requires_grad=requires_grad,
+                unique_words=unique_words,
+                cache_size=cache_size,
+                state=section(state, "_token_embedder."),
+                **settings,
+            )
         self._elmo_lstm = _make_lstm(self.options, section(state, "_elmo_lstm."), requires_grad, stateful, settings)
         self.num_layers = self.options.lstm.n_layers + 1
         self._requires_grad = requires_grad
-        self._word_embedding: nn.Embedding | None = None
         self._replayed = Replayed()
         self.register_buffer("_bos_embedding", None, persistent=False)
         self.register_buffer("_eos_embedding", None, persistent=False)
         if vocab_to_cache:
+            if self.reads_words:
+                raise ElmoFastError("vocab_to_cache is of models that read characters; this one reads word ids")
             if requires_grad:
                 warnings.warn(
                     "requires_grad=True with vocab_to_cache: the cached vectors are trained apart from the character "
@@ -84,13 +98,35 @@ class BiLM(nn.Module):
 
         Warns where these have been trained, and so are no more what the character encoder says.
         """
+        if self.reads_words:
+            return self.state_dict()
         if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
             warnings.warn("the trained vectors of vocab_to_cache have no place in a checkpoint: left out", stacklevel=3)
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
 
+    @property
+    def reads_words(self) -> bool:
+        """Whether the model reads word ids, in place of characters."""
+        return isinstance(self._word_embedding, WordEncoder)
+
+    @property
+    def encoder(self) -> CharacterEncoder | WordEncoder:
+        """What makes the context-free vectors."""
+        return self._word_embedding if isinstance(self._word_embedding, WordEncoder) else self._token_embedder
+
+    def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
+        """What `forward` reads of tokenised sentences: character ids [B, T, C], or word ids + 1 [B, T]; int64.
+
+        Raises: ElmoFastError where a model of word ids does not know its vocabulary.
+        """
+        encoder = self.encoder
+        if isinstance(encoder, WordEncoder):
+            return encoder.ids(batch)
+        return batch_to_ids(batch, encoder.max_characters_per_token)
+
     def get_output_dim(self) -> int:
         """2D, the width of every layer's activations."""
-        return 2 * self._token_embedder.get_output_dim()
+        return 2 * self.encoder.get_output_dim()
 
     @property
     def stateful(self) -> bool:
@@ -109,7 +145,8 @@ class BiLM(nn.Module):
         """Runs both directions over a batch of sentences, BOS and EOS put around each.
 
         Args:
-            inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
+            inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding. Of a model that reads
+                word ids: ids + 1 as from its `batch_to_ids`, [B, T] int64; 0 is padding.
             word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, in place of the characters; where one
                 lies outside, or nothing is cached, the characters are used.
 
@@ -117,7 +154,8 @@ class BiLM(nn.Module):
             'activations': L+1 tensors [B, T+2, 2D], lowest first (layer 0 is the word's vector, twice), 0 at padding;
             'mask': [B, T+2] bool.
         """
-        if (self._word_embedding is None or word_inputs is None) and self._replayed.serves(self, inputs):
+        cached = self._word_embedding is not None and (word_inputs is not None or self.reads_words)
+        if not cached and self._replayed.serves(self, inputs):
             replayed = self._replayed.run(self, inputs)
             if replayed is not None:
                 return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
@@ -185,6 +223,9 @@ class BiLM(nn.Module):
     def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words where they serve."""
         table = self._word_embedding
+        if isinstance(table, WordEncoder):
+            encoded = table(inputs)
+            return encoded["token_embedding"], encoded["mask"]
         if table is None or word_inputs is None or not _within(word_inputs, table.num_embeddings):
             encoded = self._token_embedder(inputs)
             return encoded["token_embedding"], encoded["mask"]

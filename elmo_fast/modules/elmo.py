@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions, State, save_folder
+from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, State, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, section
 from elmo_fast.modules._pretrained import mixes_of, read_elmo
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
+from elmo_fast.modules.word_encoder import WordEncoder
 
 
 class Elmo(nn.Module):
@@ -32,7 +33,7 @@ class Elmo(nn.Module):
             'mask'.
         statistics: as ScalarMix's, for do_layer_norm.
         backend: as BiLM's.
-        settings: stateful, unique_words, cache_size, precision: as BiLM's.
+        settings: stateful, unique_words, cache_size, precision, vocabulary: as BiLM's.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -115,7 +116,7 @@ class Elmo(nn.Module):
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes config.json and model.safetensors: the biLM, the mixes' weights and what else from_pretrained needs to
-        make this module again.
+        make this module again; vocab.txt too, of a biLM that reads word ids.
 
         Raises: ElmoFastError: a biLM that is not of this package; CheckpointError: the disk, or numbers that are not
         finite float32.
@@ -124,6 +125,9 @@ class Elmo(nn.Module):
             raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
         state = {**self._elmo_lstm.checkpoint_state(), **mixes_of(self.state_dict())}
         save_folder(folder, state, self._elmo_lstm.options, extra={"elmo": self._settings})
+        encoder = self._elmo_lstm.encoder
+        if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
+            encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
@@ -133,6 +137,10 @@ class Elmo(nn.Module):
         """2D, the width of a representation."""
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
 
+    def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
+        """What `forward` reads of tokenised sentences; see BiLM. Raises: ElmoFastError."""
+        return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
+
     def reset_states(self) -> None:
         """Forgets the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()  # type: ignore[operator]
@@ -141,7 +149,8 @@ class Elmo(nn.Module):
         """Representations of a batch of sentences.
 
         Args:
-            inputs: character ids as from batch_to_ids, [B, T, C] int64, or with more dimensions, [B, ..., T, C].
+            inputs: character ids as from batch_to_ids, [B, T, C] int64, or with more dimensions, [B, ..., T, C]. Of a
+                biLM that reads word ids: ids + 1 as from this module's `batch_to_ids`, [B, ..., T] int64.
             word_inputs: with vocab_to_cache: its indices, [B, T] or [B, ..., T]; see BiLM.
 
         Returns:
@@ -150,8 +159,10 @@ class Elmo(nn.Module):
         """
         if word_inputs is not None and not self._has_cached_vocab:
             word_inputs = None  # AllenNLP: indices say nothing without a vocabulary
-        outer = (inputs.shape[:-1] if word_inputs is None else word_inputs.shape)[:-1]
-        flat = inputs.reshape(-1, *inputs.shape[-2:]) if inputs.dim() > 3 else inputs
+        # The dimensions of one sentence: words, and their characters.
+        own = 1 if getattr(self._elmo_lstm, "reads_words", False) else 2
+        outer = inputs.shape[:-own] if word_inputs is None else word_inputs.shape[:-1]
+        flat = inputs.reshape(-1, *inputs.shape[-own:]) if inputs.dim() > own + 1 else inputs
         if word_inputs is not None:
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
         output = self._elmo_lstm(flat, word_inputs)

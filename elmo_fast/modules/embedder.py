@@ -13,9 +13,9 @@ from torch import Tensor
 from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import hdf5_replacing
+from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
-from elmo_fast.text import batch_to_ids
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 BATCH_SIZE = 64
@@ -31,7 +31,7 @@ class ElmoEmbedder:
     Args:
         options_file, weight_file: as BiLM's.
         cuda_device: index of the GPU; -1: the CPU.
-        settings: stateful, unique_words, cache_size, precision, backend: as BiLM's.
+        settings: stateful, unique_words, cache_size, precision, backend, vocabulary: as BiLM's.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -47,7 +47,6 @@ class ElmoEmbedder:
     ) -> None:
         self.elmo_bilm = BiLM(options_file, weight_file, **settings)
         self.cuda_device = cuda_device
-        self._slots = self.elmo_bilm._token_embedder.max_characters_per_token
         if cuda_device >= 0:
             self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
 
@@ -60,7 +59,10 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
-        state, options = load_checkpoint(pretrained_folder(model))
+        folder = pretrained_folder(model)
+        state, options = load_checkpoint(folder)
+        if options.char_cnn is None and settings.get("vocabulary") is None:
+            settings["vocabulary"] = vocabulary_of(folder)
         return cls(options, state, cuda_device, **settings)
 
     def reset_states(self) -> None:
@@ -75,7 +77,7 @@ class ElmoEmbedder:
         return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
 
     def _run(self, batch: Sequence[Sequence[str]]) -> dict[str, Any]:
-        ids = batch_to_ids(batch, self._slots)
+        ids = self.elmo_bilm.batch_to_ids(batch)
         return self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:

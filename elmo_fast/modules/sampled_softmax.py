@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_settings
+from elmo_fast.modules.output_table import OutputTable
 
 CORRECTIONS = ("allennlp", "allennlp-0.9", "tensorflow")
 _WHOLE_BYTES = 32 * 2**20
@@ -23,7 +23,7 @@ def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any
     return ids.numpy(), int(tries)
 
 
-class SampledSoftmaxLoss(nn.Module):
+class SampledSoftmaxLoss(OutputTable):
     """Cross entropy of the next word: against a sample of the vocabulary while training, against all of it otherwise.
 
     Args:
@@ -61,31 +61,16 @@ class SampledSoftmaxLoss(nn.Module):
         precision: str = "float32",
         backend: str = "auto",
     ) -> None:
-        super().__init__()
-        check_settings(precision, backend)
         if not 0 < num_samples < num_words:
             raise ElmoFastError(f"num_samples must be from 1 to num_words-1={num_words - 1}; got {num_samples}")
         if semantics not in CORRECTIONS:
             raise ElmoFastError(f"semantics must be one of {', '.join(CORRECTIONS)}; got {semantics!r}")
+        super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.tie_embeddings = False
-        self.sparse, self.use_character_inputs = sparse, use_character_inputs
-        self.semantics, self.precision, self.backend = semantics, precision, backend
+        self.use_character_inputs, self.semantics = use_character_inputs, semantics
         self._unk_id, self._embedding_dim = unk_id, embedding_dim
         self._num_words, self._num_samples = num_words, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
-        table, bias = torch.randn(num_words, embedding_dim) / embedding_dim**0.5, torch.zeros(num_words)
-        self.softmax_w: nn.Embedding | nn.Parameter
-        self.softmax_b: nn.Embedding | nn.Parameter
-        if sparse:
-            self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
-            self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
-        else:
-            self.softmax_w, self.softmax_b = nn.Parameter(table), nn.Parameter(bias)
-
-    def _tables(self) -> tuple[Tensor, Tensor]:
-        w = self.softmax_w.weight if isinstance(self.softmax_w, nn.Embedding) else self.softmax_w
-        b = self.softmax_b.weight.squeeze(1) if isinstance(self.softmax_b, nn.Embedding) else self.softmax_b
-        return w, b
 
     def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
         """The sum over the batch of the cross entropies, in nats.

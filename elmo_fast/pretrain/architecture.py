@@ -1,9 +1,9 @@
 """An architecture as the configuration names it and as options.json does."""
 
+import dataclasses
 from typing import Any
 
 from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import ModelConfig
 
 # Fields of ModelConfig, and what they are called in the options' two parts.
@@ -18,25 +18,28 @@ _CHARACTERS = {
 
 def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> ElmoOptions:
     """The options.json of a model; `training` are its optional fields on how it was trained."""
-    return ElmoOptions(
-        lstm=LstmOptions(**{name: getattr(model, name) for name in _LSTM}),
-        char_cnn=CharCnnOptions(
+    characters = None
+    if model.input == "characters":
+        characters = CharCnnOptions(
             filters=tuple((width, number) for width, number in model.filters),
             **{theirs: getattr(model, ours) for ours, theirs in _CHARACTERS.items()},
-        ),
+        )
+    return ElmoOptions(
+        lstm=LstmOptions(**{name: getattr(model, name) for name in _LSTM}),
+        char_cnn=characters,
         dropout=model.dropout,
         n_tokens_vocab=vocabulary_size,
         **training,
     )
 
 
-def architecture_of(options: ElmoOptions) -> ModelConfig:
-    """The architecture that a checkpoint's options name; ElmoFastError when it reads no characters."""
+def architecture_of(options: ElmoOptions, given: ModelConfig) -> ModelConfig:
+    """The architecture that a checkpoint's options name; fields that it has no use for are as given."""
+    lstm = {"dropout": options.dropout or 0.0, **{name: getattr(options.lstm, name) for name in _LSTM}}
     if options.char_cnn is None:
-        raise ElmoFastError("init_from: wanted a model that reads characters; got one of word ids")
+        return dataclasses.replace(given, input="words", **lstm)
     return ModelConfig(
         filters=[list(pair) for pair in options.char_cnn.filters],
-        dropout=options.dropout or 0.0,
-        **{name: getattr(options.lstm, name) for name in _LSTM},
+        **lstm,
         **{ours: getattr(options.char_cnn, theirs) for ours, theirs in _CHARACTERS.items()},
     )

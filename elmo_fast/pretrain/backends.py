@@ -4,22 +4,31 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.ops._dispatch import made_for
+from elmo_fast.pretrain.losses import BY_NAME
 
-# What a step and an evaluation call; AdaGrad's op is asked for its rows, AdamW is torch's.
-_CALLED = (
-    "unique_rows", "char_cnn", "highway", "projected_lstm", "log_uniform_sample", "sampled_softmax", "full_softmax",
-)  # fmt: skip
+# What a step and an evaluation call beside the loss; AdaGrad's op is asked for its rows, AdamW is torch's.
+_CHARACTERS = ("unique_rows", "char_cnn", "highway")
 
 
-def backend_lines(precision: str, backend: str, optimiser: str, device: torch.device) -> list[str]:
+def backend_lines(
+    precision: str,
+    backend: str,
+    optimiser: str,
+    device: torch.device,
+    *,
+    loss: str = "sampled_softmax",
+    characters: bool = True,
+) -> list[str]:
     """A line on the ops' backends; one for each refusal of a faster one; one where a precision gains no speed.
 
-    precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimiser: its name.
+    precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimiser, loss: their
+    names; characters: whether the model reads them.
     """
     operands = "float32" if precision == "tf32" else precision
     served: dict[str, list[str]] = {}
     slower = []
-    for op in (*_CALLED, *(["adagrad"] if optimiser == "adagrad" else [])):
+    called = (*(_CHARACTERS if characters else ()), "projected_lstm", *BY_NAME[loss].called)
+    for op in (*called, *(["adagrad"] if optimiser == "adagrad" else [])):
         name = ops.backend_for(op, backend)
         if name == "auto":
             name, refusals = ops.explain(op, device, torch.float32, operands)

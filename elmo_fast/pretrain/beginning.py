@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from elmo_fast.checkpoints import VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
@@ -16,7 +17,9 @@ from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
+from elmo_fast.pretrain.inputs import take_vectors
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.losses import target_counts
 from elmo_fast.pretrain.metrics import METRICS_FILE
 from elmo_fast.pretrain.origin import Origin, origin_of, take_architecture
 from elmo_fast.pretrain.peers import Peers
@@ -32,15 +35,27 @@ CONFIG_FILE = "pretrain.yaml"
 _TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps", "n_negative_samples_batch")
 
 
-def new_model(config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu") -> LanguageModel:
-    """A model with weights drawn from the configuration's seed; its options say how it is to be trained."""
+def new_model(
+    config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
+) -> LanguageModel:
+    """A model with weights drawn from the configuration's seed; its options say how it is to be trained.
+
+    counts: how often each word is to be predicted, [V], for the losses that want it.
+    """
     optimiser, precision = config.optimiser, config.run.precision
     training: dict[str, Any] = {name: getattr(optimiser, name) for name in _TRAINING_OPTIONS}
     training |= {"all_clip_norm_val": optimiser.all_clip_norm_val, "learning_rate": optimiser.rate}
-    options = options_of(config.model, vocabulary_size, sample_softmax=True, **training)
+    if optimiser.loss != "sampled_softmax":
+        training["loss"] = optimiser.loss
+    sampled = optimiser.loss in ("sampled_softmax", "negative_sampling")
+    options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
     torch.manual_seed(config.run.seed)
     precision = "float32" if precision == "tf32" else precision
-    return LanguageModel(options, precision=precision, backend=config.run.backend).to(device)
+    frozen = config.model.input == "vectors" and not config.model.train_vectors
+    model = LanguageModel(
+        options, counts=counts, precision=precision, backend=config.run.backend, train_input=not frozen
+    )
+    return model.to(device)
 
 
 def vocabulary_given(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:
@@ -78,9 +93,12 @@ def begun(
     peers.share(config.optimiser.batch_size, config.optimiser.micro_batches)
     if snapshot is not None and not check_same_run(snapshot, config, corpus):
         snapshot = dataclasses.replace(snapshot, state=None, position=_beginning(snapshot.position))
-    model = new_model(config, len(corpus.vocabulary), device)
+    model = new_model(config, len(corpus.vocabulary), device, target_counts(corpus))
     if origin is not None:
         origin.give(model, corpus.vocabulary, config.run.seed, report)
+    elif snapshot is None and config.model.input == "vectors":
+        assert config.data.vectors_file is not None  # validate has seen to it
+        take_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
     peers.led(lambda: write_beside(config, folder, corpus))
     step = None if snapshot is None and not began_before else 0 if snapshot is None else snapshot.position.step
     record = peers.led_by_itself(

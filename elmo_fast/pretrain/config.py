@@ -19,6 +19,7 @@ BACKENDS = ("auto", "native", "triton", "reference")
 ACTIVATIONS = ("relu", "tanh")
 OPTIMISERS = ("adagrad", "adamw")
 SCHEDULES = ("constant", "linear", "cosine")
+INPUTS = ("characters", "words", "vectors")
 PLACEMENTS = ("auto", "device", "host")
 DEFAULT_RATES = {"adagrad": 0.2, "adamw": 0.001}
 
@@ -37,6 +38,12 @@ ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7,
 class ModelConfig:
     """The network; the defaults are the original architecture."""
 
+    input: str = _field(
+        "characters",
+        "What is read of a word: characters; words (its number in the vocabulary, others being <UNK>); or vectors (as "
+        "words, the table beginning as the vectors of vectors_file).",
+    )
+    train_vectors: bool = _field(True, "Whether the vectors of `input: vectors` are trained on, or stay as they are.")
     filters: list[list[int]] = _field(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
     char_embedding_dim: int = _field(16, "Numbers per character embedding.")
     max_characters_per_token: int = _field(50, "Slots per word; a word keeps this many bytes less two.")
@@ -62,6 +69,9 @@ class DataConfig:
     vocab_file: str | None = _field(
         None, "One word per line, <S>, </S> and <UNK> among them; absent: init_from's, or built from the training text."
     )
+    vectors_file: str | None = _field(
+        None, "Vectors for `input: vectors`, projection_dim wide: word2vec, GloVe or safetensors, plain or .gz."
+    )
     min_count: int = _field(3, "Occurrences a word needs to enter a vocabulary built here.")
     max_vocab_size: int | None = _field(None, "Most words of a vocabulary built here; null for no bound.")
     shuffle: bool = _field(True, "Whether sentences come in a new random order each epoch.")
@@ -80,7 +90,17 @@ class OptimiserConfig:
         "Chance, per row and step, that the LSTM state of a row begins anew from zeros, as evaluation and embedding "
         "do; 0 as the original, 0.02 for short runs.",
     )
-    n_negative_samples_batch: int = _field(8192, "Words drawn per direction and step, shared by all rows.")
+    loss: str = _field(
+        "sampled_softmax",
+        "What is trained: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman's "
+        "tree of the counts) or full_softmax.",
+    )
+    n_negative_samples_batch: int = _field(
+        8192, "Words drawn per direction and step, shared by all rows; of sampled_softmax and negative_sampling."
+    )
+    negatives: float | None = _field(
+        None, "Of negative_sampling: as how many words of noise those drawn count against a target; null: all of them."
+    )
     optimiser: str = _field("adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table).")
     learning_rate: float | None = _field(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
     schedule: str = _field("constant", "How the learning rate goes on after the warm-up: constant, linear or cosine.")

@@ -1,4 +1,4 @@
-"""Perplexity of held-out text: the whole softmax, carried state, every word counted once in each direction."""
+"""Perplexity of held-out text: over all words, carried state, every word counted once in each direction."""
 
 import contextlib
 import math
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import backend_for, full_softmax
+from elmo_fast.pretrain.inputs import spelling
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.peers import Peers
 
@@ -26,6 +26,7 @@ def perplexity(loss: float) -> float:
 class Perplexity:
     """How well a text is predicted: mean losses in nats per word, sentence ends counted as words.
 
+    how: in what way the probabilities were made, where they are not those of a plain softmax (`losses.Loss.said`);
     sentences: where they were asked for, the losses of each sentence with its end, nats, [2, sentences] float64,
     forward and backward.
     """
@@ -33,6 +34,7 @@ class Perplexity:
     forward_loss: float
     backward_loss: float
     words: int
+    how: str = field(default="", compare=False)
     sentences: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -49,7 +51,10 @@ class Perplexity:
         return perplexity((self.forward_loss + self.backward_loss) / 2)
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} (forward {self.forward:.2f}, backward {self.backward:.2f}) over {self.words:,} words"
+        how = f" ({self.how})" if self.how else ""
+        return (
+            f"{self.mean:.2f} (forward {self.forward:.2f}, backward {self.backward:.2f}) over {self.words:,} words{how}"
+        )
 
 
 def evaluate(
@@ -91,26 +96,25 @@ def evaluate(
                     progress(batch.words)
     forward, backward = (peers.sum_(totals) / corpus.positions).tolist()
     sentences = _by_sentence(corpus, peers.sum_(each).cpu().numpy()) if per_sentence else None
-    return Perplexity(forward, backward, corpus.positions, sentences)
+    return Perplexity(forward, backward, corpus.positions, model.loss.said, sentences)
 
 
 def _check(model: LanguageModel, corpus: Corpus) -> None:
     if corpus.tokens == 0:
         raise ElmoFastError("the text to evaluate has no words")
-    if len(corpus.vocabulary) != len(model.softmax_bias):
+    if len(corpus.vocabulary) != model.vocabulary_size:
         raise ElmoFastError(
-            f"the vocabulary must have the {len(model.softmax_bias):,} words the model was trained with; "
+            f"the vocabulary must have the {model.vocabulary_size:,} words the model was trained with; "
             f"got {len(corpus.vocabulary):,}"
         )
 
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[Batch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
-    slots = model.options.char_cnn.max_characters_per_token  # type: ignore[union-attr]
-    characters, state = stream.corpus.types.characters(slots, stream.device), None
+    characters, state = spelling(model.options, stream.corpus, stream.device), None
     for step in range(stream.steps_per_epoch):
         batch = stream.batch(0, step)
-        losses, state = _step(model, batch, characters.ids, state, chunk_bytes)
+        losses, state = _step(model, batch, characters, state, chunk_bytes)
         yield batch, losses
 
 
@@ -137,15 +141,7 @@ def _step(
     if partial:
         filled = torch.from_numpy(np.flatnonzero(np.arange(steps) < batch.filled[:, None])).to(targets.device)
         hidden, targets = hidden.index_select(1, filled), targets.index_select(1, filled)
-    losses = full_softmax(
-        hidden.flatten(0, 1),
-        targets.flatten(),
-        model.softmax_weight,
-        model.softmax_bias,
-        chunk_bytes=chunk_bytes,
-        precision=model.precision,
-        backend=backend_for("full_softmax", model.backend),
-    )
+    losses = model.loss.exact(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
     return losses.view_as(targets), state
 
 

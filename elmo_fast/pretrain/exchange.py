@@ -10,10 +10,15 @@ from torch.nn.parallel import DistributedDataParallel
 from elmo_fast.pretrain.peers import Peers
 
 
-def meaned_over_processes(module: nn.Module, peers: Peers) -> nn.Module:
-    """The module, whose dense gradients become the mean over all processes where there are several."""
+def meaned_over_processes(module: nn.Module, peers: Peers, apart: Sequence[nn.Parameter] = ()) -> nn.Module:
+    """The module, whose dense gradients become the mean over all processes where there are several.
+
+    apart: parameters of it that are left out, since `mean_gradients` takes care of them.
+    """
     if not peers.together:
         return module
+    if names := [name for name, parameter in module.named_parameters() if any(parameter is each for each in apart)]:
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
     # No hook of ours that would add in place of DDP's mean: gloo's threads would run Python, also while it ends.
     wrapped = DistributedDataParallel(module, gradient_as_bucket_view=True)
     wrapped.broadcast_buffers = False
@@ -59,7 +64,7 @@ def mean_rows(gradients: Sequence[Tensor], peers: Peers) -> list[Tensor]:
 
 @torch.no_grad()
 def mean_gradients(table: Sequence[nn.Parameter], peers: Peers) -> None:
-    """Makes the gradients of the softmax table's parameters, which DDP does not hold, their mean over all processes."""
+    """Makes the gradients of one table's parameters, which DDP does not hold, their mean over all processes."""
     gradients = [parameter.grad for parameter in table if parameter.grad is not None]
     if not peers.together:
         return

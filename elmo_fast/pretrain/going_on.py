@@ -7,7 +7,7 @@ from dataclasses import asdict
 from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.metrics import METRICS_FILE
 from elmo_fast.pretrain.snapshot import Snapshot, read_snapshot
 
@@ -56,10 +56,14 @@ def check_same_run(snapshot: Snapshot, config: PretrainConfig, corpus: Corpus) -
         "seed": (at.seed, config.run.seed),
         "shuffle": (at.shuffle, config.data.shuffle),
         "optimiser": (at.optimiser, optimiser.optimiser),
+        "loss": (at.loss, optimiser.loss),
     }
-    now = asdict(config.model)
-    pairs |= {name: (at.model.get(name), now[name]) for name in now}
-    differing = [f"{name} was {was!r}, now {wanted!r}" for name, (was, wanted) in pairs.items() if was != wanted]
+    # Fields that the run did not know yet had their defaults.
+    was, now = asdict(ModelConfig()) | at.model, asdict(config.model)
+    pairs |= {name: (was[name], now[name]) for name in now}
+    differing = [
+        f"{name} was {before!r}, now {wanted!r}" for name, (before, wanted) in pairs.items() if before != wanted
+    ]
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "

@@ -11,7 +11,9 @@ from elmo_fast.checkpoints import State, bilm_part
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary
 
-_WEIGHT, _BIAS = "softmax.weight", "softmax.bias"
+SOFTMAX = "softmax."
+_WEIGHT, _BIAS, _COUNTS = "softmax.weight", "softmax.bias", "softmax.counts"
+_CHARACTERS, _WORDS = "_token_embedder._char_embedding_weights", "_word_embedding.weight"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def adapted(
     """A state for another vocabulary: the biLM as it is, the softmax's rows under their words' new ids.
 
     Rows of words that are new are drawn as LanguageModel draws them, from N(0, 1/D) with bias 0; a row depends on the
-    seed and its id alone.
+    seed and its id alone. A table of word vectors, which a model of word ids reads, is treated alike (drawn as
+    WordEncoder draws). The counts of a loss that has any belong to the old text and are left out.
 
     model_state: of a checkpoint (names as in elmo_fast.checkpoints); without a softmax, as ELMo is published, all
     words are new; scalar mixes are left out. old_vocabulary: which word each row of its softmax is of; may be None
@@ -51,7 +54,7 @@ def adapted(
     old vocabulary is not the softmax's.
     """
     state = bilm_part(model_state)
-    old_weight, old_bias = state.pop(_WEIGHT, None), state.pop(_BIAS, None)
+    old_weight, old_bias, _ = state.pop(_WEIGHT, None), state.pop(_BIAS, None), state.pop(_COUNTS, None)
     width = state["_elmo_lstm.forward_layer_0.input_linearity.weight"].shape[1]
     generator = torch.Generator().manual_seed(seed)
     weight = torch.empty(len(new_vocabulary), width).normal_(0, math.sqrt(1 / width), generator=generator)
@@ -59,15 +62,34 @@ def adapted(
     pairs: list[tuple[int, int]] = []
     if old_weight is not None and old_bias is not None:
         old = _checked(old_vocabulary, len(old_bias))
-        pairs = [(new, old.id(word)) for new, word in enumerate(new_vocabulary.words) if word in old]
+        pairs = _shared(old, new_vocabulary)
         here, there = torch.tensor(pairs, dtype=torch.int64).unbind(1)
         weight[here], bias[here] = old_weight.cpu()[there], old_bias.cpu()[there]
+    if _WORDS in state and _CHARACTERS not in state:
+        state[_WORDS] = _adapted_words(state[_WORDS].cpu(), old_vocabulary, new_vocabulary, generator)
     report = Adapted(
         kept=len(pairs),
         new=len(new_vocabulary) - len(pairs),
         dropped=(0 if old_bias is None else len(old_bias)) - len({row for _, row in pairs}),
     )
     return {**state, _WEIGHT: weight, _BIAS: bias}, report
+
+
+def _shared(old: Vocabulary, new: Vocabulary) -> list[tuple[int, int]]:
+    """(new id, old id) of each word that both vocabularies have."""
+    return [(i, old.id(word)) for i, word in enumerate(new.words) if word in old]
+
+
+def _adapted_words(
+    table: Tensor, old_vocabulary: Vocabulary | None, new: Vocabulary, generator: torch.Generator
+) -> Tensor:
+    """The table of word vectors [V + 1, D] for another vocabulary; row 0 is the padding."""
+    old = _checked(old_vocabulary, len(table) - 1)
+    bound = math.sqrt(6 / (len(new) + table.shape[1]))
+    made = torch.empty(len(new) + 1, table.shape[1]).uniform_(-bound, bound, generator=generator)
+    here, there = torch.tensor(_shared(old, new), dtype=torch.int64).unbind(1)
+    made[0], made[here + 1] = 0, table[there + 1]
+    return made
 
 
 def _checked(vocabulary: Vocabulary | None, rows: int) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""The network that is pretrained: a biLM under one softmax table that both directions share."""
+"""The network that is pretrained: a biLM under one table of the loss, which both directions share."""
 
 import dataclasses
 import math
@@ -12,6 +12,7 @@ from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, load_checkpoint, pret
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import Drop
+from elmo_fast.pretrain.losses import BY_NAME, Loss
 from elmo_fast.text import Vocabulary
 
 State = tuple[Tensor, Tensor]
@@ -25,13 +26,26 @@ class LanguageModel(nn.Module):
 
     Weights are drawn as bilm-tf draws them (the softmax's from N(0, 1/D), its bias 0), with torch's global generator.
 
-    options: the architecture, with n_tokens_vocab = V; precision: to what operands of matrix products are rounded;
-    backend: who computes, as the ops' argument.
+    options: the architecture, with n_tokens_vocab = V, and the loss (`trained_by`); counts: how often each word is to
+    be predicted, [V] (`losses.target_counts`), for the losses that want it; precision: to what operands of matrix
+    products are rounded; backend: who computes, as the ops' argument; train_input: whether the encoder is trained.
+
+    loss: the loss, and how its perplexity is computed (`losses.Loss`).
 
     Source: Peters et al. 2018, section 3.1; bilm-tf, bilm/training.py.
     """
 
-    def __init__(self, options: ElmoOptions, *, precision: str = "float32", backend: str = "auto") -> None:
+    counts: Tensor | None
+
+    def __init__(
+        self,
+        options: ElmoOptions,
+        *,
+        counts: Tensor | None = None,
+        precision: str = "float32",
+        backend: str = "auto",
+        train_input: bool = True,
+    ) -> None:
         super().__init__()
         if options.n_tokens_vocab is None:
             raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
@@ -40,8 +54,32 @@ class LanguageModel(nn.Module):
         # Not a submodule of its own: every parameter has one name.
         self._streams = (Streams(self.bilm),)
         dim = options.lstm.projection_dim
-        self.softmax_weight = nn.Parameter(torch.empty(options.n_tokens_vocab, dim).normal_(0, math.sqrt(1 / dim)))
-        self.softmax_bias = nn.Parameter(torch.zeros(options.n_tokens_vocab))
+        kind = BY_NAME[options.trained_by]
+        rows = kind.rows(options.n_tokens_vocab)
+        self.softmax_weight = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
+        self.softmax_bias = nn.Parameter(torch.zeros(rows))
+        if kind.wants_counts and (counts is None or len(counts) != options.n_tokens_vocab):
+            raise ElmoFastError(
+                f"counts must say how often each of the {options.n_tokens_vocab:,} words is to be predicted, which "
+                f"{kind.name} is made of; got {'none' if counts is None else f'{len(counts):,}'}"
+            )
+        self.register_buffer("counts", counts.clone() if kind.wants_counts and counts is not None else None)
+        self._loss = (kind(self),)
+        self.bilm.encoder.requires_grad_(train_input)
+
+    @property
+    def loss(self) -> Loss:
+        """What the hidden states are asked for."""
+        return self._loss[0]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the number of words that are predicted."""
+        return self.options.n_tokens_vocab or 0
+
+    def trained(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters that are trained, with their names: all but a frozen input's."""
+        return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
 
     @property
     def streams(self) -> "Streams":
@@ -61,8 +99,11 @@ class LanguageModel(nn.Module):
                 "this checkpoint has no softmax weights, so it cannot say how likely a word is; "
                 "give the folder of a model trained with `elmo-fast pretrain`"
             )
-        options = dataclasses.replace(options, n_tokens_vocab=len(state[f"{_SOFTMAX}bias"]))
-        model = cls(options, precision=precision, backend=backend)
+        if options.n_tokens_vocab is None:
+            rows = len(state[f"{_SOFTMAX}bias"])
+            words = rows + 1 if options.trained_by == "hierarchical_softmax" else rows
+            options = dataclasses.replace(options, n_tokens_vocab=words)
+        model = cls(options, counts=state.get(f"{_SOFTMAX}counts"), precision=precision, backend=backend)
         model.load(state)
         return model
 
@@ -83,9 +124,9 @@ class LanguageModel(nn.Module):
         vocabulary: the V words of the softmax, in the order of its rows; evaluation wants it.
         Raises ElmoFastError when the vocabulary is of another size, or the disk does not take the files.
         """
-        if vocabulary is not None and len(vocabulary) != len(self.softmax_bias):
+        if vocabulary is not None and len(vocabulary) != self.vocabulary_size:
             raise ElmoFastError(
-                f"vocabulary must have the {len(self.softmax_bias):,} words of the softmax; got {len(vocabulary):,}"
+                f"vocabulary must have the {self.vocabulary_size:,} words of the softmax; got {len(vocabulary):,}"
             )
         save_folder(folder, self.checkpoint_state(), self.options)
         if vocabulary is not None:
@@ -93,7 +134,11 @@ class LanguageModel(nn.Module):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copies a checkpoint's state into the parameters, all of them."""
-        self.bilm.load_state_dict({k: v for k, v in state.items() if k.startswith(("_token_embedder.", "_elmo_lstm."))})
+        own = self.bilm.state_dict().keys()
+        self.bilm.load_state_dict({name: tensor for name, tensor in state.items() if name in own})
+        if self.counts is not None:
+            self.counts = state[f"{_SOFTMAX}counts"].to(self.counts)
+            self._loss = (type(self.loss)(self),)  # what was made of other counts is forgotten
         with torch.no_grad():
             self.softmax_weight.copy_(state[f"{_SOFTMAX}weight"])
             self.softmax_bias.copy_(state[f"{_SOFTMAX}bias"])
@@ -101,6 +146,8 @@ class LanguageModel(nn.Module):
     def checkpoint_state(self) -> dict[str, Tensor]:
         """All weights under the names of `elmo_fast.checkpoints`."""
         softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
+        if self.counts is not None:
+            softmax[f"{_SOFTMAX}counts"] = self.counts
         return {**self.bilm.checkpoint_state(), **softmax}
 
     def forward(
@@ -129,9 +176,10 @@ class Streams(nn.Module):
         """Hidden states [2, B, T, D] over both streams, with dropout while training, and the state after.
 
         types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
-        character ids [U, C]; state: after the windows before, None for zeros; lengths: positions of each row that are
-        text, [B] int64, None: all; drop: as `BiLM.run_streams`'. The state returned is cut from the graph.
+        character ids [U, C] (of a model of word ids: -> ids + 1, `inputs.spelling`); state: after the windows before,
+        None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
+        `BiLM.run_streams`'. The state returned is cut from the graph.
         """
-        words = self.bilm._token_embedder.encode_types(types, characters)
+        words = self.bilm.encoder.encode_types(types, characters)
         hidden, state = self.bilm.run_streams(words, state, lengths, drop)
         return hidden, state

@@ -60,13 +60,17 @@ def _architecture(state: State, options: ElmoOptions) -> dict[str, str]:
         rows["characters"] = f"vectors of {cnn.embedding_dim}, at most {cnn.max_characters_per_token} slots per word"
         rows["convolutions"] = f"{filters}; maximum, {cnn.activation}"
         rows["highway layers"] = str(cnn.n_highway)
+    else:
+        rows["input"] = f"word ids, a vector for each of {options.n_tokens_vocab or 0:,} words"
     rows["LSTM layers"] = f"{lstm.n_layers} per direction, {lstm.dim:,} cells projected to {lstm.projection_dim:,}"
     rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
     rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')) / 1e6:.1f} M"
     if "softmax.bias" in state:
-        softmax = _count(state, ("softmax.",)) / 1e6
-        rows["softmax"] = f"{len(state['softmax.bias']):,} words, {softmax:.1f} M weights more"
+        softmax = _count(state, ("softmax.weight", "softmax.bias")) / 1e6
+        words = options.n_tokens_vocab or len(state["softmax.bias"])
+        rows["softmax"] = f"{words:,} words, {softmax:.1f} M weights more"
+        rows["loss"] = options.trained_by.replace("_", " ")
     return rows
 
 
@@ -84,7 +88,9 @@ def _training(options: ElmoOptions, metrics: Metrics | None) -> dict[str, str]:
         last = metrics.steps[-1]
         rows["steps"] = f"{last['step']:,}"
         rows["words seen"] = f"{last['words']:,}, each in both directions"
-        rows["training perplexity"] = f"{last['sampled_perplexity']:,.1f} (sampled softmax)"
+        for key, way in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
+            if key in last:
+                rows["training perplexity"] = f"{last[key]:,.1f} ({way})"
         if metrics.heldout:
             held = metrics.heldout[-1]
             ways = ", ".join(f"{way} {held[f'perplexity_{way}']:,.1f}" for way in ("forward", "backward"))

@@ -12,13 +12,11 @@ from elmo_fast.pretrain.language_model import LanguageModel
 
 
 def new_optimiser(config: OptimiserConfig, model: LanguageModel) -> torch.optim.Optimizer:
-    """AdaGrad as bilm-tf has it, with the softmax table's rows updated alone; or torch's AdamW over whole tensors."""
-    rate = config.rate
+    """AdaGrad as bilm-tf has it, with rows of the tables updated alone; or torch's AdamW over whole tensors."""
+    rate, trained = config.rate, [parameter for _, parameter in model.trained()]
     if config.optimiser == "adagrad":
-        return AdaGrad(
-            model.parameters(), rate, config.initial_accumulator_value, backend=backend_for("adagrad", model.backend)
-        )
-    return torch.optim.AdamW(model.parameters(), rate, weight_decay=config.weight_decay, fused=True)
+        return AdaGrad(trained, rate, config.initial_accumulator_value, backend=backend_for("adagrad", model.backend))
+    return torch.optim.AdamW(trained, rate, weight_decay=config.weight_decay, fused=True)
 
 
 def course(config: OptimiserConfig, total_steps: int) -> Callable[[int], float]:

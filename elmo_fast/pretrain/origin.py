@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from elmo_fast.checkpoints import load_checkpoint, model_folder
+from elmo_fast.checkpoints import ElmoOptions, bilm_part, load_checkpoint, model_folder
 from elmo_fast.pretrain.architecture import architecture_of
 from elmo_fast.pretrain.checkpoint import vocabulary_beside
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.init_from import adapted
+from elmo_fast.pretrain.init_from import SOFTMAX, adapted
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 
@@ -21,12 +21,24 @@ class Origin:
 
     folder: pathlib.Path
     weights: dict[str, Tensor]
+    options: ElmoOptions
     vocabulary: Vocabulary
 
     def give(self, model: LanguageModel, vocabulary: Vocabulary, seed: int, report: Callable[[str], None]) -> None:
-        """Copies the weights into a model of the same architecture; words that both vocabularies have keep theirs."""
-        weights, told = adapted(self.weights, self.vocabulary, vocabulary, seed)
-        model.load(weights)
+        """Copies the weights into a model of the same architecture; words that both vocabularies have keep theirs.
+
+        The rows of a hierarchical softmax are of its tree's nodes: they are kept where tree and words stay, else drawn.
+        """
+        was, now = self.options.trained_by, model.options.trained_by
+        of_words = "hierarchical_softmax" not in (was, now)
+        if not of_words and was == now and self.vocabulary.words == vocabulary.words:
+            model.load(bilm_part(self.weights))
+            report(f"init   from {self.folder}: all rows of the input and of the softmax's tree are kept, and the tree")
+            return
+        drawn = {name: tensor for name, tensor in model.checkpoint_state().items() if name.startswith(SOFTMAX)}
+        given = {name: tensor for name, tensor in self.weights.items() if of_words or not name.startswith(SOFTMAX)}
+        weights, told = adapted(given, self.vocabulary, vocabulary, seed)
+        model.load({**drawn, **weights} if of_words else {**weights, **drawn})
         report(f"init   from {self.folder}: {told}")
 
 
@@ -48,5 +60,5 @@ def origin_of(config: PretrainConfig, report: Callable[[str], None]) -> Origin |
         return None
     folder = model_folder(config.run.init_from)
     weights, options = load_checkpoint(folder)
-    take_architecture(config, architecture_of(options), folder, report)
-    return Origin(folder, dict(weights), Vocabulary.read(vocabulary_beside(folder)))
+    take_architecture(config, architecture_of(options, config.model), folder, report)
+    return Origin(folder, dict(weights), options, Vocabulary.read(vocabulary_beside(folder)))

@@ -12,6 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.backends import backend_lines
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.losses import BY_NAME, NOISE_POWER
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
 from elmo_fast.text import Vocabulary
@@ -33,9 +34,9 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
 
 
 def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
-    """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn."""
+    """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn for the sampled softmax."""
     samples = config.optimiser.n_negative_samples_batch
-    if samples > len(corpus.vocabulary):
+    if config.optimiser.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
         raise ElmoFastError(
             f"n_negative_samples_batch must not exceed the {len(corpus.vocabulary):,} words of the vocabulary, as "
             f"samples are distinct; got {samples:,}"
@@ -43,10 +44,10 @@ def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
 
 
 def weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
-    """Weights of the biLM, and of the softmax over V words."""
+    """Weights of the biLM, and of the loss's table for V words."""
     shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
     bilm = sum(math.prod(size or 0 for size in shape) for shape in shapes.values())
-    return bilm, vocabulary_size * (config.model.projection_dim + 1)
+    return bilm, BY_NAME[config.optimiser.loss].rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
 def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
@@ -57,16 +58,52 @@ def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str,
     model, optimiser = config.model, config.optimiser
     bilm, softmax = weights(config, vocabulary_size)
     kept = 1 if optimiser.optimiser == "adagrad" else 2
-    used = 2 * (optimiser.n_negative_samples_batch + optimiser.micro_batches * rows * optimiser.unroll_steps)
-    touched = softmax if kept == 2 else min(used, vocabulary_size) * (model.projection_dim + 1)
+    positions = optimiser.micro_batches * rows * optimiser.unroll_steps
+    used = BY_NAME[optimiser.loss].touched(vocabulary_size, optimiser.n_negative_samples_batch, positions)
+    touched = softmax if kept == 2 else used * (model.projection_dim + 1)
+    dense = trained = bilm - _unchanging(config, vocabulary_size)
+    if model.input != "characters" and trained == bilm and kept == 1:
+        table, read = (vocabulary_size + 1) * model.projection_dim, 2 * positions * model.projection_dim
+        dense = bilm - table + min(table, read)
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands beside float32 cells
     return {
         "weights": 4 * (bilm + softmax),
-        "optimiser": 4 * kept * (bilm + softmax),
-        "gradients": 4 * (bilm + touched),
+        "optimiser": 4 * kept * (trained + softmax),
+        "gradients": 4 * (dense + touched),
         "activations": size * rows * optimiser.unroll_steps * per_place,
     }
+
+
+def _unchanging(config: PretrainConfig, vocabulary_size: int) -> int:
+    """Weights that are not trained: those of vectors that stay as they are."""
+    frozen = config.model.input == "vectors" and not config.model.train_vectors
+    return (vocabulary_size + 1) * config.model.projection_dim if frozen else 0
+
+
+def compute(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]:
+    """FLOP a token of a step, forward and backward, both directions: of the LSTM's products, and of the loss's."""
+    model, optimiser = config.model, config.optimiser
+    lstm = model.n_layers * (8 * model.dim * model.projection_dim + model.dim * model.projection_dim)
+    products = BY_NAME[optimiser.loss].products(vocabulary_size, optimiser.n_negative_samples_batch)
+    # Two directions; 2 FLOP a product forward, and twice that backward.
+    return 12.0 * lstm, 12.0 * products * model.projection_dim
+
+
+def _loss_line(config: PretrainConfig, vocabulary_size: int) -> str:
+    optimiser = config.optimiser
+    samples, negatives = optimiser.n_negative_samples_batch, optimiser.negatives
+    noise = f"{samples:,} words drawn a direction and step"
+    drawn = {
+        "sampled_softmax": f", {noise} by the log-uniform law",
+        "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
+        "hierarchical_softmax": f", a tree of {vocabulary_size - 1:,} inner nodes",
+    }
+    lstm, own = compute(config, vocabulary_size)
+    return (
+        f"loss   {optimiser.loss}{drawn.get(optimiser.loss, '')} | about {lstm / 1e6:.2f} MFLOP a token in the LSTM, "
+        f"{own / 1e6:.2f} in the loss"
+    )
 
 
 def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: torch.device) -> list[str]:
@@ -78,14 +115,22 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in needed.items())
     shared = f" | {peers.size} processes x {rows} rows" if peers.together else ""
     return [
-        f"model  {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the softmax over {vocabulary_size:,} "
-        f"words | {config.run.precision} on {device}",
+        f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
+        f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {sum(needed.values()) / 2**30:.2f} GiB a process: {parts}",
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}"
         + (f" | a row begins anew with a chance of {optimiser.state_reset:g} a step" if optimiser.state_reset else ""),
-        *backend_lines(config.run.precision, config.run.backend, optimiser.optimiser, device),
+        _loss_line(config, vocabulary_size),
+        *backend_lines(
+            config.run.precision,
+            config.run.backend,
+            optimiser.optimiser,
+            device,
+            loss=optimiser.loss,
+            characters=config.model.input == "characters",
+        ),
     ]
 
 

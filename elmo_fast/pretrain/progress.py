@@ -33,7 +33,8 @@ class Progress:
     """Averages over the steps since the last report, and the time left.
 
     total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; step, words,
-    seconds: what earlier sittings of the run have done; unreported: what they have not reported.
+    seconds: what earlier sittings of the run have done; unreported: what they have not reported; perplexity_name: what
+    exp of the loss is called in the reports, None where the loss says nothing of a perplexity.
 
     step: taken in all; words: read in all, one that both directions read counting once.
     """
@@ -47,8 +48,9 @@ class Progress:
         words: int = 0,
         seconds: float = 0.0,
         unreported: Sequence[Sequence[float]] = (),
+        perplexity_name: str | None = "sampled_perplexity",
     ) -> None:
-        self.total_steps, self.max_seconds = total_steps, max_seconds
+        self.total_steps, self.max_seconds, self.perplexity_name = total_steps, max_seconds, perplexity_name
         self.step, self.words, self._first_step, self._before = step, words, step, seconds
         self._results: list[tuple[float | Tensor, float | Tensor, float | Tensor]] = []
         self._results += [(forward, backward, norm) for forward, backward, norm in unreported]
@@ -107,7 +109,7 @@ class Progress:
         return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
     def report(self) -> dict[str, Any]:
-        """The averages since the last report, which then starts anew; losses: nats per word of the sampled softmax."""
+        """The averages since the last report, which then starts anew; losses: nats per word of the loss trained."""
         steps = len(self._results)
         forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
         span = max(self.since_report - self._away, 1e-9)
@@ -120,7 +122,7 @@ class Progress:
             "loss": loss,
             "loss_forward": forward,
             "loss_backward": backward,
-            "sampled_perplexity": perplexity(loss),
+            **({self.perplexity_name: perplexity(loss)} if self.perplexity_name else {}),
             "gradient_norm": norm,
             "data_wait": self._waited / span,
         }
@@ -128,13 +130,20 @@ class Progress:
         self._words, self._waited, self._away = 0, 0.0, 0.0
         return row
 
+    def _perplexity(self, row: dict[str, Any]) -> str:
+        """What exp of the loss is, in words; nothing where it is no perplexity."""
+        if self.perplexity_name is None:
+            return ""
+        kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"
+        return f"{kind} perplexity {min(row[self.perplexity_name], 1e9):8.1f} | "
+
     def line(self, row: dict[str, Any]) -> str:
         """One report as a line of text."""
         share = max(self.step / self.total_steps, self.sitting / self.max_seconds if self.max_seconds else 0.0)
         memory = row.get("memory_bytes")
         return (
-            f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | sampled train perplexity "
-            f"{min(row['sampled_perplexity'], 1e9):8.1f} | gradient norm {row['gradient_norm']:6.2f} | "
+            f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | {self._perplexity(row)}"
+            f"gradient norm {row['gradient_norm']:6.2f} | "
             f"{row['words_per_second']:8,.0f} tokens/s | "
             + (f"memory {memory / 2**30:.2f} GiB | " if memory else "")
             + f"data {row['data_wait']:.1%} | {duration(self.seconds_left())} left"

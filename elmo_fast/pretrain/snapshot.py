@@ -26,7 +26,8 @@ class Position:
 
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
-    its words; unreported: losses and gradient norm of each step since the last report.
+    its words; unreported: losses and gradient norm of each step since the last report; loss: its name (that of runs
+    from before there was another).
     """
 
     step: int
@@ -41,6 +42,7 @@ class Position:
     model: dict[str, Any]
     vocabulary: str
     unreported: list[list[float]]
+    loss: str = "sampled_softmax"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,12 +109,12 @@ def load_optimiser(model: LanguageModel, optimiser: torch.optim.Optimizer, tenso
 
     Raises CheckpointError where a tensor is missing or has another shape than its parameter.
     """
-    names = [name for name, _ in model.named_parameters()]
+    names = [name for name, _ in model.trained()]
     state: dict[int, dict[str, Tensor]] = {}
     for full, tensor in tensors.items():
         key, _, name = full.partition("/")
         state.setdefault(names.index(name), {})[key] = tensor
-    for index, (name, parameter) in enumerate(model.named_parameters()):
+    for index, (name, parameter) in enumerate(model.trained()):
         bad = [k for k, t in state.get(index, {}).items() if t.dim() and t.shape != parameter.shape]
         if bad or (optimiser.state.get(parameter) and index not in state):
             raise CheckpointError(f"{OPTIMISER_FILE}: wanted the optimiser's tensors for {name}, found others")
@@ -122,7 +124,7 @@ def load_optimiser(model: LanguageModel, optimiser: torch.optim.Optimizer, tenso
 def _optimiser_tensors(model: LanguageModel, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
-        for name, parameter in model.named_parameters()
+        for name, parameter in model.trained()
         for key, value in optimiser.state[parameter].items()
     }
 

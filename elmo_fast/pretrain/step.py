@@ -3,16 +3,16 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.ops import backend_for, log_uniform_sample, sampled_softmax
 from elmo_fast.pretrain.adagrad import clip_and_step
 from elmo_fast.pretrain.dropout import RowDropout
 from elmo_fast.pretrain.exchange import mean_gradients, meaned_over_processes
+from elmo_fast.pretrain.inputs import embedding_of
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.resets import with_fresh_rows
@@ -25,7 +25,7 @@ class Words:
     types: numbers of the words read, [2, B, T] int64, forward and backward, each in its reading order; targets: words
     to predict, [2, B, T] int64; filled: positions of each row that are text, [B] int64, on the CPU; words: how many
     are filled in all R rows; first_row: which of the R rows the first is; rows: R; characters: spells types,
-    [U] -> character ids [U, C].
+    [U] -> character ids [U, C] (`inputs.spelling`).
     """
 
     types: Tensor
@@ -48,7 +48,7 @@ class Words:
 
 
 class StepResult(NamedTuple):
-    """forward, backward: mean sampled loss per word of all rows, nats; gradient_norm: before the clip; state: after it.
+    """forward, backward: mean loss per word of all rows, nats; gradient_norm: before the clip; state: after it.
 
     On a GPU the losses and gradient_norm are [] tensors: to read one is to wait for the step.
     """
@@ -62,15 +62,16 @@ class StepResult(NamedTuple):
 class Step:
     """Updates a model once per call.
 
-        loss_n = sampled softmax of every filled position of all R rows, both directions
+        loss_n = the model's loss of every filled position of all R rows, both directions
         gradient of  ½ Σ loss_n / R,  clipped at a global norm, then the optimiser's step
 
     which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
 
-    model, optimiser: updated in place; num_samples: words drawn per direction and step, shared by all rows;
-    clip_norm: largest norm of all gradients together; seed: of samples, dropout and resets; state_reset: chance that a
-    row begins the step from zeros; micro_batches: parts of the rows
-    that are computed one after the other; sparse: the softmax table's gradient as the rows used (the same numbers);
+    model, optimiser: updated in place; num_samples: words drawn per direction and step, shared by all rows; negatives:
+    of negative sampling, as how many words they count against a target (None: all); clip_norm: largest norm of all
+    gradients together; seed: of samples, dropout and resets; state_reset: chance that a row begins the step from
+    zeros; micro_batches: parts of the rows that are computed one after the other; sparse: the gradients of the tables
+    (softmax, word vectors) as the rows used (the same numbers);
     peers: the processes that train together.
 
     Source: bilm-tf, bilm/training.py.
@@ -82,6 +83,7 @@ class Step:
         optimiser: torch.optim.Optimizer,
         *,
         num_samples: int,
+        negatives: float | None = None,
         clip_norm: float,
         seed: int = 0,
         state_reset: float = 0.0,
@@ -90,11 +92,16 @@ class Step:
         peers: Peers | None = None,
     ) -> None:
         self.model, self.optimiser = model, optimiser
-        self.num_samples, self.clip_norm, self.seed = num_samples, clip_norm, seed
+        self.num_samples, self.negatives, self.clip_norm, self.seed = num_samples, negatives, clip_norm, seed
         self.state_reset, self.micro_batches, self.sparse = state_reset, micro_batches, sparse
         self.peers = Peers() if peers is None else peers
-        self.streams = meaned_over_processes(model.streams, self.peers)
-        self.table: list[nn.Parameter] = [model.softmax_weight, model.softmax_bias]
+        embedding = embedding_of(model)
+        # Tables whose gradients have the same rows.
+        self.tables: list[list[nn.Parameter]] = [[model.softmax_weight, model.softmax_bias]]
+        if embedding is not None:
+            model.bilm.encoder.sparse = sparse
+            self.tables.append([embedding])
+        self.streams = meaned_over_processes(model.streams, self.peers, [] if embedding is None else [embedding])
 
     def __call__(self, words: Words, state: State | None, number: int) -> StepResult:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
@@ -102,7 +109,8 @@ class Step:
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         device = words.types.device
-        drawn = [self._samples(2 * number + direction, device) for direction in range(2)]
+        offsets = [2 * number + direction for direction in range(2)]
+        drawn = [self.model.loss.draw(self.num_samples, self.seed, offset, device) for offset in offsets]
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         states = []
         for part, held, last in self._parts(words, state):
@@ -112,7 +120,8 @@ class Step:
                 (0.5 * self.peers.size / words.rows * losses.sum()).backward()
             sums += losses.detach()
             states.append(after)
-        mean_gradients(self.table, self.peers)
+        for table in self.tables:
+            mean_gradients(table, self.peers)
         norm = clip_and_step(self.optimiser, self.model.parameters(), self.clip_norm)
         means = self.peers.sum_(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()
@@ -131,19 +140,7 @@ class Step:
         context: contextlib.AbstractContextManager[None] = no_sync()
         return context
 
-    def _samples(self, draw: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        return log_uniform_sample(
-            self.num_samples,
-            len(self.model.softmax_bias),
-            seed=self.seed,
-            offset=draw,
-            device=device,
-            backend=backend_for("log_uniform_sample", self.model.backend),
-        )
-
-    def _losses(
-        self, words: Words, state: State | None, number: int, drawn: list[tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, State]:
+    def _losses(self, words: Words, state: State | None, number: int, drawn: list[Any]) -> tuple[Tensor, State]:
         """The sums of both directions' losses, [2], and the state after."""
         _, rows, steps = words.types.shape
         device, lstm = words.types.device, self.model.options.lstm
@@ -159,17 +156,6 @@ class Step:
             losses = [loss.where(text, 0) for loss in losses]
         return torch.stack([loss.sum() for loss in losses]), state
 
-    def _direction(self, hidden: Tensor, targets: Tensor, drawn: tuple[Tensor, Tensor]) -> Tensor:
-        """Loss of each position of one direction against a sample that all rows share, [B·T]."""
-        samples, tries = drawn
-        return sampled_softmax(
-            hidden,
-            targets.flatten(),
-            self.model.softmax_weight,
-            self.model.softmax_bias,
-            samples,
-            tries,
-            sparse=self.sparse,
-            precision=self.model.precision,
-            backend=backend_for("sampled_softmax", self.model.backend),
-        )
+    def _direction(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+        """Loss of each position of one direction, [B·T]; what was drawn all rows share."""
+        return self.model.loss.training(hidden, targets.flatten(), drawn, negatives=self.negatives, sparse=self.sparse)

@@ -15,6 +15,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import save_step
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
+from elmo_fast.pretrain.inputs import spelling
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.pretrain.optimisers import new_optimiser, new_scheduler
 from elmo_fast.pretrain.peers import Peers
@@ -71,10 +72,10 @@ class Trainer:
             device=self.device,
             placement=cast(Placement, config.data.placement),
         )
-        self.characters = corpus.types.characters(config.model.max_characters_per_token, device=self.device)
+        self.characters = spelling(model.options, corpus, self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)
         self.optimiser = new_optimiser(optimiser, model)
-        self.progress = Progress(total, run.max_seconds)
+        self.progress = Progress(total, run.max_seconds, perplexity_name=model.loss.perplexity)
         self.state: State | None = None
         self.perplexity: Perplexity | None = None
         if snapshot is not None:
@@ -84,6 +85,7 @@ class Trainer:
             model,
             self.optimiser,
             num_samples=optimiser.n_negative_samples_batch,
+            negatives=optimiser.negatives,
             clip_norm=optimiser.all_clip_norm_val,
             seed=run.seed,
             state_reset=optimiser.state_reset,
@@ -103,6 +105,7 @@ class Trainer:
         self.progress = Progress(
             self.progress.total_steps,
             self.config.run.max_seconds,
+            perplexity_name=self.model.loss.perplexity,
             step=at.step,
             words=at.words,
             seconds=at.seconds,
@@ -136,6 +139,7 @@ class Trainer:
             model=asdict(self.config.model),
             vocabulary=self.vocabulary,
             unreported=progress.unreported,
+            loss=optimiser.loss,
         )
 
     def words(self, number: int) -> Words:
@@ -148,7 +152,7 @@ class Trainer:
             words=batch.words,
             first_row=self.first_row,
             rows=self.config.optimiser.batch_size,
-            characters=self.characters.ids,
+            characters=self.characters,
         )
 
     def step(self) -> StepResult:

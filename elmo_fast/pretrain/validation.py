@@ -2,12 +2,15 @@
 
 import glob
 import math
+import pathlib
 from typing import Any
 
+from elmo_fast.checkpoints import LOSSES
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import (
     ACTIVATIONS,
     BACKENDS,
+    INPUTS,
     OPTIMISERS,
     PLACEMENTS,
     PRECISIONS,
@@ -35,7 +38,7 @@ _POSITIVE = (
 )
 _POSITIVE_OR_NULL = ("max_vocab_size", "n_train_tokens", "max_steps", "heldout_interval", "threads")
 _POSITIVE_NUMBER = ("initial_accumulator_value", "all_clip_norm_val")
-_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "learning_rate", "max_seconds")
+_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "learning_rate", "max_seconds", "negatives")
 _CHOICES = {
     "activation": ACTIVATIONS,
     "precision": PRECISIONS,
@@ -43,6 +46,8 @@ _CHOICES = {
     "optimiser": OPTIMISERS,
     "schedule": SCHEDULES,
     "placement": PLACEMENTS,
+    "input": INPUTS,
+    "loss": LOSSES,
 }
 
 
@@ -95,6 +100,23 @@ def _model_complaints(model: ModelConfig) -> list[str]:
     return found
 
 
+def _input_complaints(config: PretrainConfig) -> list[str]:
+    found, path = [], config.data.vectors_file
+    if config.model.input == "vectors" and path is None:
+        found.append("vectors_file must name the vectors of input: vectors; got nothing")
+    if config.model.input == "vectors" and config.run.init_from is not None:
+        found.append("input: vectors begins a new table, and init_from brings one; give input: words with init_from")
+    if config.model.input != "vectors" and path is not None:
+        found.append(f"vectors_file goes with input: vectors; got {path!r} with input: {config.model.input}")
+    if path is not None and not pathlib.Path(path).is_file():
+        found.append(f"vectors_file must exist; got {path!r}")
+    if config.model.input != "vectors" and not config.model.train_vectors:
+        found.append(f"train_vectors: false goes with input: vectors; got input: {config.model.input}")
+    if config.optimiser.negatives is not None and config.optimiser.loss != "negative_sampling":
+        found.append(f"negatives goes with loss: negative_sampling; got loss: {config.optimiser.loss}")
+    return found
+
+
 def _optimiser_complaints(optimiser: OptimiserConfig) -> list[str]:
     found = []
     if not isinstance(optimiser.warmup_steps, int) or optimiser.warmup_steps < 0:
@@ -128,7 +150,7 @@ def _data_complaints(data: DataConfig) -> list[str]:
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
     found = _range_complaints(config.flat()) + _model_complaints(config.model)
-    found += _optimiser_complaints(config.optimiser) + _data_complaints(config.data)
+    found += _optimiser_complaints(config.optimiser) + _data_complaints(config.data) + _input_complaints(config)
     if not isinstance(config.run.seed, int) or config.run.seed < 0:
         found.append(f"seed must be a whole number, 0 or more; got {config.run.seed!r}")
     if not config.run.save_dir:

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from elmo_fast import ops
+from elmo_fast.checkpoints import LOSSES
 from elmo_fast.ops import _dispatch, _native
 from elmo_fast.pretrain.backends import backend_lines
+from elmo_fast.pretrain.losses import BY_NAME
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import toy_config
 
@@ -20,16 +22,23 @@ def spoken(line):
     return {op: name for name, _, each in parts for op in each.split(", ")}
 
 
-def test_every_op_is_under_the_backend_that_would_serve_it():
-    served = spoken(backend_lines("tf32", "auto", "adagrad", CPU)[0])
-    assert set(served) == set(ops.ops()) - {"scalar_mix", "gather_runs"}
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_op_is_under_the_backend_that_would_serve_it(loss):
+    served = spoken(backend_lines("tf32", "auto", "adagrad", CPU, loss=loss)[0])
+    always = {"unique_rows", "char_cnn", "highway", "projected_lstm", "adagrad"}
+    assert set(served) == always | set(BY_NAME[loss].called)
     for op, name in served.items():
         assert name == ops.explain(op, CPU, torch.float32).backend
     assert "adagrad" not in backend_lines("float32", "auto", "adamw", CPU)[0]
+    assert "char_cnn" not in backend_lines("float32", "auto", "adagrad", CPU, characters=False)[0]
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend):
+@pytest.mark.parametrize(
+    ("backend", "loss", "read"),
+    [("auto", "sampled_softmax", "characters"), ("reference", "sampled_softmax", "characters")]
+    + [("auto", loss, "words") for loss in LOSSES[1:]],
+)
+def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend, loss, read):
     """Every choice of a backend during a run with an evaluation, but the corpus's own, which lies on the host."""
     called, select = {}, _dispatch.select
 
@@ -41,11 +50,12 @@ def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend):
     for name, module in list(sys.modules.items()):
         if name.startswith("elmo_fast.ops.") and getattr(module, "select", None) is select:
             monkeypatch.setattr(module, "select", recording)
-    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), backend=backend)
+    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), backend=backend, loss=loss, input=read)
     pretrain(config, report=lambda line: None)
     called["native"] = called.get("native", set()) - {"gather_runs"}
     called["reference"] = called.get("reference", set()) - {"gather_runs"}
-    said = spoken(backend_lines("float32", backend, "adagrad", CPU)[0])
+    characters = read == "characters"
+    said = spoken(backend_lines("float32", backend, "adagrad", CPU, loss=loss, characters=characters)[0])
     assert {op: name for name, each in called.items() for op in each} == said
 
 

@@ -45,6 +45,24 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
             assert (tensor - weights[key]).abs().max() < 1e-3, key
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "read"),
+    [("negative_sampling", "words"), ("hierarchical_softmax", "characters"), ("full_softmax", "words")],
+)
+def test_each_loss_and_input_trains_alike_in_two_processes(tmp_path, loss, read):
+    """Negatives drawn alike, rows of the tables exchanged as rows: thirty steps with dropout and micro-batches."""
+    for name, count in (("one", 1), ("two", 2)):
+        more = {"micro_batches": 3} if name == "two" else {}
+        status, output = pretrain(tmp_path, name, count, loss=loss, input=read, dropout=0.1, max_steps=30, **more)
+        assert status == 0, output
+    for ours, wanted in zip(losses(tmp_path, "two"), losses(tmp_path, "one"), strict=True):
+        assert ours == pytest.approx(wanted, rel=1e-4)
+    weights = load_file(tmp_path / "one" / "model.safetensors")
+    for key, tensor in load_file(tmp_path / "two" / "model.safetensors").items():
+        assert (tensor - weights[key]).abs().max() < 1e-3, key
+
+
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
     """Twelve steps in three processes, the rest in two: the losses of one process, as rows keep their state."""
     for name, sittings in (("alone", [(1, 30)]), ("mixed", [(3, 12), (2, 30)])):

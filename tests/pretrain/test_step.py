@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import log_uniform_sample
-from elmo_fast.pretrain import step as step_module
+from elmo_fast.pretrain import losses
 from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.progress import Progress
 from elmo_fast.pretrain.step import Step, StepResult
@@ -188,7 +188,7 @@ def test_every_direction_and_step_draws_a_sample_of_its_own(monkeypatch):
         drawn.append((kwargs["seed"], kwargs["offset"]))
         return log_uniform_sample(*args, **kwargs)
 
-    monkeypatch.setattr(step_module, "log_uniform_sample", recording)
+    monkeypatch.setattr(losses.ops, "log_uniform_sample", recording)
     model, batches = setting()
     step = stepping(model, AdaGrad(model.parameters()), micro_batches=3)
     for number, batch in enumerate(batches):

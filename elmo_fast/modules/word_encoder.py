@@ -1,0 +1,121 @@
+"""From the number of a word to its context-free vector: a table, one row a word."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast.checkpoints import ElmoOptions
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import load_state
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
+from elmo_fast.ops._checks import given
+from elmo_fast.text import Vocabulary
+
+
+class WordEncoder(nn.Module):
+    """Context-free word vectors from word ids: rows of a table; BOS and EOS added.
+
+        vector of the word of id i = weight[i + 1]
+
+    Row 0 is zero and stands for padding. A word outside the vocabulary has the vector of <UNK>.
+
+    Args:
+        options: of a model of word ids: n_tokens_vocab = V words, projection_dim = D.
+        requires_grad: whether the table is trained.
+        vocabulary: the V words, which `forward` and `ids` need; `encode` does without.
+        state: {"weight": [V + 1, D]}; None: bilm-tf's initialisation.
+
+    Attributes:
+        weight: [V + 1, D]; sparse: whether its gradient is that of the rows used (COO).
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: bilm-tf, bilm/training.py (`_build_word_embeddings`).
+    """
+
+    def __init__(
+        self,
+        options: ElmoOptions,
+        requires_grad: bool = False,
+        *,
+        vocabulary: Vocabulary | None = None,
+        state: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        words = options.n_tokens_vocab
+        if options.char_cnn is not None or words is None:
+            raise ElmoFastError("options: wanted a model of word ids (n_tokens_vocab, no char_cnn); got another")
+        if vocabulary is not None and len(vocabulary) != words:
+            raise ElmoFastError(f"vocabulary must have the {words:,} words of the model; got {len(vocabulary):,}")
+        self.output_dim, self.sparse, self.vocabulary = options.lstm.projection_dim, False, vocabulary
+        self.weight = nn.Parameter(torch.zeros(words + 1, self.output_dim))
+        if state is None:
+            self.reset_parameters()
+        else:
+            load_state(self, state, "_word_embedding")
+        self.weight.requires_grad_(requires_grad)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws a new table as bilm-tf does, U(-a, a) with a = √(6 / (V + D)); row 0 stays zero."""
+        words, width = len(self.weight) - 1, self.output_dim
+        bound = math.sqrt(6 / (words + width))
+        self.weight[1:].uniform_(-bound, bound)
+        self.weight[0] = 0
+
+    def get_output_dim(self) -> int:
+        """D, the width of a word's vector."""
+        return self.output_dim
+
+    def known(self) -> Vocabulary:
+        """The vocabulary. Raises ElmoFastError where none was given."""
+        if self.vocabulary is None:
+            raise ElmoFastError(
+                "this model reads word ids, and its words are not known here; put its vocab.txt beside the model's "
+                "files, or give vocabulary=Vocabulary.read(FILE)"
+            )
+        return self.vocabulary
+
+    def ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
+        """Word ids + 1 of each sentence, then zeros, [B, T] int64; <UNK>'s for words outside the vocabulary.
+
+        Raises: ElmoFastError where the vocabulary is not known.
+        """
+        vocabulary = self.known()
+        ids = torch.zeros(len(batch), max(map(len, batch), default=0), dtype=torch.int64)
+        for row, sentence in zip(ids, batch, strict=True):
+            row[: len(sentence)] = torch.from_numpy(vocabulary.ids(sentence)) + 1
+        return ids
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Vectors of a batch's words, BOS and EOS put around each sentence.
+
+        Args:
+            inputs: word ids + 1 as from `ids`, [B, T] int64; 0 is padding.
+
+        Returns:
+            'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
+        """
+        if inputs.dim() != 2 or inputs.is_floating_point():
+            raise ElmoFastError(
+                "inputs must be word ids + 1 of shape [B, T], whole numbers, as the model's batch_to_ids gives them; "
+                f"got {given(inputs)}"
+            )
+        vocabulary = self.known()
+        if inputs.device.type == "cpu" and inputs.numel() and not 0 <= inputs.min() <= inputs.max() < len(self.weight):
+            raise ElmoFastError(
+                f"inputs must be word ids + 1, from 0 to {len(self.weight) - 1}; got {inputs.min()} to {inputs.max()}"
+            )
+        ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, vocabulary.bos + 1, vocabulary.eos + 1)
+        return {"token_embedding": self.encode(ids), "mask": mask}
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Vectors [..., D] of words given as ids + 1 [...] int64, with nothing added."""
+        return F.embedding(ids, self.weight, padding_idx=0, sparse=self.sparse)
+
+    def encode_types(self, types: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
+        """Vectors [..., D] of words given by number; spelled: from numbers to ids + 1, of any shape."""
+        return self.encode(spelled(types))

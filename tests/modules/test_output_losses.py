@@ -1,0 +1,148 @@
+"""The losses beside the sampled softmax as modules: formulas in float64, evaluation, gradients as rows, state."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import elmo_fast
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+
+WORDS, WIDTH, SAMPLES = 60, 8, 12
+COUNTS = torch.arange(WORDS).flip(0) ** 2
+
+
+def made(kind, **more):
+    """A loss with a random bias."""
+    arguments = {NegativeSamplingLoss: (SAMPLES, COUNTS), HierarchicalSoftmaxLoss: (COUNTS,)}.get(kind, ())
+    loss = kind(WORDS, WIDTH, *arguments, **more)
+    torch.nn.init.normal_(loss.softmax_b.weight if more.get("sparse") else loss.softmax_b)
+    return loss
+
+
+def inputs(rows=30):
+    return torch.randn(rows, WIDTH), torch.randint(0, WORDS - 1, (rows,))
+
+
+def whole(loss, hidden, offset=0.0):
+    """ln p of every word under a plain softmax of the table, [N, V] float64."""
+    scores = hidden.double() @ loss.softmax_w.double().t() + loss.softmax_b.double() + offset
+    return scores.log_softmax(1)
+
+
+def test_they_are_public():
+    for name in ("NegativeSamplingLoss", "HierarchicalSoftmaxLoss", "FullSoftmaxLoss"):
+        assert getattr(elmo_fast, name).__name__ == name
+
+
+def test_the_full_softmax_is_the_cross_entropy_and_what_the_sampled_one_evaluates_to():
+    loss, (hidden, targets) = made(FullSoftmaxLoss), inputs()
+    wanted = F.nll_loss(whole(loss, hidden), targets, reduction="sum").item()
+    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    assert loss.eval()(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    sampled = SampledSoftmaxLoss(WORDS, WIDTH, 5).eval()
+    sampled.load_state_dict(loss.state_dict())
+    assert sampled(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("negatives", [None, 3.0])
+def test_negative_sampling_is_the_formula_over_the_words_drawn(monkeypatch, sparse, negatives):
+    """-ln σ(s_t) - K/S Σ ln σ(-s_k), samples equal to the target left out; drawn by counts^0.75."""
+    loss, (hidden, targets) = made(NegativeSamplingLoss, sparse=sparse, negatives=negatives), inputs()
+    samples = torch.cat([torch.randint(0, WORDS, (SAMPLES - 2,)), targets[:2]])
+    given = []
+    monkeypatch.setattr(ops, "alias_sample", lambda count, table, **more: given.append((count, table)) or samples)
+    w = (loss.softmax_w.weight if sparse else loss.softmax_w).double()
+    b = (loss.softmax_b.weight.squeeze(1) if sparse else loss.softmax_b).double()
+    wanted = 0.0
+    for row, target in zip(hidden.double(), targets.tolist(), strict=True):
+        wanted -= F.logsigmoid(row @ w[target] + b[target]).item()
+        for k in samples.tolist():
+            if k != target:
+                wanted -= (negatives or SAMPLES) / SAMPLES * F.logsigmoid(-(row @ w[k] + b[k])).item()
+    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-5)
+    assert given[0][0] == SAMPLES
+    assert torch.equal(given[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
+
+
+def test_negative_sampling_is_evaluated_with_the_noise_added_over_the_whole_vocabulary():
+    """The chances of all words sum to 1; ln of counts^0.75's share is added to each score; 0 counts as 1."""
+    loss, (hidden, targets) = made(NegativeSamplingLoss).eval(), inputs()
+    counts = COUNTS.clamp(min=1).double()
+    share = counts**0.75 / (counts**0.75).sum()
+    wanted = F.nll_loss(whole(loss, hidden, share.log()), targets, reduction="sum").item()
+    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    everything = torch.stack([loss(hidden[:1], torch.tensor([k])) for k in range(WORDS)])
+    assert torch.exp(-everything).sum().item() == pytest.approx(1, rel=1e-5)
+
+
+def test_the_hierarchical_softmax_sums_to_one_and_frequent_words_have_short_paths():
+    loss, (hidden, targets) = made(HierarchicalSoftmaxLoss), inputs()
+    everything = torch.stack([loss(hidden[:1], torch.tensor([k])) for k in range(WORDS)])
+    assert torch.exp(-everything.double()).sum().item() == pytest.approx(1, rel=1e-5)
+    assert loss(hidden, targets).item() == loss.eval()(hidden, targets).item()
+    assert loss(hidden, targets).item() == pytest.approx(
+        sum(loss(hidden[i : i + 1], targets[i : i + 1]).item() for i in range(len(targets))), rel=1e-5
+    )
+    lengths = loss.tree.first.diff()
+    assert lengths[0] == lengths.min() < lengths[-1]
+
+
+@pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss])
+def test_gradients_as_rows_equal_the_dense_ones(monkeypatch, kind):
+    samples = torch.randint(0, WORDS, (SAMPLES,))
+    monkeypatch.setattr(ops, "alias_sample", lambda *arguments, **more: samples)
+    dense, sparse, (hidden, targets) = made(kind), made(kind, sparse=True), inputs(3)
+    sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
+    sparse.softmax_b.weight.data.copy_(dense.softmax_b.data[:, None])
+    for loss in (dense, sparse):
+        loss(hidden, targets).backward()
+    assert sparse.softmax_w.weight.grad.is_sparse
+    assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)
+    torch.testing.assert_close(sparse.softmax_w.weight.grad.to_dense(), dense.softmax_w.grad)
+    torch.testing.assert_close(sparse.softmax_b.weight.grad.to_dense().squeeze(1), dense.softmax_b.grad)
+
+
+@pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss])
+def test_a_state_dict_brings_its_counts_and_what_is_made_of_them(kind):
+    loss, (hidden, targets) = made(kind).eval(), inputs()
+    arguments = (SAMPLES, COUNTS.flip(0)) if kind is NegativeSamplingLoss else (COUNTS.flip(0),)
+    other = kind(WORDS, WIDTH, *arguments).eval()
+    other(hidden, targets)  # made of its own counts
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(other(hidden, targets), loss(hidden, targets))
+
+
+@pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss])
+def test_each_learns_which_word_follows(kind):
+    """Thirty steps on three words with a vector each: evaluation then finds them likely."""
+    loss = made(kind)
+    hidden, targets = torch.eye(3, WIDTH).repeat(10, 1) * 4, torch.tensor([5, 20, 40]).repeat(10)
+    before = loss.eval()(hidden, targets).item()
+    optimiser = torch.optim.Adam(loss.parameters(), 0.1)
+    loss.train()
+    for _ in range(30):
+        optimiser.zero_grad()
+        loss(hidden, targets).backward()
+        optimiser.step()
+    assert loss.eval()(hidden, targets).item() < 0.2 * before
+
+
+def test_an_empty_batch_loses_nothing():
+    for kind in (NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss):
+        assert made(kind)(torch.zeros(0, WIDTH), torch.zeros(0, dtype=torch.int64)).item() == 0
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(ElmoFastError, match=r"counts must say how often each of the num_words=9 .*got shape \(60,\)"):
+        HierarchicalSoftmaxLoss(9, 4, COUNTS)
+    with pytest.raises(ElmoFastError, match=r"counts must .*got shape \(2,\) from -1 up"):
+        NegativeSamplingLoss(2, 4, 5, torch.tensor([3, -1]))
+    with pytest.raises(ElmoFastError, match="num_samples must be 1 or more; got 0"):
+        NegativeSamplingLoss(WORDS, 4, 0, COUNTS)
+    with pytest.raises(ElmoFastError, match="num_words must be 2 or more"):
+        HierarchicalSoftmaxLoss(1, 4, COUNTS[:1])
+    with pytest.raises(ElmoFastError, match="precision"):
+        FullSoftmaxLoss(9, 4, precision="float8")

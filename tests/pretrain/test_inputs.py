@@ -1,0 +1,202 @@
+"""Runs that read word ids or vectors in place of characters: what is read, trained, saved, embedded, evaluated."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.checkpoints import load_folder
+from elmo_fast.cli.main import main
+from elmo_fast.corpus import encode
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import Elmo, ElmoEmbedder
+from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.beginning import new_model
+from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.inputs import spelling
+from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.step import Step
+from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words
+
+WIDTH = 8
+
+
+def taught(folder, report=lambda line: None, **changes):
+    """A finished run of the toy text."""
+    return pretrain(toy_config(folder, **changes), report=report)
+
+
+def vectors_file(path, words, width=WIDTH):
+    """GloVe's text format: random vectors of some words; what was written, by word."""
+    rng = np.random.default_rng(5)
+    made = {word: rng.normal(0, 0.5, width).round(4).astype(np.float32) for word in words}
+    path.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in made.items()), encoding="utf-8")
+    return made
+
+
+def test_types_are_read_as_ids_and_others_as_unk():
+    corpus, config = toy_corpus(), toy_config(input="words")
+    model = new_model(config, len(corpus.vocabulary))
+    read = spelling(model.options, corpus, "cpu")
+    types = torch.arange(len(corpus.types))
+    known = len(corpus.vocabulary)
+    assert read(types)[:known].tolist() == list(range(1, known + 1))
+    assert set(read(types)[known:].tolist()) == {corpus.vocabulary.unk + 1}
+    assert len(types) > known
+
+
+@pytest.mark.parametrize("loss", ["sampled_softmax", "full_softmax"])
+def test_rows_of_the_table_get_the_gradient_that_the_whole_table_would(loss):
+    """In float64, with micro-batches or without: the same weights, and only rows of words that were read move."""
+    results = []
+    for more in ({}, {"micro_batches": 3}, {"sparse": False}):
+        torch.manual_seed(3)
+        corpus, config = toy_corpus(), toy_config(input="words", dropout=0.3, loss=loss)
+        model, batches = new_model(config, len(corpus.vocabulary)).double(), toy_words(config, corpus)
+        read = spelling(model.options, corpus, "cpu")
+        before = model.bilm.encoder.weight.detach().clone()
+        step = Step(model, AdaGrad(model.parameters()), num_samples=6, clip_norm=2.0, **more)
+        words = [batch.part(0, 3) for batch in batches]
+        words = [type(batch)(**{**vars(batch), "characters": read}) for batch in words]
+        result = step(words[0], None, 0)
+        assert model.bilm.encoder.weight.grad.is_sparse == more.get("sparse", True)
+        moved = (model.bilm.encoder.weight != before).any(1)
+        assert moved.nonzero().flatten().tolist() == read(words[0].types).unique().tolist()
+        results.append((result.forward, result.gradient_norm, model.state_dict()))
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=1e-9, atol=1e-12)
+
+
+def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(SENTENCES) + "\n")
+    said = []
+    run = taught(tmp_path, said.append, input="words", max_steps=60, n_epochs=99, heldout_prefix=str(text), dropout=0.0)
+    assert any("reads words" in line for line in said)
+    assert run.heldout.mean < 0.8 * len(run.vocabulary)
+    state, options = load_folder(run.folder)
+    assert options.char_cnn is None
+    assert state["_word_embedding.weight"].shape == (len(run.vocabulary) + 1, WIDTH)
+    assert not state["_word_embedding.weight"][0].any()
+    assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text)]) == 0
+    assert f"perplexity {run.heldout}" in capsys.readouterr().out
+    outputs = [tmp_path / "own.hdf5", tmp_path / "converted.hdf5"]
+    hdf5 = str(tmp_path / "bilm-tf")
+    assert main(["convert", "--model", str(run.folder), "--to", "hdf5", "--outdir", hdf5]) == 0
+    for folder, output in zip((str(run.folder), hdf5), outputs, strict=True):
+        assert main(["embed", str(text), str(output), "--all", "--model", folder, "--no_stateful"]) == 0
+    import h5py
+
+    with h5py.File(outputs[0]) as own, h5py.File(outputs[1]) as converted:
+        assert own["0"].shape == (3, 7, 2 * WIDTH)
+        np.testing.assert_allclose(own["3"][()], converted["3"][()], rtol=1e-5, atol=1e-6)
+    unknown, words = ElmoEmbedder.from_pretrained(run.folder, stateful=False).embed_batch([["zebra"], ["<UNK>"]])
+    np.testing.assert_array_equal(unknown, words)
+    elmo = Elmo.from_pretrained(run.folder)
+    assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
+
+
+def test_a_run_of_word_ids_that_goes_on_ends_as_one_that_never_stopped(tmp_path):
+    states = []
+    for name, sittings in (("whole", (8,)), ("halves", (3, 8))):
+        for steps in sittings:
+            taught(tmp_path, input="words", save_dir=str(tmp_path / name), max_steps=steps, dropout=0.1)
+        states.append(load_folder(tmp_path / name)[0])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    with pytest.raises(ElmoFastError, match="input was 'words', now 'characters'"):
+        taught(tmp_path, save_dir=str(tmp_path / "whole"), max_steps=9)
+
+
+@pytest.mark.parametrize("optimiser", ["adagrad", "adamw"])
+@pytest.mark.parametrize("train", [False, True])
+def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted(tmp_path, train, optimiser):
+    """Frozen vectors stay bit for bit, also when the run goes on without the file; trained ones move."""
+    made = vectors_file(tmp_path / "vectors.txt", ["the", "cat", "on", "nowhere", "<UNK>"])
+    said = []
+    config = {"input": "vectors", "vectors_file": str(tmp_path / "vectors.txt"), "train_vectors": train}
+    run = taught(tmp_path, said.append, optimiser=optimiser, **config)
+    words = run.vocabulary.words
+    line = next(line for line in said if line.startswith("input "))
+    assert f"4 of {len(words)} words have a vector" in line
+    assert f"{len(words) - 4} have none and are drawn from N(0, " in line
+    assert ("none is trained" in line) != train
+    table = load_folder(run.folder)[0]["_word_embedding.weight"]
+    kept = [torch.equal(table[words.index(w) + 1], torch.from_numpy(made[w])) for w in ("the", "cat", "on", "<UNK>")]
+    assert all(kept) != train
+    drawn = torch.stack([table[i + 1] for i, word in enumerate(words) if word not in made])
+    spread = np.std([made[word] for word in ("the", "cat", "on", "<UNK>")])
+    assert 0.6 * spread < drawn.std() < 1.5 * spread
+    taught(tmp_path, optimiser=optimiser, max_steps=6, **config)
+    later = load_folder(run.folder)[0]["_word_embedding.weight"]
+    assert torch.equal(later, table) != train
+
+
+def test_vectors_are_read_once(tmp_path):
+    """A run that goes on has its table in the checkpoint: what the file holds by then is nothing to it."""
+    vectors_file(tmp_path / "vectors.txt", ["the"])
+    config = {"input": "vectors", "vectors_file": str(tmp_path / "vectors.txt")}
+    taught(tmp_path, max_steps=2, **config)
+    (tmp_path / "vectors.txt").write_text("no vectors\n")
+    assert taught(tmp_path, max_steps=3, **config).outcome.steps == 3
+
+
+def test_what_does_not_go_together_is_said(tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors_file(vectors, ["the", "cat"], width=5)
+    with pytest.raises(
+        ElmoFastError, match=r"wanted vectors of projection_dim=8 numbers; got 5; give projection_dim 5"
+    ):
+        taught(tmp_path, input="vectors", vectors_file=str(vectors))
+    vectors_file(vectors, ["other"])
+    with pytest.raises(ElmoFastError, match="has not one of the 19 words of the vocabulary"):
+        taught(tmp_path, input="vectors", vectors_file=str(vectors), save_dir=str(tmp_path / "b"))
+    for changes, wanted in (
+        ({"input": "vectors"}, "vectors_file must name the vectors"),
+        ({"input": "letters"}, "input must be one of characters, words, vectors; got 'letters'"),
+        ({"input": "words", "vectors_file": str(vectors)}, "vectors_file goes with input: vectors"),
+        ({"input": "vectors", "vectors_file": str(tmp_path / "absent")}, "vectors_file must exist"),
+        ({"train_vectors": False}, "train_vectors: false goes with input: vectors"),
+        ({"input": "vectors", "vectors_file": str(vectors), "init_from": "x"}, "give input: words with init_from"),
+    ):
+        with pytest.raises(ElmoFastError, match=wanted):
+            taught(tmp_path, **changes)
+
+
+def test_init_from_keeps_the_vectors_of_known_words_under_their_new_ids(tmp_path):
+    first = taught(tmp_path, input="words")
+    (tmp_path / "new.txt").write_text("\n".join(["sheep", *reversed(first.vocabulary.words)]) + "\n")
+    said = []
+    again = {"save_dir": str(tmp_path / "again"), "vocab_file": str(tmp_path / "new.txt"), "learning_rate": 1e-9}
+    second = taught(tmp_path, said.append, init_from=str(first.folder), max_steps=1, **again)
+    assert any("the architecture is that of" in line and "input" in line for line in said)
+    tables = [run.model.bilm.encoder.weight for run in (first, second)]
+    ids = [run.vocabulary.id("cat") + 1 for run in (first, second)]
+    torch.testing.assert_close(tables[0][ids[0]], tables[1][ids[1]])
+    assert tables[1][second.vocabulary.id("sheep") + 1].abs().max() <= (6 / (len(second.vocabulary) + WIDTH)) ** 0.5
+
+
+def test_memory_and_weights_of_the_plan_are_of_the_table(tmp_path):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(124_997))]) + "\n")
+    (tmp_path / "train.txt").write_text("w1 w2\n")
+    said = []
+    dry_run(
+        toy_config(
+            train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), input="words"
+        ),
+        report=said.append,
+    )
+    assert "reads words | 1.00M weights in the biLM, 1.12M in the softmax" in said[0]
+
+
+def test_a_model_of_characters_and_one_of_words_are_evaluated_alike(tmp_path):
+    """What a trained model of words gives in parts of the text is what it gives at once, sentence by sentence."""
+    run = taught(tmp_path, input="words")
+    corpus = encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
+    model = load_model(run.folder)
+    at_once, parts = (evaluate(model, corpus, batch_size=1, unroll_steps=steps).mean for steps in (20, 3))
+    assert at_once == pytest.approx(parts, rel=1e-5)
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert any("sampled_perplexity" in row for row in rows)

@@ -1,0 +1,269 @@
+"""Runs with each loss: the step's formula, exact perplexities, checkpoints, resume; what each says of itself."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from elmo_fast import ops
+from elmo_fast.checkpoints import LOSSES, load_folder, read_config
+from elmo_fast.cli.main import main
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.beginning import new_model
+from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.losses import BY_NAME, log_noise, target_counts
+from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.step import Step
+from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words
+
+OTHERS = [loss for loss in LOSSES if loss != "sampled_softmax"]
+SAMPLES, SEED = 6, 11
+
+
+def setting(loss, dtype=torch.float64, **changes):
+    """A model of the toy text and the first epoch's words."""
+    corpus, config = toy_corpus(), toy_config(**{"dropout": 0.0, "loss": loss} | changes)
+    model = new_model(config, len(corpus.vocabulary), counts=target_counts(corpus)).to(dtype)
+    torch.nn.init.normal_(model.softmax_bias)
+    return model, toy_words(config, corpus), corpus
+
+
+def taught(folder, loss, **changes):
+    """A finished run of the toy text."""
+    return pretrain(toy_config(folder, loss=loss, **changes), report=lambda line: None)
+
+
+def lines_of(**changes):
+    """What a dry run of the toy text says."""
+    said = []
+    dry_run(toy_config(**changes), report=said.append)
+    return said
+
+
+def test_counts_are_of_what_both_directions_predict():
+    """Words outside the vocabulary are <UNK>, a sentence's end </S> or <S>; a word that never occurs counts as one."""
+    corpus = toy_corpus()
+    words = [word for sentence in SENTENCES for word in sentence.split()]
+    known = corpus.vocabulary.words[3:]
+    wanted = {word: words.count(word) for word in known} | {"<S>": 5, "</S>": 5}
+    wanted["<UNK>"] = sum(word not in known for word in words)
+    assert dict(zip(corpus.vocabulary.words, target_counts(corpus).tolist(), strict=True)) == wanted
+
+
+def hand_losses(model, hidden, targets, draw):
+    """Each position's loss by its formula over the whole table, in float64."""
+    weight, bias, counts = model.softmax_weight, model.softmax_bias, model.counts
+    if model.loss.name == "full_softmax":
+        return -(hidden @ weight.T + bias).log_softmax(1)[range(len(targets)), targets]
+    if model.loss.name == "negative_sampling":
+        table = ops.alias_table(counts.cpu(), power=0.75)
+        samples = ops.alias_sample(SAMPLES, table, seed=SEED, offset=draw)
+        scores = hidden @ weight.T + bias
+        own = -torch.nn.functional.logsigmoid(scores[range(len(targets)), targets])
+        noise = -torch.nn.functional.logsigmoid(-scores[:, samples])
+        return own + noise.masked_fill(samples == targets[:, None], 0).sum(1)
+    tree, losses = ops.huffman_tree(counts.long()), []
+    for row, target in zip(hidden, targets.tolist(), strict=True):
+        path = slice(tree.first[target], tree.first[target + 1])
+        scores = weight[tree.nodes[path]] @ row + bias[tree.nodes[path]]
+        losses.append(-torch.nn.functional.logsigmoid((1 - 2.0 * tree.codes[path]) * scores).sum())
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("loss", OTHERS)
+def test_a_step_is_the_formula_and_so_is_its_gradient(loss):
+    """Mean losses of both directions; gradient of ½ Σ loss / R, in float64, as rows where few rows are used."""
+    model, batches, _ = setting(loss)
+    twin, *_ = setting(loss)
+    twin.load_state_dict(model.state_dict())
+    result = Step(model, AdaGrad(model.parameters()), num_samples=SAMPLES, clip_norm=1e9, seed=SEED)(
+        batches[0], None, 4
+    )
+    hidden, _ = twin(batches[0].types, batches[0].characters, None)
+    losses = [
+        hand_losses(twin, rows, targets.flatten(), 2 * 4 + way)
+        for way, (rows, targets) in enumerate(zip(hidden.flatten(1, 2), batches[0].targets, strict=True))
+    ]
+    assert [result.forward, result.backward] == pytest.approx([each.mean().item() for each in losses], rel=1e-10)
+    (0.5 / 3 * sum(each.sum() for each in losses)).backward()
+    norm = torch.stack([p.grad.square().sum() for p in twin.parameters()]).sum().sqrt().item()
+    assert result.gradient_norm == pytest.approx(norm, rel=1e-10)
+    assert model.softmax_weight.grad.is_sparse == (loss != "full_softmax")
+    torch.testing.assert_close(model.softmax_weight.grad.to_dense(), twin.softmax_weight.grad)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_exact_losses_are_of_chances_that_sum_to_one(loss):
+    """Over the vocabulary, in chunks of one row too; the softmaxes' are those of the table, ln of the noise added."""
+    model, *_ = setting(loss)
+    hidden, words = torch.randn(3, 8, dtype=torch.float64), model.vocabulary_size
+    every = torch.arange(words).repeat(3)
+    losses = model.loss.exact(hidden.repeat_interleave(words, 0), every, 1).view(3, words).detach()
+    torch.testing.assert_close(torch.exp(-losses).sum(1), torch.ones(3, dtype=torch.float64))
+    if loss != "hierarchical_softmax":
+        added = log_noise(model.counts) if loss == "negative_sampling" else 0.0
+        scores = hidden @ model.softmax_weight.T + model.softmax_bias + added
+        torch.testing.assert_close(losses, -scores.log_softmax(1).detach())
+
+
+@pytest.mark.parametrize("loss", OTHERS)
+def test_micro_batches_and_dense_tables_give_the_same_steps(loss):
+    results = []
+    for more in ({}, {"micro_batches": 3}, {"sparse": False}):
+        torch.manual_seed(3)
+        model, batches, _ = setting(loss)
+        step, state = Step(model, AdaGrad(model.parameters()), num_samples=SAMPLES, clip_norm=2.0, **more), None
+        for number, batch in enumerate(batches):
+            result = step(batch, state, number)
+            state = result.state
+        results.append((result.forward, result.backward, result.gradient_norm, model.state_dict()))
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", OTHERS)
+def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_path, capsys, loss):
+    """Held-out perplexity falls below that of knowing nothing; eval prints the run's figure, and what it is of."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(SENTENCES) + "\n")
+    more = {"heldout_prefix": str(text), "dropout": 0.0, "n_negative_samples_batch": 19}
+    run = taught(tmp_path, loss, max_steps=150, n_epochs=99, log_interval=50, **more)
+    assert run.heldout.mean < 0.7 * len(run.vocabulary)
+    assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output_file", f"{text}.json"]) == 0
+    printed = capsys.readouterr().out
+    assert f"perplexity {run.heldout}" in printed
+    assert BY_NAME[loss].said in printed
+    assert bool(BY_NAME[loss].said) == (loss != "full_softmax")
+    figures = json.loads((tmp_path / "text.txt.json").read_text())
+    assert figures["trained_by"] == loss
+    assert figures["perplexity"] == pytest.approx(run.heldout.mean)
+    state, options = load_folder(run.folder)
+    assert options.trained_by == loss
+    assert ("softmax.counts" in state) == (loss in ("negative_sampling", "hierarchical_softmax"))
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert any("training_perplexity" in row for row in rows) == (loss != "negative_sampling")
+    assert not any("sampled_perplexity" in row for row in rows)
+
+
+@pytest.mark.parametrize("loss", OTHERS)
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, loss):
+    states = []
+    for name, sittings in (("whole", (8,)), ("halves", (3, 8))):
+        for steps in sittings:
+            taught(tmp_path, loss, save_dir=str(tmp_path / name), max_steps=steps, dropout=0.1)
+        states.append(load_folder(tmp_path / name)[0])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    with pytest.raises(ElmoFastError, match=f"loss was '{loss}', now 'sampled_softmax'"):
+        taught(tmp_path, "sampled_softmax", save_dir=str(tmp_path / "whole"), max_steps=9)
+
+
+@pytest.mark.parametrize("loss", OTHERS)
+def test_hdf5_and_back_keeps_the_loss_its_counts_and_the_perplexity(tmp_path, loss):
+    run = taught(tmp_path, loss)
+    folders = [str(run.folder), str(tmp_path / "hdf5"), str(tmp_path / "back")]
+    assert main(["convert", "--model", folders[0], "--to", "hdf5", "--outdir", folders[1]]) == 0
+    assert main(["convert", "--model", folders[1], "--to", "safetensors", "--outdir", folders[2]]) == 0
+    corpus = toy_corpus_of(run)
+    wanted = evaluate(run.model, corpus)
+    for folder in folders[1:]:
+        assert evaluate(load_model(folder), corpus).mean == pytest.approx(wanted.mean, rel=1e-6)
+
+
+def toy_corpus_of(run):
+    from elmo_fast.corpus import encode
+
+    return encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
+
+
+def test_a_sampled_softmax_is_saved_as_it_always_was(tmp_path):
+    """No key that older readers would refuse, no counts; an options.json that says nothing is of a sampled softmax."""
+    run = taught(tmp_path, "sampled_softmax")
+    options = read_config(run.folder)["options"]
+    assert "loss" not in options
+    assert options["sample_softmax"] is True
+    assert not any("counts" in name for name in load_folder(run.folder)[0])
+    step = next((run.folder / "checkpoints").glob("step-*/position.json"))
+    told = json.loads(step.read_text())
+    del told["position"]["loss"]
+    for name in ("input", "train_vectors"):
+        del told["position"]["model"][name]
+    step.write_text(json.dumps(told))
+    again = taught(tmp_path, "sampled_softmax", max_steps=6)
+    assert again.outcome.steps == 6
+
+
+def test_a_checkpoint_without_its_counts_is_refused(tmp_path):
+    run = taught(tmp_path, "hierarchical_softmax")
+    state, options = load_folder(run.folder)
+    del state["softmax.counts"]
+    with pytest.raises(ElmoFastError, match=r"counts must say how often each of the .* hierarchical_softmax is made"):
+        LanguageModel.from_checkpoint(options, state)
+    from elmo_fast.checkpoints import save_folder
+
+    with pytest.raises(CheckpointError, match=r"softmax\.counts: wanted shape"):
+        save_folder(tmp_path / "without", state, options)
+
+
+@pytest.mark.parametrize("loss", ["negative_sampling", "hierarchical_softmax"])
+def test_init_from_keeps_what_can_be_kept(tmp_path, loss):
+    """The same words: rows as they were. Another loss: a tree's rows are of no word, and are drawn anew."""
+    first = taught(tmp_path, loss)
+    vocabulary = str(first.folder / "vocab.txt")
+    said = []
+    again = {"save_dir": str(tmp_path / "again"), "init_from": str(first.folder), "vocab_file": vocabulary}
+    config = toy_config(tmp_path, loss=loss, max_steps=1, learning_rate=1e-9, **again)
+    second = pretrain(config, report=said.append)
+    torch.testing.assert_close(second.model.softmax_weight, first.model.softmax_weight)
+    assert any("are kept" in line or "keep their row" in line for line in said)
+    config = toy_config(
+        tmp_path,
+        loss="sampled_softmax",
+        max_steps=1,
+        learning_rate=1e-9,
+        **again | {"save_dir": str(tmp_path / "other")},
+    )
+    third = pretrain(config, report=said.append)
+    assert third.model.softmax_weight.shape == (len(first.vocabulary), 8)
+    kept = loss == "negative_sampling"
+    assert (
+        torch.allclose(third.model.softmax_weight[: len(first.model.softmax_weight)], first.model.softmax_weight)
+        == kept
+    )
+
+
+def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path):
+    """Rows of the table and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
+    (tmp_path / "train.txt").write_text("w1 w2\n")
+    found = {}
+    for loss in LOSSES:
+        said = lines_of(
+            train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), loss=loss,
+            n_negative_samples_batch=50,
+        )  # fmt: skip
+        line = next(line for line in said if line.startswith("loss "))
+        assert loss in line
+        found[loss] = float(line.rsplit(", ", 1)[1].split()[0])
+    assert found == {
+        "sampled_softmax": pytest.approx(12 * 51 * 8 / 1e6, abs=0.006),
+        "negative_sampling": pytest.approx(12 * 51 * 8 / 1e6, abs=0.006),
+        "hierarchical_softmax": pytest.approx(12 * 10 * 8 / 1e6, abs=0.006),
+        "full_softmax": pytest.approx(12 * 1024 * 8 / 1e6, abs=0.006),
+    }
+    assert BY_NAME["hierarchical_softmax"].touched(1024, 50, 3) == math.ceil(2 * 3 * 10)
+    assert BY_NAME["full_softmax"].touched(1024, 50, 3) == 1024
+
+
+def test_what_does_not_go_together_is_said(tmp_path):
+    with pytest.raises(ElmoFastError, match=r"loss must be one of sampled_softmax, .*; got 'softmax'"):
+        taught(tmp_path, "softmax")
+    with pytest.raises(ElmoFastError, match="negatives goes with loss: negative_sampling; got loss: full_softmax"):
+        taught(tmp_path, "full_softmax", negatives=5.0)
+    with pytest.raises(ElmoFastError, match="n_negative_samples_batch must not exceed"):
+        taught(tmp_path, "sampled_softmax", n_negative_samples_batch=500)
+    assert taught(tmp_path, "negative_sampling", n_negative_samples_batch=500, negatives=5.0).outcome.steps == 4
