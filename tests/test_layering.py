@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "text": {"errors", "files"},
     "corpus": {"errors", "files", "text", "ops"},
     "modules": BELOW_MODULES,
-    "pretrain": BELOW_MODULES | {"modules", "corpus"},
+    "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},
     "static": BELOW_MODULES | {"modules", "corpus"},
     "tasks": BELOW_MODULES | {"modules", "static"},
     "pictures": BELOW_MODULES | {"modules", "static", "pretrain"},

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import load_checkpoint, pretrained_folder, save_folder
+from elmo_fast.checkpoints import pretrained_folder, save_folder
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.long_sentences import long_activations
-from elmo_fast.text import batch_to_ids
 
 _PURPOSE = "elmo_fast.integrations.sentence_transformers"
 _InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
@@ -53,8 +52,8 @@ class ElmoTokens(_InputModule):
         self.layers, self.max_seq_length, self.requires_grad = layers, max_seq_length, requires_grad
         self.precision, self.backend = precision, backend
         if not isinstance(model, BiLM):
-            state, options = load_checkpoint(pretrained_folder(model))
-            model = BiLM(options, state, requires_grad, stateful=False, precision=precision, backend=backend)
+            folder = pretrained_folder(model)
+            model = BiLM(folder, None, requires_grad, stateful=False, precision=precision, backend=backend)
         if model.stateful:
             raise ElmoFastError("ElmoTokens runs each text by itself: give a BiLM with stateful=False")
         self.bilm = model
@@ -65,15 +64,16 @@ class ElmoTokens(_InputModule):
         return self._width
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, torch.Tensor]:
-        """Texts to 'input_ids' [B, T, C] int64, character ids, and 'attention_mask' [B, T] int64; T is 1 at least.
+        """Texts to 'input_ids' [B, T, C] int64, character ids (word ids [B, T] where the model reads those), and
+        'attention_mask' [B, T] int64; T is 1 at least.
 
         Raises: ElmoFastError where an input is no text.
         """
         sentences = [self._tokens(i, text, prompt) for i, text in enumerate(inputs)]
         lengths = torch.tensor([len(words) for words in sentences])
-        ids = batch_to_ids(sentences, self.bilm._token_embedder.max_characters_per_token)
+        ids = self.bilm.batch_to_ids(sentences)
         if ids.shape[1] == 0:
-            ids = ids.new_zeros(len(sentences), 1, ids.shape[2])
+            ids = ids.new_zeros(len(sentences), 1, *ids.shape[2:])
         return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long()}
 
     def _tokens(self, index: int, text: Any, prompt: str | None) -> list[str]:
@@ -83,7 +83,8 @@ class ElmoTokens(_InputModule):
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Adds 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""
-        ids, words = features["input_ids"], (features["input_ids"] > 0).any(dim=-1)
+        ids = features["input_ids"]
+        words = ids > 0 if self.bilm.reads_words else (ids > 0).any(dim=-1)
         with torch.set_grad_enabled(self.requires_grad and torch.is_grad_enabled()):
             at_once = len(ids) if torch.is_grad_enabled() else max(1, MAX_TOKENS // ids.shape[1])
             parts = zip(ids.split(at_once), words.sum(dim=1).split(at_once), strict=True)

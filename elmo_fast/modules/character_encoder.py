@@ -141,6 +141,11 @@ class CharacterEncoder(nn.Module):
         """C, the slots of a word."""
         return self._characters.max_characters_per_token
 
+    @property
+    def markers(self) -> Tensor:
+        """What BOS and EOS are spelled as, [2, C] int64."""
+        return torch.stack([self._beginning_of_sentence_characters, self._end_of_sentence_characters])
+
     def get_output_dim(self) -> int:
         """D, the width of a word's vector."""
         return self.output_dim

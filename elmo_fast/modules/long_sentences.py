@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.text import words_to_ids
 
 
 @torch.no_grad()
@@ -16,13 +15,13 @@ def long_activations(bilm: BiLM, ids: Tensor, stretch: int) -> list[Tensor]:
 
     Args:
         bilm: its carried state is neither used nor changed.
-        ids: character ids of the words, [T, C] int64, without markers.
+        ids: as from the BiLM's batch_to_ids, of one sentence: [T, C] int64, or [T] of a model of word ids.
         stretch: tokens run at a time, 1 or more.
 
     Returns: L+1 tensors [T, 2D], lowest first.
     """
-    lstm, encoder = bilm._elmo_lstm, bilm._token_embedder
-    markers = torch.from_numpy(words_to_ids(["<S>", "</S>"], 262, ids.shape[1])).to(ids)
+    lstm, encoder = bilm._elmo_lstm, bilm.encoder
+    markers = encoder.markers.to(ids)
     whole = torch.cat([markers[:1], ids, markers[1:]])
     words = torch.cat([encoder.encode(part) for part in whole.split(stretch)])
     count, width = words.shape

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.checkpoints import load_checkpoint, model_files, pretrained_folder
+from elmo_fast.checkpoints import model_files, pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.long_sentences import long_activations
-from elmo_fast.text import batch_to_ids, batches, in_order
+from elmo_fast.text import batches, in_order
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 POOLINGS = ("mean", "max")
@@ -40,8 +40,7 @@ def load_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings:
 @functools.lru_cache(maxsize=1)
 def _read(folder: Any, marks: Any, device: torch.device, **settings: Any) -> BiLM:
     """marks: path, time and size of the files, so that a model written anew is read anew."""
-    state, options = load_checkpoint(folder)
-    return BiLM(options, state, stateful=False, **settings).to(device)
+    return BiLM(folder, stateful=False, **settings).to(device)
 
 
 class TokenVectors:
@@ -98,8 +97,8 @@ class TokenVectors:
 
     @torch.no_grad()
     def _run_filled(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
-        encoder, carry = self.bilm._token_embedder, self.bilm.stateful
-        ids = batch_to_ids(sentences, encoder.max_characters_per_token).to(encoder._char_embedding_weights.device)
+        carry, device = self.bilm.stateful, next(self.bilm.parameters()).device
+        ids = self.bilm.batch_to_ids(sentences).to(device)
         if ids.shape[1] > self.max_tokens:  # batches() leaves it alone
             return [self._numpy(long_activations(self.bilm, ids[0], self.max_tokens))]
         self.bilm.stateful = False

@@ -66,6 +66,12 @@ class WordEncoder(nn.Module):
         self.weight[1:].uniform_(-bound, bound)
         self.weight[0] = 0
 
+    @property
+    def markers(self) -> Tensor:
+        """What BOS and EOS are read as, [2] int64. Raises: ElmoFastError where the vocabulary is not known."""
+        vocabulary = self.known()
+        return torch.tensor([vocabulary.bos + 1, vocabulary.eos + 1], device=self.weight.device)
+
     def get_output_dim(self) -> int:
         """D, the width of a word's vector."""
         return self.output_dim

@@ -48,9 +48,12 @@ def _line(axes: Any, metrics: Metrics, name: str, colour: str) -> None:
 
 
 def _perplexity(axes: Any, label: str, metrics: Metrics, colour: str) -> None:
-    words, values = metrics.column("sampled_perplexity")
-    marker = "." if len(words) == 1 else None
-    axes.plot(words, values, color=colour, alpha=0.55, marker=marker, label=f"{label}: training, sampled softmax")
+    # Of the losses, negative sampling has neither.
+    for name, kind in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
+        words, values = metrics.column(name)
+        if words:
+            marker = "." if len(words) == 1 else None
+            axes.plot(words, values, color=colour, alpha=0.55, marker=marker, label=f"{label}: training, {kind}")
     if not metrics.heldout:
         return
     words = [row["words"] for row in metrics.heldout]

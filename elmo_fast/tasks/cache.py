@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.tasks._layer_file import (
     FORMAT,
     STORAGES,
@@ -27,7 +27,7 @@ from elmo_fast.tasks._layer_file import (
     write_layers,
 )
 from elmo_fast.tasks.formats import Example
-from elmo_fast.text import batch_to_ids, batches
+from elmo_fast.text import batches
 
 MAX_TOKENS = 4096
 Sentences = Sequence[Sequence[str]]
@@ -155,9 +155,10 @@ def model_digest(model: BiLM) -> str:
 
 
 def _key(model: BiLM, sentences: Sentences, storage: str) -> str:
-    encoder = model._token_embedder
-    device = next(model.parameters()).device.type
-    settings = [FORMAT, model_digest(model), encoder.precision, encoder.backend, device, storage]
+    lstm, device = model._elmo_lstm, next(model.parameters()).device.type
+    settings = [FORMAT, model_digest(model), lstm.precision, lstm.backend, device, storage]
+    if isinstance(model.encoder, WordEncoder):
+        settings.append(model.encoder.known().digest)
     found = hashlib.sha256(json.dumps(settings).encode())
     for words in sentences:
         found.update(json.dumps(words).encode())
@@ -171,12 +172,12 @@ def _compute(
     """Runs the biLM over the sentences, the longest first, and writes the layers of each where it stands."""
     starts = (np.cumsum(lengths) - lengths).tolist()
     order = sorted(range(len(sentences)), key=lambda index: -lengths[index])
-    slots, device = model._token_embedder.max_characters_per_token, next(model.parameters()).device
+    device = next(model.parameters()).device
     carried, model.stateful = model.stateful, False
     done, total = 0, sum(lengths)
     try:
         for batch in batches((sentences[index] for index in order), batch_size=max_tokens, max_tokens=max_tokens):
-            output = model(batch_to_ids(batch.sentences, slots).to(device))
+            output = model(model.batch_to_ids(batch.sentences).to(device))
             layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]]).cpu().numpy()
             for row, place in enumerate(batch.indices):
                 index = order[place]

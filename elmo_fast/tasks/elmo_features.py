@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmo_fast.checkpoints import load_checkpoint, pretrained_folder
+from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import mixes
-from elmo_fast.text import batch_to_ids
 
 L2_KINDS = ("paper", "bilm-tf")
 
@@ -26,8 +25,8 @@ def load_bilm(
 
     Raises: ElmoFastError, CheckpointError.
     """
-    state, options = load_checkpoint(pretrained_folder(model))
-    return BiLM(options, state, requires_grad=fine_tune, stateful=False, precision=precision, backend=backend)
+    folder = pretrained_folder(model)
+    return BiLM(folder, requires_grad=fine_tune, stateful=False, precision=precision, backend=backend)
 
 
 class ElmoFeatures(nn.Module):
@@ -134,7 +133,7 @@ class ElmoFeatures(nn.Module):
         bilm = self.bilm
         if next(bilm.parameters()).device != device:
             bilm.to(device)
-        ids = batch_to_ids(sentences, bilm._token_embedder.max_characters_per_token).to(device)
+        ids = bilm.batch_to_ids(sentences).to(device)
         with torch.set_grad_enabled(self.fine_tuned and torch.is_grad_enabled()):
             output = bilm(ids)
         mixed = mixes(self.scalar_mixes, [output["activations"][number] for number in self.layers], None)

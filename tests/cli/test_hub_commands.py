@@ -13,7 +13,7 @@ from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
-from tests.test_readme import BLOCK
+from tests.snippets import BLOCK
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint, read_options
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo, ElmoEmbedder, WordEncoder
+from elmo_fast.modules.long_sentences import long_activations
+from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import Vocabulary
 from tests.bilm_numpy import BilmNumpy
 
@@ -102,3 +104,14 @@ def test_what_cannot_be_read_is_said(model, files):
         BiLM(model, vocab_to_cache=["the"])
     with pytest.raises(ElmoFastError, match="wanted a model of word ids"):
         WordEncoder(read_options(files()[0]))
+
+
+def test_a_sentence_in_stretches_and_token_vectors_are_the_models_own(model):
+    """Words only: three at a time as all at once; TokenVectors finds the vocabulary as ElmoEmbedder does."""
+    bilm = BiLM(model, stateful=False)
+    sentence = ["the", "cat", "zebra", "sat", "the", "cat", "."]
+    whole = ElmoEmbedder.from_pretrained(model, stateful=False).embed_sentence(sentence)
+    parts = long_activations(bilm, bilm.batch_to_ids([sentence])[0], 3)
+    np.testing.assert_allclose(torch.stack(parts), whole, rtol=1e-5, atol=1e-6)
+    (found,) = TokenVectors(model, "top")([sentence])
+    np.testing.assert_allclose(found, whole[-1], rtol=1e-5, atol=1e-6)

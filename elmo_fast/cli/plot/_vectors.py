@@ -78,15 +78,13 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
 
 
 def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
-    """Layer 0: what the character encoder makes of each word alone."""
+    """Layer 0: what the encoder makes of each word alone."""
     import torch
 
-    from elmo_fast.text import batch_to_ids
-
-    encoder = _model.load_embedder(arguments, device, stateful=False).elmo_bilm._token_embedder
-    ids = batch_to_ids([words], encoder.max_characters_per_token)
+    bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm
+    ids = bilm.batch_to_ids([words])
     with torch.no_grad():
-        matrix = encoder.encode(ids.to(device))[0].float().cpu().numpy()
+        matrix = bilm.encoder.encode(ids.to(device))[0].float().cpu().numpy()
     return Labelled(words, matrix, {})
 
 
