@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import mixes
+from elmo_fast.tasks.dropout import dropout
 
 L2_KINDS = ("paper", "bilm-tf")
 
@@ -115,7 +115,7 @@ class ElmoFeatures(nn.Module):
         Raises: ElmoFastError: layers of another number or width, or for a biLM that is trained.
         """
         mixed = self._of_sentences(sentences) if layers is None else self._of_layers(layers)
-        return F.dropout(mixed, self.dropout, self.training) if self.dropout and self.training else mixed
+        return dropout(mixed, self.dropout, self.training)
 
     def _of_layers(self, layers: Tensor) -> Tensor:
         known, width = self.bilm.num_layers, self.get_output_dim()
