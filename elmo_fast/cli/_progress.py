@@ -14,19 +14,20 @@ class Progress:
     """Counts tokens and shows the share done, tokens/s and the time left.
 
     total: tokens in all
+    unit: what is counted, where that is not tokens
     lines: write a line every ten seconds (--file_friendly_logging); else a bar, and that on a terminal only
     quiet: show nothing
     """
 
-    def __init__(self, total: int, *, lines: bool = False, quiet: bool = False) -> None:
-        self.total, self.done = total, 0
+    def __init__(self, total: int, *, lines: bool = False, quiet: bool = False, unit: str = "tokens") -> None:
+        self.total, self.done, self._unit = total, 0, unit
         self.start = self._said = time.monotonic()
         self._lines = lines and not quiet
         self._bar: Any = None
         if not lines and not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, unit="tok", unit_scale=True, dynamic_ncols=True)
+            self._bar = tqdm(total=total, unit=self._short, unit_scale=True, dynamic_ncols=True)
 
     def __enter__(self) -> "Progress":
         return self
@@ -44,7 +45,19 @@ class Progress:
             self._said = time.monotonic()
             left = duration((self.total - self.done) / max(self.rate, 1e-9))
             share = 100 * self.done // max(self.total, 1)
-            logger().info("%d of %d tokens (%d%%) | %d tok/s | %s left", self.done, self.total, share, self.rate, left)
+            said = "%d of %d %s (%d%%) | %d %s/s | %s left"
+            logger().info(said, self.done, self.total, self._unit, share, self.rate, self._short, left)
+
+    def reach(self, done: int, total: int) -> None:
+        """`done` of `total` are done now."""
+        self.total = total
+        if self._bar is not None:
+            self._bar.total = total
+        self.add(done - self.done)
+
+    @property
+    def _short(self) -> str:
+        return "tok" if self._unit == "tokens" else self._unit
 
     @property
     def seconds(self) -> float:

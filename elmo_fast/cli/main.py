@@ -26,6 +26,7 @@ COMMANDS = {
     "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",
     "upload": "a model to the Hugging Face hub, with a page about it",
     "download": "a model from the Hugging Face hub",
+    "static": "static word vectors: train, evaluate, neighbours, convert, export from a model",
     "cache-vocab": "context-free vectors of a vocabulary file (bilm-tf's dump_token_embeddings)",
     "info": "versions, CPU, and which kernels run here and why not the others",
 }

@@ -40,6 +40,13 @@ def build_parser() -> Any:
     )
     parser.add_argument("--batch_size", type=int, default=64, help="most sentences run together")
     parser.add_argument("--max_tokens", type=int | None, default=None, help="most tokens run together, padding counted")
+    parser.add_argument(
+        "--cache",
+        type=str | None,
+        default=None,
+        help="file for the corpus's vectors: written by the first query, read by the next, which take a second; "
+        "4 bytes x tokens x width (1024 for the published model) a layer",
+    )
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
 
@@ -54,14 +61,18 @@ def run(arguments: Any) -> int:
     if arguments.topn < 1:
         raise ElmoFastError(f"--topn must be 1 or more; got {arguments.topn}")
     with rereadable(arguments.corpus) as corpus:
-        total = sum(len(tokens) for _, tokens in read_sentences(corpus))
-        if not total:
+        lengths = {line: len(tokens) for line, tokens in read_sentences(corpus) if tokens}
+        if not lengths:
             raise ElmoFastError(f"--corpus {arguments.corpus} holds no token")
         device = _common.set_up(arguments)
         embedder = _model.load_embedder(arguments, device, stateful=False)
         layers = layers_named(arguments.layer, embedder.elmo_bilm.num_layers)
-        with _progress.Progress(total, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
-            found = nearest(arguments, corpus, embedder, query, layers, progress)
+        total, lines = sum(lengths.values()), arguments.file_friendly_logging
+        with _progress.Progress(total, lines=lines, quiet=arguments.quiet) as progress:
+            if arguments.cache is None:
+                found = nearest(arguments, corpus, embedder, query, layers, progress)
+            else:
+                found = nearest_kept(arguments, corpus, lengths, embedder, query, layers, progress)
     for name, neighbours in zip(layers, found, strict=True):
         print(f"{shown(query, arguments.index)}   layer {name}")
         for rank, neighbour in enumerate(neighbours, start=1):
@@ -113,6 +124,42 @@ def nearest(
                     break
     ordered = [sorted(heap, key=lambda item: item[:3], reverse=True) for heap in heaps]
     return [[Neighbour(c, -line, -place, tokens) for c, line, place, tokens in heap] for heap in ordered]
+
+
+def nearest_kept(
+    arguments: Any,
+    corpus: str,
+    lengths: dict[int, int],
+    embedder: Any,
+    query: Sequence[str],
+    layers: Sequence[str],
+    progress: _progress.Progress,
+) -> list[list[Neighbour]]:
+    """The same, from a file of the corpus's vectors, which is written where it is not there.
+
+    lengths: how many tokens each line has, of those that have any
+    """
+    from elmo_fast.cli import _token_cache
+
+    def embed() -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        for line, _, vectors in embedded(arguments, corpus, embedder, progress):
+            yield line, chosen(vectors, layers)
+
+    wanted = chosen(embedder.embed_batch([query])[0], layers)[:, arguments.index]
+    text = _token_cache.Corpus(corpus, list(lengths), list(lengths.values()))
+    source = _token_cache.Source(text, embedder.elmo_bilm, arguments.precision, layers, embed)
+    found = _token_cache.nearest_cached(arguments.cache, source, wanted, arguments.topn)
+    starts = np.cumsum([0, *text.lengths])
+    at = [np.searchsorted(starts, part.rows[0], side="right") - 1 for part in found]
+    lines = {text.lines[sentence] for sentences in at for sentence in sentences}
+    tokens = {line: tokens for line, tokens in read_sentences(corpus) if line in lines}
+    return [
+        [
+            Neighbour(float(cosine), text.lines[s], int(row - starts[s]), tokens[text.lines[s]])
+            for cosine, row, s in zip(part.cosines[0], part.rows[0], sentences, strict=True)
+        ]
+        for part, sentences in zip(found, at, strict=True)
+    ]
 
 
 def embedded(

@@ -6,9 +6,16 @@ from typing import Any
 _HOMES = {
     "GloveEpoch": "glove",
     "Vectors": "vectors",
+    "averaged_vectors": "from_bilm",
+    "context_free_vectors": "from_bilm",
+    "evaluate_analogies": "analogies",
+    "evaluate_similarity": "similarity",
     "load_vectors": "vectors",
+    "most_similar": "neighbours",
+    "nearest": "neighbours",
     "save_vectors": "vectors",
     "train_glove": "glove",
+    "train_word2vec": "word2vec",
 }
 __all__ = sorted(_HOMES)
 

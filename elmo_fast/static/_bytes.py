@@ -122,15 +122,17 @@ def decoded(path: str, words: list[bytes]) -> list[str]:
     return texts
 
 
-def encoded(words: Sequence[str], what: str) -> list[bytes]:
-    """Words as UTF-8; ElmoFastError for one that `what`, where blanks part fields, cannot hold."""
+def encoded(words: Sequence[str], what: str | None) -> list[bytes]:
+    """Words as UTF-8; ElmoFastError for one that `what`, where blanks part fields, cannot hold (None: it holds any)."""
     out = []
     for word in words:
         try:
             data = word.encode()
         except UnicodeEncodeError as error:
             raise ElmoFastError(f"the word {word!r} cannot be written as UTF-8") from error
-        if not data or len(data.split()) != 1 or len(data.split()[0]) != len(data):
+        if not data:
+            raise ElmoFastError("an empty word can be kept in .safetensors only")
+        if what is not None and data.split() != [data]:
             raise ElmoFastError(
                 f"the word {word!r} cannot be kept in {what}, where blanks part fields; use .safetensors"
             )

@@ -80,49 +80,39 @@ def _end_of_line(data: bytes, line: int, most: int) -> int:
 
 def _parsed(path: str, block: bytes, width: int, first_line: int) -> tuple[list[bytes], npt.NDArray[np.float32]]:
     """Words and vectors of whole lines; blank lines at their end are left out."""
-    lines = block.rstrip().split(b"\n") if block.strip() else []
-    matrix = np.empty((len(lines), width), np.float32)
-    words = []
-    for row, line in enumerate(lines):
-        line = line.rstrip()
-        word, _, numbers = line.partition(b" ")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            try:
-                values = np.fromstring(numbers, np.float32, sep=" ")
-            except (DeprecationWarning, ValueError):
-                values = np.empty(0, np.float32)
-        if len(values) != width or not word:
-            word, values = _with_blanks(path, line, width, first_line + row)
-        matrix[row] = values
-        words.append(word)
-    return words, matrix
+    import torch
 
+    from elmo_fast.ops import read_vector_text
 
-def _with_blanks(path: str, line: bytes, width: int, number: int) -> tuple[bytes, npt.NDArray[np.float32]]:
-    """A word that holds blanks itself (". . ." in GloVe's files), and its numbers: the last ones of the line."""
-    fields = line.replace(b"\t", b" ").split(b" ")
-    word, numbers = fields[:-width], fields[-width:]
-    if not word or not word[0] or not all(map(is_number, numbers)) or (len(word) > 1 and is_number(word[-1])):
-        raise ElmoFastError(
-            f"{path}, line {number}: {len(fields) - 1} fields after the word; a word and {width} numbers are wanted"
-        )
-    return b" ".join(word), np.array([float(value) for value in numbers], np.float32)
+    with warnings.catch_warnings():
+        # The bytes are read, not written: that they cannot be is no concern here.
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+        data = torch.frombuffer(block, dtype=torch.uint8)
+    matrix, places = read_vector_text(data, width, source=path, first_line=first_line)
+    return [block[begin:end] for begin, end in places.tolist()], matrix.numpy()
 
 
 def write_with_header(path: str, words: Sequence[str], matrix: npt.NDArray[np.float32]) -> None:
     """word2vec's text."""
-    _write(path, words, matrix, header=f"{len(matrix)} {matrix.shape[1]}\n".encode())
+    data = encoded(words, "word2vec's text")
+    _write(path, data, matrix, header=f"{len(matrix)} {matrix.shape[1]}\n".encode())
 
 
 def write_bare(path: str, words: Sequence[str], matrix: npt.NDArray[np.float32]) -> None:
-    """GloVe's text."""
-    _write(path, words, matrix, header=b"")
+    """GloVe's text, whose words may hold blanks."""
+    _write(path, encoded(words, None), matrix, header=b"")
 
 
-def _write(path: str, words: Sequence[str], matrix: npt.NDArray[np.float32], header: bytes) -> None:
-    data = encoded(words, "text")
+def _write(path: str, words: list[bytes], matrix: npt.NDArray[np.float32], header: bytes) -> None:
+    import torch
+
+    from elmo_fast.ops import write_vector_text
+
     with writing(path) as stream:
         stream.write(header)
-        for word, row in zip(data, matrix, strict=True):
-            stream.write(b" ".join([word, *(str(value).encode() for value in row)]) + b"\n")
+        for first in range(0, len(matrix), ROWS_AT_ONCE):
+            some = words[first : first + ROWS_AT_ONCE]
+            together = torch.frombuffer(bytearray(b"".join(some)), dtype=torch.uint8)
+            ends = torch.tensor([len(word) for word in some]).cumsum(0)
+            block = np.array(matrix[first : first + ROWS_AT_ONCE], np.float32, order="C")
+            stream.write(write_vector_text(together, ends, torch.from_numpy(block)).numpy().data)

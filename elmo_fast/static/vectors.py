@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,6 +123,14 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
     a vector with something infinite, and for a word that the format cannot hold (with a blank in it).
     """
     path = os.fspath(path)
+    write = writer_of(path, format)
+    if not _finite(vectors.matrix):
+        raise ElmoFastError(f"{vectors.words[_first_infinite(vectors.matrix)]!r} has a vector with NaN or infinity")
+    write(path, vectors.words, vectors.matrix)
+
+
+def writer_of(path: str, format: str) -> Callable[[str, list[str], Matrix], None]:
+    """What writes a format; "auto": the one that the name of the file tells. ElmoFastError where there is none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
     if format == "auto" and suffix not in SUFFIXES:
         raise ElmoFastError(
@@ -129,9 +138,8 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
         )
     if format not in ("auto", *WRITERS):
         raise ElmoFastError(f"format must be one of auto, {', '.join(WRITERS)}; got {format!r}")
-    if not _finite(vectors.matrix):
-        raise ElmoFastError(f"{vectors.words[_first_infinite(vectors.matrix)]!r} has a vector with NaN or infinity")
-    WRITERS[SUFFIXES[suffix] if format == "auto" else format](path, vectors.words, vectors.matrix)
+    writer: Callable[[str, list[str], Matrix], None] = WRITERS[SUFFIXES[suffix] if format == "auto" else format]
+    return writer
 
 
 def _made(path: str, parsed: Parsed) -> Vectors:

@@ -58,7 +58,15 @@ def test_help_is_quick():
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["--version"], ["embed", "--help"], ["neighbours", "--help"], ["prepare", "--help"], ["embed", "a"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["embed", "--help"],
+        ["neighbours", "--help"],
+        ["prepare", "--help"],
+        ["embed", "a"],
+        ["static", "train", "--help"],
+    ],
 )
 def test_parsing_does_not_import_torch(words):
     code = """import sys

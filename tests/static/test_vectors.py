@@ -93,6 +93,8 @@ def test_words_with_blanks_of_gloves_files(tmp_path):
     assert vectors.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
     save_vectors(vectors, tmp_path / "b.safetensors")
     assert same(load_vectors(tmp_path / "b.safetensors"), vectors)
+    save_vectors(vectors, tmp_path / "b.glove", "glove")
+    assert same(load_vectors(tmp_path / "b.glove"), vectors)
     for name in ("b.txt", "b.bin"):
         with pytest.raises(ElmoFastError, match=r"the word '\. \. \.' cannot be kept .* use \.safetensors"):
             save_vectors(vectors, tmp_path / name)
@@ -267,6 +269,8 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, vectors):
         (vectors, tmp_path / "a.dat", "auto", "the name must end in"),
         (vectors, path, "word2vec", "format must be one of"),
         (bad, path, "auto", "'a' has a vector with NaN or infinity"),
+        (Vectors(["a 5"], np.zeros((1, 1), np.float32)), path, "glove", "would not be read back"),
+        (Vectors([""], np.zeros((1, 1), np.float32)), path, "glove", "an empty word"),
         (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), path, "auto", "cannot be written as UTF-8"),
         (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), tmp_path / "b.safetensors", "auto", "cannot be written as"),
     ]:

@@ -1,0 +1,26 @@
+"""`elmo-fast static convert`: a file of word vectors in another format."""
+
+from typing import Any
+
+from elmo_fast.cli import _common
+from elmo_fast.cli.static import _files
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast static convert`."""
+    parser = _common.new_parser(
+        "static convert",
+        "Reads word vectors and writes them in another format, number for number: text holds the fewest digits that "
+        "give the same float32 again. .safetensors is the fastest to read.",
+    )
+    _files.add_reading(parser)
+    _files.add_output(parser)
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Reads, writes."""
+    _common.set_up(arguments)
+    _files.check_output(arguments)
+    _files.write(arguments, _files.read(arguments))
+    return 0

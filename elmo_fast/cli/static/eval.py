@@ -1,0 +1,99 @@
+"""`elmo-fast static eval`: analogies and similarity of word pairs."""
+
+import os
+from typing import Any
+
+from elmo_fast.cli import _common, _progress
+from elmo_fast.cli.static import _files
+from elmo_fast.errors import ElmoFastError
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast static eval`."""
+    parser = _common.new_parser(
+        "static eval",
+        "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their cosines go "
+        "with people's scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose words have "
+        "vectors: compare two files on equal coverage only. Without --analogies and --pairs the sets are those that "
+        "gensim brings: Google's analogies, WordSim-353, SimLex-999.",
+    )
+    _files.add_reading(parser)
+    parser.add_argument(
+        "--analogies", type=str | None, default=None, help="lines of four words, sections begin with ': NAME'"
+    )
+    parser.add_argument("--pairs", type=str, nargs="+", default=[], help="files of two words, a tab, a number a line")
+    parser.add_argument("--restrict_vocab", type=int, default=300_000, help="so many first words alone are known")
+    parser.add_argument("--case_insensitive", type=bool, default=True, help="compare words in upper case")
+    parser.add_argument(
+        "--unknown_as_wrong",
+        type=bool,
+        default=False,
+        help="count unknown words' questions as wrong, pairs as cosine 0",
+    )
+    parser.add_argument("--batch_size", type=int, default=256, help="analogies answered together")
+    parser.add_argument("--results", type=str | None, default=None, help="JSON file to write the scores to as well")
+    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Reads, scores, prints a table, writes JSON."""
+    from elmo_fast.static.evaluation import bundled
+    from elmo_fast.static.similarity import SIMLEX999, WORDSIM353
+
+    device = _common.set_up(arguments)
+    if min(arguments.restrict_vocab, arguments.batch_size) < 1:
+        raise ElmoFastError("--restrict_vocab and --batch_size must be 1 or more")
+    analogies, pairs = arguments.analogies, list(arguments.pairs)
+    if analogies is None and not pairs:
+        analogies, pairs = bundled("questions-words.txt"), [bundled(WORDSIM353), bundled(SIMLEX999)]
+    vectors = _files.read(arguments)
+    results: dict[str, Any] = {"vectors": arguments.vectors, "words": len(vectors), "dimension": vectors.dimension}
+    if pairs:
+        results["similarity"] = similarity(arguments, vectors, pairs)
+    if analogies is not None:
+        scores = answered(arguments, vectors, analogies, device)
+        print(scores.table())
+        results["analogies"] = scores.as_dict()
+    _files.write_json(arguments.results, results)
+    return 0
+
+
+def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]:
+    """Prints a line for each file of pairs; returns what JSON is to hold."""
+    from elmo_fast.static import evaluate_similarity
+
+    width = max(len("similarity"), *(len(os.path.basename(path)) for path in pairs))
+    print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs")
+    found = {}
+    for path in pairs:
+        scores = evaluate_similarity(
+            vectors,
+            path,
+            restrict_vocab=arguments.restrict_vocab,
+            case_insensitive=arguments.case_insensitive,
+            unknown_as_zero=arguments.unknown_as_wrong,
+        )
+        name = os.path.basename(path)
+        both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
+        numbers = f"{'  '.join(both)}  {scores.coverage:8.1%}"
+        print(f"{name:<{width}}  {numbers}  {scores.compared} / {scores.pairs}")
+        found[name] = scores.as_dict()
+    return found
+
+
+def answered(arguments: Any, vectors: Any, path: str, device: Any) -> Any:
+    """The scores of a file of analogies, with a bar meanwhile."""
+    from elmo_fast.static import evaluate_analogies
+
+    with _progress.Progress(0, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit="questions") as bar:
+        return evaluate_analogies(
+            vectors,
+            path,
+            restrict_vocab=arguments.restrict_vocab,
+            case_insensitive=arguments.case_insensitive,
+            unknown_as_wrong=arguments.unknown_as_wrong,
+            batch_size=arguments.batch_size,
+            device=str(device),
+            progress=bar.reach,
+        )

@@ -1,0 +1,86 @@
+"""`elmo-fast static export`: a model's vectors of words as a file of word vectors."""
+
+from typing import Any
+
+from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.cli.static import _files
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text import MARKERS, Vocabulary, read_sentences, rereadable
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast static export`."""
+    parser = _common.new_parser(
+        "static export",
+        "Writes what an ELMo model makes of single words as word vectors, so that whatever reads word2vec's files "
+        "(gensim's KeyedVectors, elmo-fast static eval) can take them. --vocab_file: the character encoder's vectors, "
+        "which know no context. --corpus: the mean of a layer over each word's occurrences in a text.",
+    )
+    _model.add_options(parser)
+    parser.add_argument("--vocab_file", type=str | None, default=None, help="words, one a line; vectors of layer 0")
+    parser.add_argument("--corpus", type=str | None, default=None, help="text, one sentence per line; mean vectors")
+    parser.add_argument(
+        "--layer", type=str, default="top", help='of --corpus: "top", "average", "all", or a number from 0'
+    )
+    parser.add_argument("--min_count", type=int, default=1, help="of --corpus: words that are rarer are left out")
+    parser.add_argument("--max_words", type=int | None, default=None, help="of --corpus: so many frequent words only")
+    parser.add_argument("--batch_size", type=int, default=64, help="most sentences run together")
+    parser.add_argument("--max_tokens", type=int, default=4096, help="most tokens run together, padding counted")
+    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    _files.add_output(parser)
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Embeds words or a text, writes one vector a word."""
+    if (arguments.vocab_file is None) == (arguments.corpus is None):
+        raise ElmoFastError("give --vocab_file (vectors of words by themselves) or --corpus (means over a text)")
+    _model.check_named(arguments)
+    _files.check_output(arguments)
+    if arguments.vocab_file is not None:
+        vectors = of_vocabulary(arguments, Vocabulary.read(arguments.vocab_file))
+    else:
+        with rereadable(arguments.corpus) as corpus:
+            vectors = of_text(arguments, corpus)
+    _files.write(arguments, vectors)
+    return 0
+
+
+def of_vocabulary(arguments: Any, vocabulary: Vocabulary) -> Any:
+    """Layer 0 of every word but the markers."""
+    from elmo_fast.static import context_free_vectors
+
+    words = [word for word in vocabulary.words if word not in MARKERS]
+    bilm = _model.load_embedder(arguments, _common.set_up(arguments), stateful=False).elmo_bilm
+    with _progress.Progress(len(words), lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        return context_free_vectors(bilm, words, progress=progress.add)
+
+
+class Sentences:
+    """The sentences of a file, as often as they are gone through."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __iter__(self) -> Any:
+        return (tokens for _, tokens in read_sentences(self.path))
+
+
+def of_text(arguments: Any, corpus: str) -> Any:
+    """The mean of a layer over each word's occurrences."""
+    from elmo_fast.static import averaged_vectors
+
+    sentences = Sentences(corpus)
+    total = sum(map(len, sentences))
+    bilm = _model.load_embedder(arguments, _common.set_up(arguments), stateful=False).elmo_bilm
+    with _progress.Progress(total, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        return averaged_vectors(
+            bilm,
+            sentences,
+            int(arguments.layer) if arguments.layer.isdecimal() else arguments.layer,
+            min_count=arguments.min_count,
+            max_words=arguments.max_words,
+            batch_size=arguments.batch_size,
+            max_tokens=arguments.max_tokens,
+            progress=progress.add,
+        )

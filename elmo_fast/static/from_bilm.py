@@ -1,0 +1,90 @@
+"""A biLM's vectors as static ones: of a word by itself, or the mean over its occurrences in a text."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.token_vectors import TokenVectors, load_bilm
+from elmo_fast.static.vectors import Vectors
+from elmo_fast.text import CharacterTable
+
+Model = str | os.PathLike[str] | BiLM
+Progress = Callable[[int], None]
+
+
+def context_free_vectors(
+    model: Model, words: Sequence[str], *, batch_size: int = 1024, progress: Progress | None = None
+) -> Vectors:
+    """What the character encoder makes of each word, which no neighbour changes: [V, D].
+
+    model: a BiLM, or a folder or name of the hub that holds one
+    words: different words, by custom the most frequent first
+    batch_size: words encoded together
+    progress: called with how many words more are done
+    Raises ElmoFastError where a word stands twice.
+    """
+    if batch_size < 1:
+        raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
+    encoder = (model if isinstance(model, BiLM) else load_bilm(model))._token_embedder
+    device = next(encoder.parameters()).device
+    table = CharacterTable(list(words), encoder.max_characters_per_token)
+    matrix = np.empty((len(words), encoder.get_output_dim()), np.float32)
+    with torch.no_grad():
+        for first in range(0, len(words), batch_size):
+            rows = np.arange(first, min(first + batch_size, len(words)))
+            matrix[rows] = encoder.encode(torch.from_numpy(table.ids(rows)).to(device)).float().cpu().numpy()
+            if progress is not None:
+                progress(len(rows))
+    return Vectors(list(words), matrix)
+
+
+def averaged_vectors(
+    model: Model,
+    sentences: Iterable[Sequence[str]],
+    layer: int | str = "top",
+    *,
+    min_count: int = 1,
+    max_words: int | None = None,
+    batch_size: int = 64,
+    max_tokens: int = 4096,
+    progress: Progress | None = None,
+) -> Vectors:
+    """The mean of each word's vectors over its occurrences in a text, the most frequent word first: [V, 2D].
+
+    model: a BiLM, or a folder or name of the hub that holds one; every sentence starts from a state of zeros
+    sentences: gone through twice, so a list or what can be gone through again
+    layer: "top", "average" (of all layers), "all" (side by side), or a number from 0
+    min_count, max_words: rarer words, and those after so many, get no vector
+    batch_size, max_tokens: most sentences, and most tokens with their padding, run together
+    progress: called with how many tokens more are done
+    Raises ElmoFastError: no such layer; no word is frequent enough; sentences that can be read once.
+    Source: of such means as word vectors: Bommasani et al. 2020, "Interpreting Pretrained Contextualized
+    Representations via Reductions to Static Embeddings", ACL.
+    """
+    if iter(sentences) is sentences:
+        raise ElmoFastError("sentences are gone through twice: give a list, not what can be read once")
+    embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)
+    words = frequent_words(sentences, min_count, max_words)
+    index = {word: row for row, word in enumerate(words)}
+    sums, seen = np.zeros((len(words), embed.width)), np.zeros(len(words), np.int64)
+    for tokens, vectors in zip(sentences, embed(sentences), strict=True):
+        rows = np.array([index.get(token, -1) for token in tokens], np.int64)
+        np.add.at(sums, rows[rows >= 0], vectors[rows >= 0])
+        np.add.at(seen, rows[rows >= 0], 1)
+        if progress is not None:
+            progress(len(tokens))
+    return Vectors(words, (sums / seen[:, None]).astype(np.float32))
+
+
+def frequent_words(sentences: Iterable[Sequence[str]], min_count: int = 1, max_words: int | None = None) -> list[str]:
+    """The words that occur `min_count` times, the most frequent first, of equal ones in alphabetical order."""
+    counts = Counter(token for sentence in sentences for token in sentence)
+    words = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+    if not words:
+        raise ElmoFastError(f"no word of the text occurs min_count = {min_count} times")
+    return words[:max_words]

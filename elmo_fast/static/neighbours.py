@@ -1,0 +1,122 @@
+"""The nearest of many vectors by cosine: exact, block by block, so that a million need no second copy."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.static.vectors import Vectors
+
+Matrix = npt.NDArray[np.float32]
+# A block of rows stays in a core's cache while it is checked, measured and multiplied.
+BLOCK_BYTES = 1 << 20
+# Queries are taken together while their cosines fit into this.
+COSINE_BYTES = 1 << 28
+
+
+class Nearest(NamedTuple):
+    """The rows nearest to each query, nearest first, of equal ones the earlier: rows [Q, n] int64, cosines [Q, n]."""
+
+    rows: npt.NDArray[np.int64]
+    cosines: Matrix
+
+
+def nearest(
+    matrix: Matrix,
+    queries: Matrix,
+    topn: int,
+    *,
+    unit: bool = False,
+    check: Callable[[int, Matrix], None] | None = None,
+    block_rows: int | None = None,
+) -> Nearest:
+    """The `topn` rows whose cosine with each query is greatest.
+
+    matrix: [N, D] float32, in memory or a memmap; it is read once for every 268 MB of cosines
+    queries: [Q, D] float32
+    unit: the rows of the matrix have length 1 (or 0) already, and are not measured
+    check: called with the number of each block and its rows, before they are used
+    block_rows: rows of a block; None: a megabyte of them
+    Returns n = min(topn, N) of each; a row or query of zeros has cosine 0 with everything.
+    Raises ElmoFastError for shapes that do not fit and topn below 1.
+    """
+    _check(matrix, queries, topn)
+    step = block_rows or rows_of_a_block(matrix.shape[1])
+    together = max(1, COSINE_BYTES // max(4 * len(matrix), 1))
+    found = [
+        _of_some(matrix, queries[first : first + together], topn, unit, check, step)
+        for first in range(0, len(queries), together)
+    ]
+    if not found:
+        return Nearest(
+            np.empty((0, min(topn, len(matrix))), np.int64), np.empty((0, min(topn, len(matrix))), np.float32)
+        )
+    return Nearest(np.concatenate([part.rows for part in found]), np.concatenate([part.cosines for part in found]))
+
+
+def rows_of_a_block(width: int) -> int:
+    """How many rows of that width are looked at together."""
+    return max(1, BLOCK_BYTES // (4 * width))
+
+
+def most_similar(vectors: Vectors, words: list[str], topn: int = 10) -> list[list[tuple[str, float]]]:
+    """The `topn` words nearest to each of `words`, but itself, and their cosines; ElmoFastError for unknown words."""
+    queries = np.stack([vectors.vector(word) for word in words])
+    rows = [vectors.index[word] for word in words]
+    found = nearest(vectors.matrix, queries, topn + 1)
+    return [
+        [(vectors.words[other], cosine) for other, cosine in zip(others, cosines, strict=True) if other != row][:topn]
+        for row, others, cosines in zip(rows, found.rows.tolist(), found.cosines.tolist(), strict=True)
+    ]
+
+
+def _check(matrix: Any, queries: Any, topn: int) -> None:
+    for name, array in (("matrix", matrix), ("queries", queries)):
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype != np.float32:
+            given = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {given}")
+    if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
+        raise ElmoFastError(f"nearest: the queries are {queries.shape[1]} wide, and the matrix {matrix.shape[1]}")
+    if topn < 1:
+        raise ElmoFastError(f"nearest: topn must be 1 or more; got {topn}")
+
+
+def _of_some(
+    matrix: Matrix,
+    queries: Matrix,
+    topn: int,
+    unit: bool,
+    check: Callable[[int, Matrix], None] | None,
+    step: int,
+) -> Nearest:
+    wanted = np.ascontiguousarray(_scaled(queries).T)
+    cosines = np.empty((len(matrix), len(queries)), np.float32)
+    for number, first in enumerate(range(0, len(matrix), step)):
+        rows, out = matrix[first : first + step], cosines[first : first + step]
+        if check is not None:
+            check(number, rows)
+        np.matmul(rows, wanted, out=out)
+        if not unit:
+            norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+            out /= np.where(norms > 0, norms, 1)[:, None]
+    picked = [_greatest(np.ascontiguousarray(column), topn) for column in cosines.T]
+    return Nearest(np.stack(picked), np.stack([cosines[rows, q] for q, rows in enumerate(picked)]))
+
+
+def _scaled(queries: Matrix) -> Matrix:
+    norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
+    scaled: Matrix = (queries / np.where(norms > 0, norms, 1)).astype(np.float32)
+    return scaled
+
+
+def _greatest(values: Matrix, topn: int) -> npt.NDArray[np.int64]:
+    """Where the greatest values are, greatest first, of equal ones the earlier."""
+    if topn < len(values):
+        least = np.partition(values, len(values) - topn)[len(values) - topn]
+        above = np.flatnonzero(values > least)
+        places = np.concatenate([above, np.flatnonzero(values == least)[: topn - len(above)]])
+    else:
+        places = np.arange(len(values))
+    return places[np.lexsort((places, -values[places]))]

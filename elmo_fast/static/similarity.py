@@ -1,0 +1,120 @@
+"""Similarity of pairs of words beside what people said of them: Pearson's and Spearman's correlation."""
+
+import os
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.static.evaluation import bundled, rows_of_words, unit_rows
+from elmo_fast.static.vectors import Vectors
+from elmo_fast.text import read_lines
+
+Column = npt.NDArray[np.float64]
+WORDSIM353, SIMLEX999 = "wordsim353.tsv", "simlex999.txt"
+
+
+class SimilarityScores(NamedTuple):
+    """Two correlations over the pairs that were compared, and of how many pairs those were.
+
+    compared: pairs whose two words have vectors (all, where unknown ones count as of cosine 0)
+    unknown: pairs with a word that has none
+    """
+
+    pearson: float
+    spearman: float
+    compared: int
+    unknown: int
+    pairs: int
+
+    @property
+    def coverage(self) -> float:
+        """The share of the pairs whose words are known."""
+        return 1 - self.unknown / self.pairs
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold; a correlation that is NaN is None."""
+        values = {**self._asdict(), "coverage": self.coverage}
+        return {name: None if value != value else value for name, value in values.items()}
+
+
+def evaluate_similarity(
+    vectors: Vectors,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    delimiter: str = "\t",
+    restrict_vocab: int | None = 300_000,
+    case_insensitive: bool = True,
+    unknown_as_zero: bool = False,
+) -> SimilarityScores:
+    """How the cosines of pairs of words go with scores that people gave those pairs.
+
+    path: lines of two words and a number, parted by `delimiter`; those that begin with # are comments. None:
+        WordSim-353, which gensim brings (MissingExtraError without gensim)
+    restrict_vocab, case_insensitive: as for evaluate_analogies
+    unknown_as_zero: a pair with an unknown word counts as of cosine 0 (gensim's dummy4unknown); else it is left out
+    Returns correlations that are NaN where fewer than two pairs are left, or one of the columns is constant.
+    Raises ElmoFastError for a file with no pair.
+    Source: gensim's evaluate_word_pairs, whose correlations these are.
+    """
+    path = bundled(WORDSIM353) if path is None else os.fspath(path)
+    pairs, gold = _read(path, delimiter)
+    known, _ = rows_of_words(vectors.words[:restrict_vocab], case_insensitive)
+    rows = np.array([[known.get(w.upper() if case_insensitive else w, -1) for w in pair] for pair in pairs], np.int64)
+    have = (rows >= 0).all(1)
+    cosines = np.zeros(len(rows))
+    left, right = (unit_rows(vectors.matrix[rows[have, side]]) for side in (0, 1))
+    cosines[have] = np.einsum("nd,nd->n", left, right, dtype=np.float64)
+    compared = np.ones_like(have) if unknown_as_zero else have
+    a, b = gold[compared], cosines[compared]
+    return SimilarityScores(
+        pearson(a, b), pearson(ranks(a), ranks(b)), int(compared.sum()), int((~have).sum()), len(pairs)
+    )
+
+
+def pearson(a: Column, b: Column) -> float:
+    """Pearson's correlation of two columns, [n] each; NaN where one is constant or n is below 2.
+
+    sum (a - mean a)(b - mean b) / (|a - mean a| |b - mean b|)
+    """
+    if len(a) < 2:
+        return float("nan")
+    a, b = a - a.mean(), b - b.mean()
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(np.clip(a @ b / norms, -1, 1)) if norms > 0 else float("nan")
+
+
+def ranks(values: Column) -> Column:
+    """The place of each value in their order, from 1; equal ones share the mean of theirs. [n]"""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    mean: Column = last - (counts - 1) / 2
+    return mean[inverse]
+
+
+def _read(path: str, delimiter: str) -> tuple[list[list[str]], Column]:
+    """The pairs and their scores."""
+    pairs, gold, skipped = [], [], []
+    for index, line in read_lines(path):
+        if not line or line.startswith("#"):
+            continue
+        fields = line.split(delimiter)
+        try:
+            score = float(fields[-1]) if len(fields) == 3 else None
+        except ValueError:
+            score = None
+        if score is None:
+            skipped.append(index + 1)
+            continue
+        pairs.append(fields[:2])
+        gold.append(score)
+    if skipped:
+        what = f"two words and a number parted by {delimiter!r}"
+        warnings.warn(
+            f"{path}: {len(skipped)} lines are not {what}, and are left out (line {skipped[0]})", stacklevel=3
+        )
+    if not pairs:
+        raise ElmoFastError(f"{path}: holds no pair (two words and a number a line, parted by {delimiter!r})")
+    return pairs, np.array(gold)

@@ -1,0 +1,146 @@
+"""word2vec by gensim: skip-gram or CBOW, with negative sampling or a hierarchical softmax."""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.static.vectors import Vectors
+from elmo_fast.text import files_matching, read_lines
+
+ALGORITHMS = ("sg", "cbow")
+OBJECTIVES = ("ns", "hs")
+
+
+class Epoch(NamedTuple):
+    """A pass over the text that is done: its number from 1, of how many, its seconds, words of text per second."""
+
+    number: int
+    epochs: int
+    seconds: float
+    words_per_second: float
+
+
+def train_word2vec(
+    path: str | os.PathLike[str],
+    *,
+    algorithm: str = "sg",
+    objective: str = "ns",
+    dimension: int = 100,
+    window: int = 5,
+    min_count: int = 5,
+    negative: int = 5,
+    sample: float = 1e-3,
+    epochs: int = 5,
+    learning_rate: float = 0.025,
+    workers: int = 1,
+    seed: int = 0,
+    report: Callable[[Epoch], None] | None = None,
+) -> Vectors:
+    """Trains word vectors on a text, the most frequent words first.
+
+    path: one sentence per line, words parted by blanks: a file, a folder or a glob; several, and gzip, are copied
+        together first
+    algorithm: "sg" (skip-gram) or "cbow"
+    objective: "ns" (negative sampling) or "hs" (hierarchical softmax)
+    dimension, window: D; words on each side, drawn from 1 to so many
+    min_count: words that are rarer are left out of the text
+    negative: random words for each true one (objective "ns")
+    sample: words with a greater share of the text are left out at random
+    epochs, learning_rate: passes; the step at the start, which falls to 0.0001
+    workers: threads; with more than 1 the same seed gives other vectors every time
+    report: called after every pass. There is no loss in it: what gensim computes is wrong for several threads and for
+        skip-gram with hierarchical softmax (gensim #2135, #3397)
+    Raises MissingExtraError without gensim, ElmoFastError for wrong options, text that is not UTF-8, and where no word
+    is frequent enough.
+    Source: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546.
+    """
+    _check(algorithm, objective, dimension, window, min_count, negative, epochs, workers)
+    models = require("gensim.models", "static", "Training word2vec")
+    with _one_file(os.fspath(path)) as corpus:
+        model = models.Word2Vec(
+            vector_size=dimension,
+            window=window,
+            min_count=min_count,
+            sg=int(algorithm == "sg"),
+            hs=int(objective == "hs"),
+            negative=negative if objective == "ns" else 0,
+            sample=sample,
+            alpha=learning_rate,
+            workers=workers,
+            seed=seed,
+        )
+        text = _text(corpus, objective)
+        model.build_vocab(**text)
+        if not len(model.wv):
+            raise ElmoFastError(f"{os.fspath(path)}: no word occurs min_count = {min_count} times")
+        model.train(
+            **text,
+            total_examples=model.corpus_count,
+            total_words=model.corpus_total_words,
+            epochs=epochs,
+            callbacks=[_callback(epochs, report)],
+        )
+    return Vectors(list(model.wv.index_to_key), np.array(model.wv.vectors, np.float32))
+
+
+def _check(algorithm: str, objective: str, *counts: int) -> None:
+    if algorithm not in ALGORITHMS:
+        raise ElmoFastError(f"algorithm must be one of {', '.join(ALGORITHMS)}; got {algorithm!r}")
+    if objective not in OBJECTIVES:
+        raise ElmoFastError(f"objective must be one of {', '.join(OBJECTIVES)}; got {objective!r}")
+    for name, count in zip(("dimension", "window", "min_count", "negative", "epochs", "workers"), counts, strict=True):
+        if count < 1:
+            raise ElmoFastError(f"{name} must be 1 or more; got {count}")
+
+
+def _text(path: str, objective: str) -> dict[str, Any]:
+    """The text as gensim takes it: read in C, which several workers do not wait for.
+
+    Not with a hierarchical softmax: there gensim 4.4.0 gives other vectors every time, with one worker too, when it
+    reads the file in C, and always the same ones when Python does.
+    """
+    if objective == "ns":
+        return {"corpus_file": path}
+    return {"corpus_iterable": require("gensim.models.word2vec", "static", "Training word2vec").LineSentence(path)}
+
+
+@contextlib.contextmanager
+def _one_file(pattern: str) -> Iterator[str]:
+    """The text as the one plain file that gensim's C code reads, after a look whether it is text."""
+    files = files_matching(pattern)
+    if len(files) == 1 and files[0] != "-" and not files[0].endswith(".gz"):
+        for _ in read_lines(files[0]):
+            pass
+        yield files[0]
+        return
+    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
+        together = os.path.join(folder, "text.txt")
+        with open(together, "w", encoding="utf-8") as out:
+            out.writelines(line + "\n" for file in files for _, line in read_lines(file))
+        yield together
+
+
+def _callback(epochs: int, report: Callable[[Epoch], None] | None) -> Any:
+    """gensim's callback that counts passes and their time."""
+    base = require("gensim.models.callbacks", "static", "Training word2vec").CallbackAny2Vec
+
+    class Reporting(base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            self.number, self.start = 0, 0.0
+
+        def on_epoch_begin(self, model: Any) -> None:
+            self.start = time.monotonic()
+
+        def on_epoch_end(self, model: Any) -> None:
+            self.number += 1
+            seconds = time.monotonic() - self.start
+            if report is not None:
+                report(Epoch(self.number, epochs, seconds, model.corpus_total_words / max(seconds, 1e-9)))
+
+    return Reporting()

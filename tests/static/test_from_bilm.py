@@ -1,0 +1,73 @@
+"""Vectors of words that a biLM gives: by themselves, and as means over a text."""
+
+import numpy as np
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.static import averaged_vectors, context_free_vectors
+from tests.weights import make_weights
+
+SENTENCES = ["The cat sat .", "A dog sat on The cat .", "", "The dog , The cat", "Résumé ."]
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return ElmoEmbedder(*map(str, make_weights(tmp_path_factory.mktemp("toy"))), stateful=False)
+
+
+@pytest.fixture(scope="module")
+def occurrences(embedder):
+    """word -> all its vectors, [L, 2D] each, sentence by sentence."""
+    found = {}
+    for sentence in SENTENCES:
+        for word, vector in zip(
+            sentence.split(), embedder.embed_sentence(sentence.split()).swapaxes(0, 1), strict=True
+        ):
+            found.setdefault(word, []).append(vector)
+    return found
+
+
+def test_layer_0_is_a_words_own(embedder, occurrences):
+    """The same vector in every sentence; layer 0 of the embedder lays it side by side twice."""
+    words = ["dog", "The", "Résumé", "never-seen"]
+    seen = []
+    vectors = context_free_vectors(embedder.elmo_bilm, words, batch_size=3, progress=seen.append)
+    assert vectors.words == words
+    assert seen == [3, 1]
+    for word in words[:3]:
+        for occurrence in occurrences[word]:
+            np.testing.assert_allclose(np.tile(vectors.vector(word), 2), occurrence[0], atol=1e-6)
+    with pytest.raises(ElmoFastError, match="'a' stands there again"):
+        context_free_vectors(embedder.elmo_bilm, ["a", "a"])
+
+
+@pytest.mark.parametrize("layer", ["top", "average", 0, 1])
+@pytest.mark.parametrize("batch", [{"batch_size": 2}, {"max_tokens": 3}])
+def test_the_mean_over_a_words_occurrences(embedder, occurrences, layer, batch):
+    """Of each layer, whatever the batches; frequent words first."""
+    sentences = [sentence.split() for sentence in SENTENCES]
+    seen = []
+    vectors = averaged_vectors(embedder.elmo_bilm, sentences, layer, progress=seen.append, **batch)
+    assert vectors.words == sorted(occurrences, key=lambda word: (-len(occurrences[word]), word))
+    assert sum(seen) == sum(map(len, sentences))
+    for word, found in occurrences.items():
+        mean = np.mean(found, axis=0)
+        wanted = mean[-1] if layer == "top" else mean.mean(0) if layer == "average" else mean[layer]
+        np.testing.assert_allclose(vectors.vector(word), wanted, atol=2e-6)
+
+
+def test_rare_words_are_left_out(embedder):
+    sentences = [sentence.split() for sentence in SENTENCES]
+    assert averaged_vectors(embedder.elmo_bilm, sentences, min_count=2).words == ["The", ".", "cat", "dog", "sat"]
+    assert averaged_vectors(embedder.elmo_bilm, sentences, max_words=2).words == ["The", "."]
+
+
+def test_what_does_not_go(embedder):
+    for sentences, settings, sentence in [
+        ([["a"]], {"layer": 7}, "layers must be"),
+        ([["a"]], {"min_count": 2}, "no word of the text occurs min_count = 2 times"),
+        (iter([["a"]]), {}, "gone through twice"),
+    ]:
+        with pytest.raises(ElmoFastError, match=sentence):
+            averaged_vectors(embedder.elmo_bilm, sentences, **settings)

@@ -1,0 +1,132 @@
+"""The nearest vectors are those that float64 and a full sort find; files of token vectors are whole or refused."""
+
+import numpy as np
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.static import Vectors, most_similar, nearest
+from elmo_fast.static import neighbours as module
+from elmo_fast.static.token_file import DamagedFile, TokenFile, writing_token_file
+
+
+def by_sorting(matrix, queries, topn):
+    """The definition: every cosine in float64, sorted, of equal ones the earlier row."""
+    wide = [array.astype(np.float64) for array in (matrix, queries)]
+    unit = [a / np.where((n := np.linalg.norm(a, axis=1, keepdims=True)) > 0, n, 1) for a in wide]
+    cosines = unit[1] @ unit[0].T
+    rows = np.argsort(-cosines, axis=1, kind="stable")[:, :topn]
+    return rows, np.take_along_axis(cosines, rows, 1)
+
+
+@pytest.mark.parametrize(("n", "d", "q", "topn"), [(1, 1, 1, 1), (7, 3, 2, 9), (1000, 17, 5, 10), (300, 64, 1, 300)])
+@pytest.mark.parametrize("block", [None, 1, 37])
+def test_nearest_is_what_sorting_finds(monkeypatch, n, d, q, topn, block):
+    """Any block, any number of queries at a time, rows of any length, zeros among them."""
+    rng = np.random.default_rng(n)
+    matrix = (rng.standard_normal((n, d)) * rng.uniform(0.1, 9, (n, 1))).astype(np.float32)
+    queries = rng.standard_normal((q, d)).astype(np.float32)
+    if n > 3:
+        matrix[3] = 0
+    rows, cosines = by_sorting(matrix, queries, topn)
+    for size in (1, 1 << 28):
+        monkeypatch.setattr(module, "COSINE_BYTES", size)
+        found = nearest(matrix, queries, topn, block_rows=block)
+        np.testing.assert_array_equal(found.rows, rows)
+        np.testing.assert_allclose(found.cosines, cosines, atol=1e-6)
+    assert nearest(matrix, queries[:0], topn).rows.shape == (0, min(topn, n))
+
+
+def test_of_equal_ones_the_earlier():
+    """At the end of the list too, where some are left out."""
+    matrix = np.array([[0, 1], [1, 0], [2, 0], [0, 2], [3, 0]], np.float32)
+    found = nearest(matrix, np.array([[1, 0]], np.float32), 2)
+    assert found.rows.tolist() == [[1, 2]]
+    assert nearest(matrix, np.array([[0, 0]], np.float32), 3).rows.tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "queries", "topn", "sentence"),
+    [
+        (np.zeros((2, 3)), np.zeros((1, 3), np.float32), 1, "matrix must be a numpy array of float32"),
+        (np.zeros((2, 3), np.float32), np.zeros(3, np.float32), 1, "queries must be .* two axes"),
+        (np.zeros((2, 3), np.float32), np.zeros((1, 2), np.float32), 1, "the queries are 2 wide, and the matrix 3"),
+        (np.zeros((2, 3), np.float32), np.zeros((1, 3), np.float32), 0, "topn must be 1 or more"),
+    ],
+)
+def test_what_does_not_fit(matrix, queries, topn, sentence):
+    with pytest.raises(ElmoFastError, match=sentence):
+        nearest(matrix, queries, topn)
+
+
+def test_most_similar_is_gensims():
+    """Words and cosines, the word itself left out."""
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    rng = np.random.default_rng(3)
+    vectors = Vectors([f"w{i}" for i in range(50)], rng.standard_normal((50, 8)).astype(np.float32))
+    for words in (["w3"], ["w0", "w49"]):
+        for word, found in zip(words, most_similar(vectors, words, 5), strict=True):
+            theirs = vectors.to_gensim().most_similar(word, topn=5)
+            assert [w for w, _ in found] == [w for w, _ in theirs]
+            assert [c for _, c in found] == pytest.approx([c for _, c in theirs], abs=1e-6)
+    with pytest.raises(ElmoFastError, match="'W3' has no vector; 'w3' has one"):
+        most_similar(vectors, ["W3"])
+
+
+LENGTHS = [3, 1, 0, 40, 7]
+
+
+@pytest.fixture(params=[6, 5], ids=["even width", "odd width"])
+def tokens(request, tmp_path, monkeypatch):
+    """Unit vectors [2, 51, D] of five sentences, and the file of them, written in another order; blocks of 8 rows."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 4 * request.param)
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((2, sum(LENGTHS), request.param)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
+    at = np.cumsum([0, *LENGTHS])
+    with writing_token_file(tmp_path / "tokens", LENGTHS, 2, request.param, "a text") as writer:
+        for i in (3, 0, 2, 4, 1):
+            writer.write(i, vectors[:, at[i] : at[i + 1]])
+    return vectors, tmp_path / "tokens"
+
+
+def test_token_vectors_are_found_again(tokens):
+    """Each layer's nearest, and where each sentence begins."""
+    vectors, path = tokens
+    file = TokenFile(path)
+    assert file.made_from == "a text"
+    assert file.shape == vectors.shape
+    for layer in range(2):
+        found, wanted = (
+            file.nearest(layer, vectors[layer, 10:12], 9),
+            by_sorting(vectors[layer], vectors[layer, 10:12], 9),
+        )
+        np.testing.assert_array_equal(found.rows, wanted[0])
+        np.testing.assert_allclose(found.cosines, wanted[1], atol=1e-6)
+    assert file.offsets.tolist() == np.cumsum([0, *LENGTHS]).tolist()
+
+
+def test_every_damage_is_seen(tokens):
+    """A byte turned over anywhere in the vectors, offsets or checks; every cut; another file."""
+    vectors, path = tokens
+    whole = path.read_bytes()
+    start = len(whole) - vectors.nbytes - 8 * 2 * 7 - 8 * (len(LENGTHS) + 1)
+    for at in range(start, len(whole), 11):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
+        with pytest.raises(DamagedFile, match="damaged"):
+            [TokenFile(path).nearest(layer, vectors[layer, :1], 3) for layer in range(2)]
+    for end in (0, 5, 100, start, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ElmoFastError, match=r"cut off|is no file of token vectors"):
+            TokenFile(path)
+    path.write_bytes(whole)
+    TokenFile(path)
+
+
+def test_a_file_that_was_not_finished_is_not_there(tmp_path):
+    """An error between two sentences leaves the old file."""
+    path = tmp_path / "tokens"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="sentence 1"), writing_token_file(path, [1, 1], 1, 2, "") as writer:
+        [writer.write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,101 @@
+"""Training by gensim: its own vectors for its own settings, what is reported, and what is refused."""
+
+import gzip
+import importlib.util
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from elmo_fast.errors import ElmoFastError, MissingExtraError
+from elmo_fast.static import most_similar, train_word2vec
+from elmo_fast.static.word2vec import ALGORITHMS, OBJECTIVES
+
+needs_gensim = pytest.mark.skipif(importlib.util.find_spec("gensim") is None, reason="gensim is not installed")
+SETTINGS = {"dimension": 12, "window": 3, "min_count": 2, "epochs": 3, "seed": 7, "sample": 0.0}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Sentences about animals or about numbers, never both; "once" stands there once."""
+    rng = random.Random(0)
+    topics = [["cat", "dog", "cow", "pig", "hen"], ["one", "two", "three", "four"]]
+    lines = [" ".join(rng.choices(topic, k=12)) for _ in range(150) for topic in topics]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join([*lines, "once"]) + "\n")
+    return path
+
+
+@needs_gensim
+@pytest.mark.parametrize(("algorithm", "objective"), list(itertools.product(ALGORITHMS, OBJECTIVES)))
+def test_the_vectors_are_gensims(text, algorithm, objective):
+    """Bit by bit those of Word2Vec with the settings that the names stand for; each epoch is told."""
+    from gensim.models import Word2Vec
+    from gensim.models.word2vec import LineSentence
+
+    given = {"corpus_file": str(text)} if objective == "ns" else {"sentences": LineSentence(text)}
+    theirs = Word2Vec(
+        **given, vector_size=12, window=3, min_count=2, epochs=3, seed=7, workers=1, sample=0,
+        sg=int(algorithm == "sg"), hs=int(objective == "hs"), negative=0 if objective == "hs" else 5,
+    )  # fmt: skip
+    seen = []
+    for _ in range(2):
+        ours = train_word2vec(text, algorithm=algorithm, objective=objective, report=seen.append, **SETTINGS)
+        assert ours.words == theirs.wv.index_to_key
+        assert ours.matrix.tobytes() == theirs.wv.vectors.tobytes()
+    assert [epoch[:2] for epoch in seen] == 2 * [(1, 3), (2, 3), (3, 3)]
+    assert all(e.words_per_second == pytest.approx(3601 / e.seconds) for e in seen)
+
+
+@needs_gensim
+def test_words_of_one_topic_come_together(text):
+    """What is trained is of use."""
+    vectors = train_word2vec(text, **{**SETTINGS, "epochs": 30, "learning_rate": 0.05})
+    assert {word for word, _ in most_similar(vectors, ["cat"], 4)[0]} == {"dog", "cow", "pig", "hen"}
+    assert "once" not in vectors
+
+
+@needs_gensim
+def test_folders_and_gzip_are_the_same_text(text, tmp_path):
+    whole = train_word2vec(text, **SETTINGS)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    lines = text.read_bytes().splitlines(keepends=True)
+    (folder / "0.txt").write_bytes(b"".join(lines[:100]))
+    (folder / "1.txt.gz").write_bytes(gzip.compress(b"".join(lines[100:])))
+    parts = train_word2vec(folder, **SETTINGS)
+    assert parts.words == whole.words
+    assert np.array_equal(parts.matrix, whole.matrix)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"algorithm": "glove"}, "algorithm must be one of sg, cbow; got 'glove'"),
+        ({"objective": "softmax"}, "objective must be one of ns, hs"),
+        ({"epochs": 0}, "epochs must be 1 or more"),
+        ({"dimension": 0}, "dimension must be 1 or more"),
+    ],
+)
+def test_wrong_settings(text, settings, sentence):
+    with pytest.raises(ElmoFastError, match=sentence):
+        train_word2vec(text, **settings)
+
+
+@needs_gensim
+def test_wrong_texts(tmp_path, text):
+    with pytest.raises(ElmoFastError, match="no word occurs min_count = 5000 times"):
+        train_word2vec(text, min_count=5000)
+    with pytest.raises(ElmoFastError, match="no file matches"):
+        train_word2vec(tmp_path / "absent")
+    text.write_bytes(b"fine\ncaf\xe9\n")
+    with pytest.raises(ElmoFastError, match=r"line 2, character 4: the byte 0xe9 is not UTF-8"):
+        train_word2vec(text)
+
+
+def test_without_gensim_it_is_said_what_to_install(text, monkeypatch):
+    """One sentence."""
+    monkeypatch.setitem(__import__("sys").modules, "gensim.models", None)
+    with pytest.raises(MissingExtraError, match=r'Training word2vec needs gensim.*pip install "elmo-fast\[static\]"'):
+        train_word2vec(text)
