@@ -88,22 +88,23 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, capsys):
     rng = np.random.default_rng(0)
     words = ["tiger", "cat", "Athens", "Greece", "Oslo", "Norway", "love", "sex", "old", "new"]
     text.write_text("\n".join(" ".join(rng.choice(words, 8)) for _ in range(60)) + "\n")
-    for algo, objective in [("sg", "ns"), ("cbow", "hs")]:
+    for algo, objective in [("sg", "ns"), ("cbow", "hs"), ("glove", None)]:
         output, results = tmp_path / f"{algo}.bin", tmp_path / "r.json"
-        words = ["static", "train", "--train_prefix", str(text), "--algo", algo, "--objective", objective]
+        words = ["static", "train", "--train_prefix", str(text), "--algo", algo]
+        words += [] if objective is None else ["--objective", objective]
         words += ["--dimension", "6", "--epochs", "2", "--output", str(output), "--results", str(results)]
         assert main(words) == 0
         assert "pass 2 of 2: " in (err := capsys.readouterr().err)
-        assert "words/s" in err
+        assert ("entries/s, loss 0." if algo == "glove" else "words/s\n") in err
         found = json.loads(results.read_text())
-        assert (found["words"], found["algo"], found["settings"]["objective"]) == (10, algo, objective)
-        assert len(found["passes"]) == 2
+        assert (found["words"], found["algo"], found["settings"].get("objective")) == (10, algo, objective)
+        assert len(found["passes"]) == found["settings"]["epochs"] == 2
         assert load_vectors(output).matrix.shape == (10, 6)
-        assert main(["static", "eval", str(output), "-q"]) == 0
-        out = capsys.readouterr().out
-        for name in ("wordsim353.tsv", "simlex999.txt", "capital-common-countries", "semantic", "syntactic", "total"):
-            assert name in out
-        assert "/ 2 / 506" in out  # Athens Greece Oslo Norway, and the other way round
+    assert main(["static", "eval", str(output), "-q"]) == 0
+    out = capsys.readouterr().out
+    for name in ("wordsim353.tsv", "simlex999.txt", "capital-common-countries", "semantic", "syntactic", "total"):
+        assert name in out
+    assert "/ 2 / 506" in out  # Athens Greece Oslo Norway, and the other way round
     assert main([*words[:3], str(tmp_path / "absent"), "--output", str(tmp_path / "x.bin")]) == 2
     assert main([*words[:3], str(text), "--output", str(tmp_path / "x.dat")]) == 2
 

@@ -1,9 +1,21 @@
 """`elmo-fast static train`: word vectors of a text."""
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
-from elmo_fast.cli import _common
+from elmo_fast.cli import _common, _progress
 from elmo_fast.cli.static import _files
+
+
+class Method(NamedTuple):
+    """What an algorithm does where an option is not given, and the options that it alone has."""
+
+    defaults: dict[str, Any]
+    own: tuple[str, ...]
+
+
+WORD2VEC = Method({"epochs": 5, "window": 5, "learning_rate": 0.025}, ("objective", "negative", "sample", "workers"))
+GLOVE = Method({"epochs": 25, "window": 10, "learning_rate": 0.05}, ("x_max",))
 
 
 def build_parser() -> Any:
@@ -11,25 +23,33 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "static train",
         "Trains word vectors on text of one sentence per line, words parted by blanks. sg and cbow are word2vec, "
-        "trained by gensim (pip install 'elmo-fast[static]'). After every pass a line tells its time and "
-        "words per second (no loss: gensim's is known to be wrong).",
+        "trained by gensim (pip install 'elmo-fast[static]'); glove is trained here. After every pass a line tells its "
+        "time and speed, and GloVe's loss (gensim's is known to be wrong, and is not shown).",
     )
     parser.add_argument("--train_prefix", type=str, required=True, help="file, folder or glob of text, .gz or not")
-    parser.add_argument("--algo", type=Literal["sg", "cbow"], default="sg", help="skip-gram or CBOW")
+    parser.add_argument("--algo", type=Literal["sg", "cbow", "glove"], default="sg", help="skip-gram, CBOW or GloVe")
+    parser.add_argument("--dimension", type=int, default=100, help="numbers a vector")
+    parser.add_argument("--min_count", type=int, default=5, help="words that are rarer are left out")
+    parser.add_argument("--epochs", type=int | None, default=None, help="passes (sg, cbow: 5; glove: 25)")
+    parser.add_argument("--window", type=int | None, default=None, help="words on each side (sg, cbow: 5; glove: 10)")
+    parser.add_argument(
+        "--learning_rate", type=float | None, default=None, help="at the start (sg, cbow: 0.025; glove: 0.05)"
+    )
     parser.add_argument(
         "--objective",
         type=Literal["ns", "hs"],
         default="ns",
-        help="how words are told apart: negative sampling, hierarchical softmax",
+        help="sg, cbow: negative sampling or a hierarchical softmax",
     )
-    parser.add_argument("--dimension", type=int, default=100, help="numbers a vector")
-    parser.add_argument("--window", type=int, default=5, help="words on each side")
-    parser.add_argument("--min_count", type=int, default=5, help="words that are rarer are left out")
-    parser.add_argument("--epochs", type=int | None, default=None, help="passes (default: 5)")
-    parser.add_argument("--negative", type=int, default=5, help="with ns: random words for each true one")
-    parser.add_argument("--sample", type=float, default=1e-3, help="words with a greater share are thinned out")
-    parser.add_argument("--learning_rate", type=float | None, default=None, help="at the start (default: 0.025)")
-    parser.add_argument("--workers", type=int, default=1, help="threads; more than 1 are not reproducible")
+    parser.add_argument("--negative", type=int, default=5, help="sg, cbow with ns: random words for each true one")
+    parser.add_argument("--sample", type=float, default=1e-3, help="sg, cbow: words of a greater share are thinned out")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="sg, cbow: threads; with more than 1 a seed does not give the same twice"
+    )
+    parser.add_argument(
+        "--x_max", type=float, default=100.0, help="glove: pairs this frequent weigh 1; 10 for some million words"
+    )
+    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     _files.add_output(parser)
     parser.add_argument("--results", type=str | None, default=None, help="JSON file for settings and every pass")
     return parser
@@ -39,40 +59,44 @@ def run(arguments: Any) -> int:
     """Trains, writes the vectors."""
     _files.check_output(arguments)
     _common.set_up(arguments)
+    method, train = (GLOVE, _glove) if arguments.algo == "glove" else (WORD2VEC, _word2vec)
+    given = {name: getattr(arguments, name) for name in method.defaults if getattr(arguments, name) is not None}
+    shared = {name: getattr(arguments, name) for name in ("dimension", "min_count", "seed", *method.own)}
+    settings = {**method.defaults, **given, **shared}
     passes: list[dict[str, Any]] = []
-    settings: dict[str, Any] = {
-        "dimension": arguments.dimension,
-        "window": arguments.window,
-        "min_count": arguments.min_count,
-        "seed": arguments.seed,
-    }
-    for name in ("epochs", "learning_rate"):
-        if getattr(arguments, name) is not None:
-            settings[name] = getattr(arguments, name)
-    vectors = _word2vec(arguments, settings, passes)
-    _files.write(arguments, vectors)
-    _files.write_json(
-        arguments.results,
-        {"algo": arguments.algo, "train_prefix": arguments.train_prefix, "output": arguments.output}
-        | {"words": len(vectors), "settings": settings, "passes": passes},
-    )
-    return 0
-
-
-def _word2vec(arguments: Any, settings: dict[str, Any], passes: list[dict[str, Any]]) -> Any:
-    """Vectors by gensim; fills in the settings and what is said of each pass."""
-    from elmo_fast.static import train_word2vec
 
     def report(epoch: Any) -> None:
         passes.append(epoch._asdict())
-        said = "pass %d of %d: %.1f s, %d words/s"
-        _common.logger().info(said, epoch.number, epoch.epochs, epoch.seconds, epoch.words_per_second)
+        rate = f"{epoch[-1]:,.0f} {epoch._fields[-1].removesuffix('_per_second')}/s"
+        loss = f", loss {epoch.loss:.6f}" if hasattr(epoch, "loss") else ""
+        _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
 
-    settings |= {
-        "algorithm": arguments.algo,
-        "objective": arguments.objective,
-        "negative": arguments.negative,
-        "sample": arguments.sample,
-        "workers": arguments.workers,
-    }
-    return train_word2vec(arguments.train_prefix, **settings, report=report)
+    vectors = train(arguments, settings, report)
+    _files.write(arguments, vectors)
+    about = {"algo": arguments.algo, "train_prefix": arguments.train_prefix, "output": arguments.output}
+    _files.write_json(arguments.results, {**about, "words": len(vectors), "settings": settings, "passes": passes})
+    return 0
+
+
+def _word2vec(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
+    from elmo_fast.static import train_word2vec
+
+    return train_word2vec(arguments.train_prefix, algorithm=arguments.algo, **settings, report=report)
+
+
+def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
+    from elmo_fast.static import train_glove
+
+    bars: dict[str, _progress.Progress] = {}
+
+    def progress(what: str, done: int, total: int) -> None:
+        unit = "words" if what == "counting" else "entries"
+        if what not in bars:
+            bars[what] = _progress.Progress(
+                total, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit=unit
+            )
+        bars[what].reach(done, total)
+        if done == total:
+            bars[what].__exit__()
+
+    return train_glove(arguments.train_prefix, **settings, report=report, progress=progress)
