@@ -18,6 +18,7 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "report/runs"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
+default_role = "code"
 html_theme = "furo"
 html_title = f"elmo_fast {release}"
 html_static_path: list[str] = []
@@ -41,6 +42,8 @@ def as_restructured_text(app, what, name, obj, options, lines):
     for line in lines:
         if _SECTION.match(line):
             section = line.partition(":")[0]
+            if out and out[-1].strip():
+                out.append("")
         formula = line.startswith("    ") and (formula or (not section and (not out or not out[-1].strip())))
         if formula:
             out += ["::", "", line] if not out or not out[-1].startswith("    ") else [line]

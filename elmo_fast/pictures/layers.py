@@ -18,8 +18,10 @@ MOST_BARS = 6  # mixes side by side; more are drawn as a table
 def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
     """The weights of the layers of each mix in a model or a task's results: name -> L numbers that sum to 1.
 
-    path: a results.json or the folder of a trained task (its "mix_weights"), or a folder with a model and scalar mixes
-        (`Elmo.save_pretrained`), whose softmax is taken.
+    Args:
+        path: a results.json or the folder of a trained task (its "mix_weights"), or a folder with a model and scalar
+            mixes (`Elmo.save_pretrained`), whose softmax is taken.
+
     Raises: ElmoFastError where there are none, CheckpointError.
     """
     place = pathlib.Path(path)
