@@ -72,6 +72,8 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
         "text": _text,
     }
     name = os.fspath(path)
+    if name != "-" and not os.path.exists(name):
+        raise ElmoFastError(f"there is no {name!r}")
     examples = list(readers[format_of(path, format)](name, read_lines(path), column))
     if not examples:
         raise ElmoFastError(f"{name}: holds no sentence; every split needs at least one")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from elmo_fast.durations import duration
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.data import read_data, read_labelled
 from elmo_fast.tasks.formats import Example, read_examples, write_examples
@@ -147,11 +148,19 @@ def predict_task(
     Args:
         save_dir: the folder that train_task wrote.
         path: sentences in any format that read_examples knows; any labels in it are not looked at.
-        out: the file to write: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence) for a classifier.
+        out: the file to write, another than `path`: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence)
+            for a classifier.
         format, batch_size, device, progress: as evaluate_task's.
 
-    Raises: ElmoFastError: the folder holds no trained task, or the file holds no sentence.
+    Raises: ElmoFastError: the folder holds no trained task, the file holds no sentence, it is `out`, or it is a .txt
+    and no format is given.
     """
+    if os.path.exists(out) and os.path.exists(path) and os.path.samefile(path, out):
+        raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
+    if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
+        raise ElmoFastError(
+            f"{os.fspath(path)}: a .txt may hold a sentence a line or a word a line; give format=text or format=columns"
+        )
     task = load_task(save_dir, device)
     examples = read_examples(path, format or task.config.format)
     split = Split(examples, None, per_word=task.config.task == "tag")

@@ -11,6 +11,7 @@ import torch
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.inputs import input_digests
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel, empty_model
 from elmo_fast.tasks.result import TaskResult
@@ -34,7 +35,8 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
     labels.save(folder / LABELS_FILE)
     write_json(folder / WORDS_FILE, model.words if result.config.vectors is None else [])
     weights = {name: each.detach().cpu().contiguous() for name, each in trained_weights(model).items()}
-    save_tensors(folder / MODEL_FILE, weights, {"task": result.config.task})
+    inputs = json.dumps(input_digests(result.config, model))
+    save_tensors(folder / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
     flat = result.config.flat()
     paths = {name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] is not None}
     write_json(folder / CONFIG_FILE, flat | paths)
@@ -42,7 +44,7 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
 
 
 def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cpu") -> SavedTask:
-    """The trained task of a folder, ready to predict. ElmoFastError where a file is missing or does not fit."""
+    """The trained task of a folder, ready to predict. ElmoFastError where a file is missing or another one."""
     folder = pathlib.Path(save_dir)
     config = TaskConfig.from_flat(_read_json(folder / CONFIG_FILE))
     for name in ("model", "vectors"):
@@ -54,7 +56,15 @@ def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cp
             )
     labels = Labels.load(folder / LABELS_FILE)
     model = empty_model(config, len(labels), _read_json(folder / WORDS_FILE))
-    load_weights(model, load_tensors(folder / MODEL_FILE)[0], folder / MODEL_FILE)
+    weights, told = load_tensors(folder / MODEL_FILE)
+    found = input_digests(config, model)
+    for name, digest in json.loads(told.get("inputs", "{}")).items():
+        if found.get(name) != digest:
+            raise ElmoFastError(
+                f"{folder} was trained with other {name}: what {getattr(config, name)!r} holds has changed since; put "
+                f"back what was there, or name its place in {folder / CONFIG_FILE}"
+            )
+    load_weights(model, weights, folder / MODEL_FILE)
     return SavedTask(model.to(device).eval(), config, labels)
 
 

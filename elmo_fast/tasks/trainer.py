@@ -14,6 +14,7 @@ from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
+from elmo_fast.tasks.inputs import input_digests
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.order import epoch_batches
@@ -58,7 +59,7 @@ class Trainer:
         self.optimiser = adam(model, config)
         self.epochs: list[dict[str, Any]] = []
         self._best: dict[str, Tensor] = {}
-        self._data = digest_of(train, dev)
+        self._data = " ".join([digest_of(train, dev), *input_digests(config, model).values()])
 
     def fit(self) -> None:
         """Trains to the end; the model then has the weights of the best epoch."""
@@ -90,7 +91,7 @@ class Trainer:
         had, now = position.config, lasting(self.config)
         other = [f"{name}: {had.get(name)!r}, now {now[name]!r}" for name in now if had.get(name) != now[name]]
         if not other and position.data != self._data:
-            other = ["the sentences of train_path or dev_path"]
+            other = ["the sentences of train_path or dev_path, or what model or vectors hold"]
         if other:
             raise ElmoFastError(
                 f"save_dir {self.folder} holds a run of other settings ({'; '.join(other)}); give another save_dir, or "
