@@ -91,6 +91,35 @@ TORCH_LIBRARY(elmo_fast, m) {
   // vector_text: `fault` is the number, begin and end of the first line that could not be read; -1 where all were
   m.def("read_vector_text(Tensor data, int dimension) -> (Tensor matrix, Tensor words, Tensor fault)");
   m.def("write_vector_text(Tensor words, Tensor ends, Tensor matrix) -> Tensor");
+
+  // full_softmax
+  m.def(
+      "full_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, str precision, int chunk_bytes)"
+      " -> (Tensor losses, Tensor log_sums)");
+  m.def(
+      "full_softmax_backward(Tensor grad, Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor losses, Tensor log_sums,"
+      " str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
+
+  // alias_sample
+  m.def("alias_pairs(Tensor shares) -> (Tensor thresholds, Tensor aliases)");
+  m.def("alias_sample(int num_samples, Tensor thresholds, Tensor aliases, int seed, int offset) -> Tensor");
+
+  // negative_sampling: rows, offsets and ids as sampled_softmax's; `slopes` [N, S] where kept, else [0, S]
+  m.def(
+      "negative_sampling(Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, float share, bool count_hits, str precision,"
+      " int chunk_bytes, bool keep) -> (Tensor losses, Tensor d_true, Tensor slopes)");
+  m.def(
+      "negative_sampling_backward(Tensor grad, Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, Tensor d_true, Tensor slopes,"
+      " float share, bool count_hits, str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
+
+  // hierarchical_softmax: `slopes` [N, longest]; the gradients of all nodes or, where `sparse`, of the nodes `ids` passed
+  m.def("huffman_tree(Tensor counts, Tensor order) -> (Tensor first, Tensor nodes, Tensor codes)");
+  m.def(
+      "hierarchical_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor first, Tensor nodes, Tensor codes,"
+      " int longest, str precision, bool sparse) -> (Tensor losses, Tensor slopes)");
+  m.def(
+      "hierarchical_softmax_backward(Tensor grad, Tensor hidden, Tensor targets, Tensor weight, Tensor slopes, Tensor first,"
+      " Tensor nodes, str precision, bool sparse) -> (Tensor hidden, Tensor ids, Tensor rows, Tensor offsets)");
 }
 
 namespace {

@@ -5,62 +5,22 @@
 #include <cmath>
 #include <limits>
 
-#include "common/simd.h"
-#include "sampled_softmax/products.h"
+#include "common/row_sums.h"
+#include "common/sampled_rows.h"
 
 namespace elmo_fast {
 namespace {
-using namespace sampled_softmax;
-
-template <typename T>
-ELMO_MULTIVERSION T largest_of(const T* x, int64_t n, T start) {
-  T lanes[32];
-  for (T& lane : lanes) lane = start;
-  int64_t i = 0;
-  for (; i + 32 <= n; i += 32)
-    for (int j = 0; j < 32; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
-  for (; i < n; ++i) start = x[i] > start ? x[i] : start;
-  for (const T lane : lanes) start = lane > start ? lane : start;
-  return start;
-}
-
-// x <- exp(x - largest), zero for -inf; returns the sum.
-template <typename T>
-ELMO_MULTIVERSION T exponentials(T* x, int64_t n, T largest) {
-  constexpr T kOut = -std::numeric_limits<T>::infinity();
-  T lanes[32] = {};
-  int64_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    for (int j = 0; j < 32; ++j) {
-      const T e = x[i + j] == kOut ? T(0) : exp_of(x[i + j] - largest);
-      x[i + j] = e;
-      lanes[j] += e;
-    }
-  }
-  T sum = 0;
-  for (; i < n; ++i) {
-    x[i] = x[i] == kOut ? T(0) : exp_of(x[i] - largest);
-    sum += x[i];
-  }
-  for (const T lane : lanes) sum += lane;
-  return sum;
-}
-
-template <typename T>
-ELMO_MULTIVERSION void scale(T* x, int64_t n, T factor) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
+using namespace sampled_rows;
 
 // logits[S] of one row -> its loss and log-sum-exp; with `keep`, the logits become probabilities.
 template <typename T>
 void finish_row(T* logits, int64_t samples, T true_logit, bool keep, T* loss, T* log_sum) {
   const T largest = largest_of<T>(logits, samples, true_logit);
   const T sum = exponentials<T>(logits, samples, largest);
-  const T total = sum + std::exp(true_logit - largest);
-  // Where the target is the largest, log1p keeps the digits of a small loss.
-  *loss = largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total);
-  *log_sum = largest + std::log(total);
-  if (keep) scale<T>(logits, samples, T(1) / total);
+  const LogSum<T> found = log_sum_of<T>(true_logit, largest, sum);
+  *loss = found.loss;
+  *log_sum = found.log_sum;
+  if (keep) scale<T>(logits, samples, T(1) / (sum + std::exp(true_logit - largest)));
 }
 
 template <typename T>

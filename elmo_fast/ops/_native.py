@@ -44,6 +44,15 @@ _OPS = (
     "glove",
     "read_vector_text",
     "write_vector_text",
+    "full_softmax",
+    "full_softmax_backward",
+    "alias_pairs",
+    "alias_sample",
+    "negative_sampling",
+    "negative_sampling_backward",
+    "huffman_tree",
+    "hierarchical_softmax",
+    "hierarchical_softmax_backward",
 )
 if C is not None and (_absent := [name for name in _OPS if not hasattr(torch.ops.elmo_fast, name)]):
     C, WHY_NOT = (

@@ -89,6 +89,14 @@ def test_no_draw_leaves_the_largest_vocabularies():
         assert int(np.float64(1 - 2.0**-53) * words) == words - 1
 
 
+@needs_native
+def test_opcheck():
+    """The registered ops agree with their fakes and trace."""
+    ops = torch.ops.elmo_fast
+    torch.library.opcheck(ops.alias_pairs.default, (torch.rand(9).double(),))
+    torch.library.opcheck(ops.alias_sample.default, (5, *alias_table(torch.ones(9)), 1, 2))
+
+
 def test_where_the_sample_is_returned():
     """On the CPU unless another device is named."""
     table = alias_table(torch.ones(9))

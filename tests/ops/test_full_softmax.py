@@ -5,13 +5,15 @@ import torch
 from torch.nn import functional
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _dispatch, full_softmax
+from elmo_fast.ops import _dispatch, _native, full_softmax
 from elmo_fast.ops.full_softmax import reference
 from tests.backends import backends, device_of
 from tests.tolerances import assert_close, assert_no_worse
 
 kernels = pytest.mark.parametrize("backend", backends("full_softmax"))
 every = pytest.mark.parametrize("backend", backends("full_softmax", reference=True))
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+doubles = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
 
 
 def exact(backend):
@@ -53,7 +55,8 @@ def test_more_rows_than_a_block_of_them(monkeypatch):
     """Rows are cut too: blocks of 4 rows and of 3 words."""
     monkeypatch.setattr(reference, "ROWS", 4)
     arguments = problem(11)
-    assert_close("losses", full_softmax(*arguments, chunk_bytes=4 * 3 * 8), whole(*arguments), "float64")
+    found = full_softmax(*arguments, chunk_bytes=4 * 3 * 8, backend="reference")
+    assert_close("losses", found, whole(*arguments), "float64")
 
 
 def refused(backend, precision):
@@ -112,12 +115,20 @@ def test_a_small_loss_keeps_its_digits(backend):
 @kernels
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaN that is wanted
 def test_no_target_leaves_the_table(backend):
-    """Off the CPU nothing is checked: a word outside has a NaN loss, reads no memory of others, and spares its rows."""
+    """Off the CPU nothing is checked: a word outside has a NaN loss, reads no memory of others, and spares its rows.
+
+    On the CPU, where the public function has looked, the kernel raises all the same.
+    """
     around = torch.full((30, 4), torch.nan)
     around[10:20] = torch.linspace(-1, 1, 40).view(10, 4)
     table, edge = around[10:20], torch.zeros(10)
     targets = torch.tensor([0, 9, 10, -1, 2**63 - 1, -(2**63), 2**32 + 3])
     run = _dispatch._REGISTRY["full_softmax"][backend].run
+    if backend == "native":
+        for outside in targets[2:]:
+            with pytest.raises(IndexError):
+                run(torch.ones(1, 4), outside[None], table, edge, precision="float32", chunk_bytes=2**20)
+        return
     losses = run(torch.ones(7, 4), targets, table, edge, precision="float32", chunk_bytes=2**20)
     assert losses.isfinite().tolist() == [True, True] + [False] * 5
 
@@ -126,6 +137,14 @@ def test_no_target_leaves_the_table(backend):
 def test_opcheck(backend):
     """Both ops agree with their fakes, schemas and autograd."""
     hidden, targets, weight, bias = problem(20, 6, 40, torch.float32)
+    if backend == "native":
+        ops, options = torch.ops.elmo_fast, ("float16", 100)
+        saved = ops.full_softmax(hidden, targets, weight, bias, *options)
+        arguments = (torch.ones(20), hidden, targets, weight, bias, *saved, *options)
+        torch.library.opcheck(ops.full_softmax_backward.default, arguments)
+        leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
+        torch.library.opcheck(ops.full_softmax.default, (leaves[0], targets, *leaves[1:], *options))
+        return
     ops = getattr(torch.ops, f"elmo_fast_{backend}")
     leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
     torch.library.opcheck(ops.full_softmax.default, (leaves[0], targets, *leaves[1:], "float16", 100))
@@ -169,12 +188,15 @@ def test_large_logits_do_not_overflow(backend):
     assert_no_worse("losses", found, whole(hidden, targets, weight, bias), truth, "float32")
 
 
-@pytest.mark.parametrize("chunk_bytes", [200, 2**25])
-def test_gradcheck(chunk_bytes):
+@doubles
+@pytest.mark.parametrize("chunk_bytes", [1, 200, 2**25])
+def test_gradcheck(chunk_bytes, backend):
     """Gradients to hidden, table and bias, blocks computed again."""
     hidden, targets, weight, bias = problem()
     leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
-    assert torch.autograd.gradcheck(lambda h, w, b: full_softmax(h, targets, w, b, chunk_bytes=chunk_bytes), leaves)
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: full_softmax(h, targets, w, b, chunk_bytes=chunk_bytes, backend=backend), leaves
+    )
 
 
 def test_no_rows():
@@ -198,7 +220,7 @@ def test_precision_rounds_operands_alone():
         ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
         ({"targets": torch.zeros(2)}, "targets must be int64"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
-        ({"backend": "native"}, "backend must be one of auto, triton, reference"),
+        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ],
 )
 def test_bad_arguments_are_refused(change, wanted):

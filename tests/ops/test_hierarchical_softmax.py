@@ -220,6 +220,32 @@ def test_bad_arguments_are_refused(change, wanted):
         hierarchical_softmax(**given)
 
 
+@needs_native
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_opcheck_native(precision, sparse):
+    """Every registered op agrees with its fake, its schema and its autograd."""
+    hidden, targets, weight, bias, tree = problem(dtype=torch.float32)
+    ops, options = torch.ops.elmo_fast, (tree.longest, precision, sparse)
+    inputs = [x.detach().requires_grad_(not sparse) for x in (hidden, weight, bias)]
+    torch.library.opcheck(ops.hierarchical_softmax.default, (inputs[0], targets, *inputs[1:], *tree[:3], *options))
+    slopes = ops.hierarchical_softmax(hidden, targets, weight, bias, *tree[:3], *options)[1]
+    arguments = (torch.ones(7), hidden, targets, weight, slopes, *tree[:2], precision, sparse)
+    torch.library.opcheck(ops.hierarchical_softmax_backward.default, arguments)
+
+
+@needs_native
+def test_a_tree_that_leaves_its_nodes_is_an_error():
+    """The kernel looks at every step before it reads memory there."""
+    hidden, targets, weight, bias, tree = problem(dtype=torch.float32)
+    nodes = tree.nodes.clone()
+    nodes[tree.first[targets[0]]] = 39
+    with pytest.raises(IndexError, match=r"node 39 of a tree with 39 inner nodes"):
+        hierarchical_softmax(hidden, targets, weight, bias, tree._replace(nodes=nodes), backend="native")
+    with pytest.raises(IndexError, match=r"the path of word .* has .* steps"):
+        hierarchical_softmax(hidden, targets, weight, bias, tree._replace(longest=2), backend="native")
+
+
 @every
 def test_the_dense_form_compiles_without_a_break(backend):
     """fullgraph=True, forward and backward."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import huffman_tree
+from elmo_fast.ops import _native, huffman_tree
 from tests.backends import backends
 
 kernels = pytest.mark.parametrize("backend", backends("hierarchical_softmax"))
@@ -101,6 +101,13 @@ def test_kernels_build_the_references_tree(backend):
             a, b = getattr(found, name), getattr(wanted, name)
             assert a.dtype == b.dtype
             assert torch.equal(a, b), name
+
+
+@pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+def test_opcheck():
+    """The registered op agrees with its fake."""
+    counts = torch.tensor([1, 2, 3])
+    torch.library.opcheck(torch.ops.elmo_fast.huffman_tree.default, (counts, counts.argsort()))
 
 
 def test_costs_what_gensims_tree_costs():

@@ -287,6 +287,21 @@ def test_bad_arguments_are_refused(change, wanted):
         negative_sampling(**given)
 
 
+@needs_native
+@pytest.mark.parametrize("chunk_bytes", [100, 2**25])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_opcheck_native(chunk_bytes, precision):
+    """Every registered op agrees with its fake, its schema and its autograd."""
+    (hidden, targets, weight, bias, samples), _ = problem(dtype=torch.float32)
+    ids, ops = torch.cat([targets, samples]), torch.ops.elmo_fast
+    inputs, options = [x.detach().requires_grad_() for x in (hidden, weight[ids], bias[ids])], (0.5, False, precision)
+    torch.library.opcheck(ops.negative_sampling.default, (*inputs, ids, *options, chunk_bytes, True))
+    plain = [x.detach() for x in inputs]
+    saved = ops.negative_sampling(*plain, ids, *options, chunk_bytes, True)[1:]
+    arguments = (torch.ones(7), *plain, ids, *saved, *options, chunk_bytes)
+    torch.library.opcheck(ops.negative_sampling_backward.default, arguments)
+
+
 @every
 @OBJECTIVES
 def test_the_dense_form_compiles_without_a_break(backend, noise):

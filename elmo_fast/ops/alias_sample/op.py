@@ -9,9 +9,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_shape, given
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._transfer import drawn_to
-from elmo_fast.ops.alias_sample import reference
+from elmo_fast.ops.alias_sample import native, reference
 
-register("alias_sample", reference=reference)
+register("alias_sample", native=native, reference=reference)
 CPU = torch.device("cpu")
 
 

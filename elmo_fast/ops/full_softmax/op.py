@@ -6,9 +6,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_words
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-from elmo_fast.ops.full_softmax import reference, triton
+from elmo_fast.ops.full_softmax import native, reference, triton
 
-register("full_softmax", triton=triton, reference=reference)
+register("full_softmax", native=native, triton=triton, reference=reference)
 
 
 def full_softmax(
@@ -36,7 +36,7 @@ def full_softmax(
         chunk_bytes: bound for the logits, bytes (Triton: at least one tile of them)
         precision: to what hidden and table are rounded for the products;
             under torch.autocast "float32" stands for autocast's dtype
-        backend: "auto", "triton" or "reference"
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
         losses: [N], dtype of hidden, nats; exp of their mean is the perplexity

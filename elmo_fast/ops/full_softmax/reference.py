@@ -1,5 +1,4 @@
-"""full_softmax in plain torch: a log-sum-exp over blocks of rows and words. Its products are torch's own, whose shapes
-(many rows, thousands of words) leave a kernel of ours little to win."""
+"""full_softmax in plain torch: a log-sum-exp over blocks of rows and words."""
 
 import torch
 from torch import Tensor

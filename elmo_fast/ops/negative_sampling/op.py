@@ -6,9 +6,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import register, select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-from elmo_fast.ops.negative_sampling import reference
+from elmo_fast.ops.negative_sampling import native, reference
 
-register("negative_sampling", reference=reference)
+register("negative_sampling", native=native, reference=reference)
 
 CHUNK_BYTES = 32 * 2**20
 

@@ -1,0 +1,71 @@
+// alias_sample: Vose's pairing of a law, and draws from its table. Bit for bit those of the reference: every step on a double is one IEEE
+// operation, with no product that a compiler could join to a sum.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/philox.h"
+#include "common/simd.h"
+
+namespace elmo_fast {
+namespace {
+
+std::tuple<at::Tensor, at::Tensor> alias_pairs(const at::Tensor& shares) {
+  at::Tensor left_over = shares.clone(at::MemoryFormat::Contiguous);
+  const int64_t words = shares.numel();
+  at::Tensor thresholds = at::ones({words}, shares.options()), aliases = at::arange(words, at::kLong);
+  auto* left = left_over.mutable_data_ptr<double>();
+  auto* threshold = thresholds.mutable_data_ptr<double>();
+  auto* alias = aliases.mutable_data_ptr<int64_t>();
+  std::vector<int64_t> less, more;
+  for (int64_t k = 0; k < words; ++k) (left[k] < 1 ? less : more).push_back(k);
+  while (!less.empty() && !more.empty()) {
+    const int64_t small = less.back(), large = more.back();
+    less.pop_back();
+    threshold[small] = left[small];
+    alias[small] = large;
+    left[large] = (left[large] + left[small]) - 1.0;
+    if (left[large] < 1) {
+      more.pop_back();
+      less.push_back(large);
+    }
+  }
+  return {thresholds, aliases};
+}
+
+// Columns and chances of draws first..first+count-1: the two numbers of block i of the generator are draw i's.
+ELMO_MULTIVERSION void draw(
+    uint64_t seed, uint64_t offset, int64_t first, int64_t count, double words, int64_t* columns, double* chances) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Philox bits = philox_block(seed, offset, static_cast<uint64_t>(first + i));
+    columns[i] = static_cast<int64_t>(uniform53(bits.word[0], bits.word[1]) * words);
+    chances[i] = uniform53(bits.word[2], bits.word[3]);
+  }
+}
+
+at::Tensor alias_sample(int64_t num_samples, const at::Tensor& thresholds, const at::Tensor& aliases, int64_t seed, int64_t offset) {
+  constexpr int64_t kAhead = 512;
+  int64_t columns[kAhead];
+  double chances[kAhead];
+  at::Tensor ids = at::empty({num_samples}, aliases.options());
+  auto* out = ids.mutable_data_ptr<int64_t>();
+  const auto* threshold = thresholds.const_data_ptr<double>();
+  const auto* alias = aliases.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < num_samples; i += kAhead) {
+    const int64_t n = std::min(kAhead, num_samples - i);
+    draw(seed, offset, i, n, static_cast<double>(thresholds.numel()), columns, chances);
+    for (int64_t j = 0; j < n; ++j) out[i + j] = chances[j] < threshold[columns[j]] ? columns[j] : alias[columns[j]];
+  }
+  return ids;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("alias_pairs", alias_pairs);
+  m.impl("alias_sample", alias_sample);
+}
+
+}  // namespace elmo_fast

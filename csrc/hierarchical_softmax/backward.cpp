@@ -1,0 +1,91 @@
+// hierarchical_softmax backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "hierarchical_softmax/rows.h"
+
+namespace elmo_fast {
+namespace {
+using namespace hierarchical;
+
+struct Step {
+  int64_t node, place;  // place: row * longest + step, where its slope lies
+};
+
+// All steps of the batch by node, those of one node in the order of rows: a radix sort by digits of 11 bits.
+std::vector<Step> by_node(const int64_t* targets, int64_t count, const int64_t* first, const int64_t* nodes, int64_t longest, int64_t limit) {
+  constexpr int kBits = 11;
+  std::vector<Step> steps;
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = first[targets[i]]; j < first[targets[i] + 1]; ++j) steps.push_back({nodes[j], i * longest + j - first[targets[i]]});
+  std::vector<Step> sorted(steps.size());
+  for (int shift = 0; (limit - 1) >> shift > 0; shift += kBits) {
+    std::array<int64_t, (1 << kBits) + 1> begin{};
+    const auto digit = [&](const Step& step) { return step.node >> shift & ((1 << kBits) - 1); };
+    for (const Step& step : steps) ++begin[digit(step) + 1];
+    for (size_t d = 1; d < begin.size(); ++d) begin[d] += begin[d - 1];
+    for (const Step& step : steps) sorted[begin[digit(step)]++] = step;
+    steps.swap(sorted);
+  }
+  return steps;
+}
+
+// Where each distinct node's steps begin, and where the last end.
+std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
+  std::vector<int64_t> begin;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (i == 0 || steps[i].node != steps[i - 1].node) begin.push_back(static_cast<int64_t>(i));
+  begin.push_back(static_cast<int64_t>(steps.size()));
+  return begin;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hierarchical_softmax_backward(
+    const at::Tensor& grad, const at::Tensor& hidden, const at::Tensor& targets_any, const at::Tensor& weight,
+    const at::Tensor& slopes, const at::Tensor& first_any, const at::Tensor& nodes_any, const std::string& precision, bool sparse) {
+  const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
+  const at::Tensor x = rounded_rows(hidden, rounding), targets = targets_any.contiguous();
+  const at::Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
+  const at::Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
+  const Table table(weight);
+  const int64_t count = x.size(0), size = x.size(1), longest = slopes.size(1);
+  const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>();
+  const auto* node = nodes.const_data_ptr<int64_t>();
+  const std::vector<Step> steps = by_node(target, count, path, node, longest, weight.size(0));
+  const std::vector<int64_t> groups = groups_of(steps);
+  const auto distinct = static_cast<int64_t>(groups.size()) - 1;
+  at::Tensor d_hidden = at::zeros({count, size}, x.options()), ids = at::empty({sparse ? distinct : 0}, first.options());
+  at::Tensor d_rows = at::zeros({sparse ? distinct : weight.size(0), size}, x.options());
+  at::Tensor d_offsets = at::zeros({d_rows.size(0)}, x.options());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "hierarchical_softmax_backward", [&] {
+    const auto *h = x.const_data_ptr<scalar_t>(), *slope = weighted.const_data_ptr<scalar_t>();
+    auto *dh = d_hidden.mutable_data_ptr<scalar_t>(), *dw = d_rows.mutable_data_ptr<scalar_t>(), *db = d_offsets.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, count, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t j = path[target[i]]; j < path[target[i] + 1]; ++j)
+          add_scaled<scalar_t>(
+              dh + i * size, slope[i * longest + j - path[target[i]]], table.row<scalar_t>(node[j]), size, rounding);
+    });
+    at::parallel_for(0, distinct, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; ++group) {
+        const int64_t row = sparse ? group : steps[groups[group]].node;
+        if (sparse) ids.mutable_data_ptr<int64_t>()[group] = steps[groups[group]].node;
+        for (int64_t k = groups[group]; k < groups[group + 1]; ++k) {
+          const int64_t place = steps[k].place;
+          add_scaled<scalar_t>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
+          db[row] += slope[place];
+        }
+      }
+    });
+  });
+  return {d_hidden, ids, d_rows, d_offsets};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("hierarchical_softmax_backward", hierarchical_softmax_backward); }
+
+}  // namespace elmo_fast

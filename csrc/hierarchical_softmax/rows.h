@@ -1,0 +1,41 @@
+// Rows of nodes as a product sees them: a dot and a sum with operands rounded while they are read, so that no copy of the table is made.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "common/operand.h"
+
+namespace elmo_fast::hierarchical {
+
+enum class Rounding { None, BFloat16, Float16 };
+
+inline Rounding rounding_of(Operand operand) {
+  if (operand == Operand::Float32 || operand == Operand::Float64) return Rounding::None;
+  return operand == Operand::Float16AsFloat ? Rounding::Float16 : Rounding::BFloat16;
+}
+
+// sum_i x[i] round(w[i])
+template <typename T>
+T dot(const T* x, const T* w, int64_t n, Rounding rounding);
+// y += a round(w)
+template <typename T>
+void add_scaled(T* y, T a, const T* w, int64_t n, Rounding rounding);
+
+// x rounded as the products take it, contiguous; itself where nothing is rounded.
+inline at::Tensor rounded_rows(const at::Tensor& x, Rounding rounding) {
+  const at::Tensor rows = x.contiguous();
+  if (rounding == Rounding::None) return rows;
+  return rows.to(rounding == Rounding::Float16 ? at::kHalf : at::kBFloat16).to(rows.scalar_type());
+}
+
+// A table whose rows are contiguous, `stride` elements apart; a copy where they are not.
+struct Table {
+  explicit Table(const at::Tensor& weight) : rows(weight.size(1) < 2 || weight.stride(1) == 1 ? weight : weight.contiguous()) {}
+  template <typename T>
+  const T* row(int64_t node) const {
+    return rows.const_data_ptr<T>() + node * rows.stride(0);
+  }
+  at::Tensor rows;
+};
+
+}  // namespace elmo_fast::hierarchical

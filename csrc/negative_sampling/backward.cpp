@@ -1,0 +1,46 @@
+// negative_sampling backward: slopes (kept, or computed again chunk by chunk), then two products.
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "common/sampled_rows.h"
+#include "negative_sampling/slopes.h"
+
+namespace elmo_fast {
+namespace {
+using namespace sampled_rows;
+
+// scores of some rows -> slopes, zero for accidental hits.
+template <typename T>
+void to_slopes(const at::Tensor& scores, const int64_t* targets, const AccidentalHits* hits) {
+  const int64_t samples = scores.size(1);
+  T* data = scores.mutable_data_ptr<T>();
+  at::parallel_for(0, scores.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* row = data + i * samples;
+      negative_sampling::slopes<T>(row, samples);
+      if (hits != nullptr) hits->each(targets[i], [&](int64_t s) { row[s] = T(0); });
+    }
+  });
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> negative_sampling_backward(
+    const at::Tensor& grad, const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets,
+    const at::Tensor& ids_any, const at::Tensor& d_true, const at::Tensor& kept, double share, bool count_hits,
+    const std::string& precision, int64_t chunk_bytes) {
+  const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
+  const int64_t count = hidden.size(0);
+  const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);
+  const auto again = [&](int64_t first, const at::Tensor& scores) {
+    AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "negative_sampling_backward", [&] {
+      to_slopes<scalar_t>(scores, ids.const_data_ptr<int64_t>() + first, count_hits ? nullptr : &hits);
+    });
+  };
+  return gradients_of_samples(
+      grad.mul(share).contiguous(), d_true.mul(grad), hidden, rows, offsets, kept, precision, chunk_bytes, again);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("negative_sampling_backward", negative_sampling_backward); }
+
+}  // namespace elmo_fast
