@@ -17,10 +17,16 @@ WIDTHS = ((1, 4), (2, 8), (3, 20)) if QUICK else ((1, 32), (2, 32), (3, 64), (4,
 FILTERS = sum(number for _, number in WIDTHS)
 WORDS, PROJECTION, CELLS = (16, 32, 64) if QUICK else (400, 512, 4096)
 TABLE, SAMPLES = (1000, 64) if QUICK else (100_000, 8192)
+ROWS = 16 if QUICK else 640
 
 
 def tensor(*shape, scale=1.0):
     return torch.empty(*shape).uniform_(-scale, scale)
+
+
+def zipf():
+    """Counts of a vocabulary by rank."""
+    return 10**7 // torch.arange(1, TABLE + 1)
 
 
 def char_cnn(precision, backend):
@@ -69,6 +75,39 @@ def sampled_softmax(precision, backend):
     )
 
 
+def negative_sampling(precision, backend):
+    samples = ops.alias_sample(SAMPLES // 8, ops.alias_table(zipf(), power=0.75), seed=0)
+    hidden, weight, bias = tensor(ROWS, PROJECTION), tensor(TABLE, PROJECTION), tensor(TABLE)
+    targets = ops.alias_sample(ROWS, ops.alias_table(zipf()), seed=1)
+    return [hidden, weight, bias], lambda: ops.negative_sampling(
+        hidden, targets, weight, bias, samples, sparse=True, precision=precision, backend=backend
+    )
+
+
+def hierarchical_softmax(precision, backend):
+    tree = ops.huffman_tree(zipf())
+    hidden, weight, bias = tensor(ROWS, PROJECTION), tensor(TABLE - 1, PROJECTION, scale=0.1), tensor(TABLE - 1)
+    targets = ops.alias_sample(ROWS, ops.alias_table(zipf()), seed=1)
+    return [hidden, weight, bias], lambda: ops.hierarchical_softmax(
+        hidden, targets, weight, bias, tree, sparse=True, precision=precision, backend=backend
+    )
+
+
+def full_softmax(precision, backend):
+    words = TABLE // 5
+    hidden, weight, bias = tensor(ROWS // 4, PROJECTION), tensor(words, PROJECTION), tensor(words)
+    targets = torch.randint(0, words, (ROWS // 4,))
+    return [hidden, weight, bias], lambda: ops.full_softmax(
+        hidden, targets, weight, bias, precision=precision, backend=backend
+    )
+
+
+def alias_sample(precision, backend):
+    """The noise of one step; it has no gradient."""
+    table = ops.alias_table(zipf(), power=0.75)
+    return [], lambda: ops.alias_sample(SAMPLES, table, seed=0, backend=backend)
+
+
 def adagrad(precision, backend):
     """One update of an LSTM direction's weights, and of the table's rows that a batch touched; it has no gradient."""
     shapes = ((4 * CELLS, PROJECTION), (4 * CELLS, PROJECTION), (4 * CELLS,), (PROJECTION, CELLS))
@@ -90,6 +129,11 @@ CASES = [
     (scalar_mix, "float32"),
     (sampled_softmax, "float32"),
     (sampled_softmax, "bfloat16"),
+    (negative_sampling, "float32"),
+    (negative_sampling, "bfloat16"),
+    (hierarchical_softmax, "float32"),
+    (full_softmax, "float32"),
+    (alias_sample, "float32"),
     (adagrad, "float32"),
 ]
 
@@ -111,7 +155,7 @@ def test_op(benchmark, case, precision, train, turn, backend):
         pytest.skip(f"{case.__name__} has no backward")
     for each in inputs:
         each.requires_grad_(train)
-    cotangent = torch.randn_like(forward())
+    cotangent = torch.randn_like(forward()) if train else None
 
     def call():
         with torch.set_grad_enabled(train):
