@@ -119,8 +119,9 @@ def test_no_rows_and_refusals():
 
 
 def test_a_backend_that_only_some_ops_have_is_named_where_it_is():
-    """backend="native" trains in C++ and evaluates in torch, which alone has the whole vocabulary's loss there."""
-    assert ops.backend_for("full_softmax", "native") == "auto"
+    """backend="native" trains and evaluates in C++; a name that an op does not have means "auto" there."""
+    assert ops.backend_for("negative_sampling", "triton") == "auto"
+    assert ops.backend_for("full_softmax", "native") == "native"
     assert ops.backend_for("sampled_softmax", "native") == "native"
     loss = SampledSoftmaxLoss(20, 6, 5, backend="native").eval()
     assert torch.isfinite(loss(torch.randn(3, 6), torch.tensor([1, 2, 3])))
