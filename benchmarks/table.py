@@ -207,6 +207,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "vocabulary": ("vocabulary", case_table),
     "corpus": ("corpus", case_table),
     "text": ("text", case_table),
+    "task": ("task", case_table),
     "demo": ("demo", demo),
     "ops": ("ops", case_table),
 }

@@ -26,6 +26,7 @@ CASES = {
     "embed_file": "elmo-fast embed on a long file: memory over time, one thread and two",
     "text": "words to character ids",
     "corpus": "text to numbers, and numbers to batches",
+    "task": "an epoch of a tagger over a frozen ELMo from the disk cache, against static vectors of the same width",
     "demo": "make demo: held-out perplexity before and after",
     "ops": "every op, native against reference (pytest-benchmark)",
 }

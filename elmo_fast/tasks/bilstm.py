@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elmo_fast import ops
 from elmo_fast.modules import ProjectedLSTM
+from elmo_fast.tasks.dropout import dropout
 
 
 class BiLSTM(nn.Module):
@@ -53,7 +53,7 @@ class BiLSTM(nn.Module):
         x = inputs
         for number, pair in enumerate(self.layers):
             if number:
-                x = F.dropout(x, self.dropout, self.training)
+                x = dropout(x, self.dropout, self.training)
             outputs, _ = ops.projected_lstm(
                 [x, x],
                 [direction.weights for direction in pair],  # type: ignore[attr-defined]

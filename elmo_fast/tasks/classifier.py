@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks.bilstm import BiLSTM
+from elmo_fast.tasks.dropout import dropout
 from elmo_fast.tasks.labels import UNSEEN
 
 POOLINGS = ("max", "mean", "both")
@@ -44,9 +45,9 @@ class Classifier(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor, at_output: Tensor | None = None) -> Tensor:
         """The score of every label for every sentence, [B, K]; arguments as Tagger.forward's."""
-        x = self.lstm(F.dropout(features, self.dropout, self.training), lengths)
+        x = self.lstm(dropout(features, self.dropout, self.training), lengths)
         pooled = pool(x if at_output is None else torch.cat([x, at_output], dim=-1), lengths, self.pooling)
-        return self.linear(F.dropout(pooled, self.dropout, self.training))
+        return self.linear(dropout(pooled, self.dropout, self.training))
 
     def loss(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
         """-log p of the label, a mean over the batch, []; labels: [B] int64, where UNSEEN counts for nothing."""

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from elmo_fast.tasks.bilstm import BiLSTM
 from elmo_fast.tasks.crf import CRF
+from elmo_fast.tasks.dropout import dropout
 from elmo_fast.tasks.labels import UNSEEN
 
 
@@ -51,8 +52,8 @@ class Tagger(nn.Module):
             lengths: [B] int64, each 1..T.
             at_output: features that join the BiLSTM's output, [B, T, output_width].
         """
-        x = self.lstm(F.dropout(features, self.dropout, self.training), lengths)
-        x = F.dropout(x, self.dropout, self.training)
+        x = self.lstm(dropout(features, self.dropout, self.training), lengths)
+        x = dropout(x, self.dropout, self.training)
         return self.linear(x if at_output is None else torch.cat([x, at_output], dim=-1))
 
     def loss(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:

@@ -1,33 +1,15 @@
-"""Whole runs on a toy language: what they learn, what they leave behind, and that a killed one goes on bit for bit."""
+"""Whole runs on a toy language: what they learn, what they leave behind, and what they refuse."""
 
 import dataclasses
 import json
-import os
-import signal
 
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.features import load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
-from elmo_fast.tasks.state import STATE_FILE, load_tensors
-from elmo_fast.tasks.trainer import Trainer
-from tests.tasks.toy import toy_config
-
-
-def silent(line):
-    """Takes a line and says nothing."""
-
-
-def weights_of(config):
-    """The trained weights of a run, by name."""
-    return load_tensors(config_folder(config) / "model.safetensors")[0]
-
-
-def config_folder(config):
-    import pathlib
-
-    return pathlib.Path(config.save_dir)
+from tests.tasks.toy import silent, toy_config, weights_of
 
 
 @pytest.mark.parametrize(
@@ -73,6 +55,38 @@ def test_the_results_file_tells_all(tmp_path):
     assert rows == told["epochs"]
 
 
+def test_a_fine_tuned_bilm_has_a_learning_rate_of_its_own(tmp_path):
+    """With a step size next to nothing the biLM stays while the tagger learns; with a larger one it moves."""
+    moved = {}
+    for rate in (1e-30, 0.01):
+        config = toy_config(tmp_path, elmo="input", fine_tune=True, elmo_learning_rate=rate, epochs=1,
+                            save_dir=str(tmp_path / f"{rate}"))  # fmt: skip
+        train_task(config, silent)
+        before, after = dict(load_bilm(config.model).named_parameters()), weights_of(config)
+        prefix = "elmo.trained_bilm."
+        assert {name.removeprefix(prefix) for name in after if name.startswith(prefix)} == set(before)
+        moved[rate] = max(float((after[prefix + name] - each).abs().max()) for name, each in before.items())
+    assert moved[1e-30] == 0
+    assert moved[0.01] > 0.01
+
+
+def test_a_large_lambda_holds_the_mix_at_the_average(tmp_path):
+    """λ = 100 leaves the weights of the layers a third each; λ = 0 lets them go."""
+    spread = {}
+    for mix_l2 in (0.0, 100.0):
+        config = toy_config(tmp_path, elmo="input", word_dim=0, mix_l2=mix_l2, save_dir=str(tmp_path / str(mix_l2)))
+        weights = train_task(config, silent).mix_weights["input"]
+        spread[mix_l2] = max(weights) - min(weights)
+    assert spread[100.0] < 0.02
+    assert spread[0.0] > 5 * spread[100.0]
+
+
+def test_a_frozen_bilm_is_in_no_file_and_stays_as_it_is(tmp_path):
+    config = toy_config(tmp_path, elmo="input", epochs=1)
+    train_task(config, silent)
+    assert not [name for name in weights_of(config) if "bilm" in name]
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
     """Twice the same run: bit-equal. Another seed: not."""
     runs = [toy_config(tmp_path, save_dir=str(tmp_path / name), seed=seed, epochs=2, elmo="input", crf=True)
@@ -82,70 +96,6 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
     first, second, other = map(weights_of, runs)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
-
-
-def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    """Killed while it writes the state after the third epoch, it ends with the weights of an undisturbed run."""
-    plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0)
-    train_task(plain, silent)
-    killed = dataclasses.replace(plain, save_dir=str(tmp_path / "killed"))
-    child = os.fork()
-    if child == 0:
-        try:
-            write, told = Trainer._write, 0
-
-            def write_and_die(self):
-                nonlocal told
-                told += 1
-                if told == 3:
-                    from elmo_fast import files
-
-                    files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-
-                write(self)
-
-            Trainer._write = write_and_die
-            train_task(killed, silent)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    said = []
-    result = train_task(killed, said.append)
-    assert any("goes on after epoch 2" in line for line in said)
-    assert [row["loss"] for row in result.epochs] == [
-        row["loss"] for row in json.loads((tmp_path / "plain" / "results.json").read_text())["epochs"]
-    ]
-    first, second = weights_of(plain), weights_of(killed)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
-    config = toy_config(tmp_path, epochs=2, patience=0)
-    train_task(config, silent)
-    longer = train_task(dataclasses.replace(config, epochs=3), silent)
-    assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
-    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*resume: false"):
-        train_task(dataclasses.replace(config, hidden=8), silent)
-    anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
-    assert len(anew.epochs) == 2
-    with open(config.train_path, "a") as file:
-        file.write("Ann\tNAME\n\n")
-    with pytest.raises(ElmoFastError, match="the sentences of train_path or dev_path"):
-        train_task(dataclasses.replace(config, hidden=8), silent)
-
-
-def test_a_damaged_state_is_refused(tmp_path):
-    config = toy_config(tmp_path, epochs=1)
-    train_task(config, silent)
-    path = tmp_path / "run" / STATE_FILE
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
-        train_task(dataclasses.replace(config, epochs=2), silent)
-    path.write_bytes(content[:-100])
-    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
-        train_task(dataclasses.replace(config, epochs=2), silent)
 
 
 def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path):

@@ -1,8 +1,10 @@
 """A toy language whose tags follow from word and neighbour, as files; and a configuration that is done in seconds."""
 
+import pathlib
 import random
 
 from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.state import load_tensors
 from tests.weights import make_weights
 
 NOUNS, VERBS, NAMES = ["cat", "dog", "hill", "bird"], ["sees", "likes", "runs"], ["Ann", "Bob", "Eve"]
@@ -72,3 +74,12 @@ def toy_config(folder, *, classify=False, spans=False, elmo="none", **changes):
         "learning_rate": 0.01, "batch_size": 16, "dropout": 0.1, "elmo_dropout": 0.1,
     } | {f"{split}_path": str(folder / f"{split}.{kind}") for split in ("train", "dev", "test")}  # fmt: skip
     return TaskConfig(**settings | changes)
+
+
+def silent(line):
+    """Takes a line and says nothing."""
+
+
+def weights_of(config):
+    """The trained weights of a run, by name."""
+    return load_tensors(pathlib.Path(config.save_dir) / "model.safetensors")[0]

@@ -1,0 +1,79 @@
+"""A run that was broken off goes on bit for bit; what must not be gone on with is refused."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.run import train_task
+from elmo_fast.tasks.state import STATE_FILE
+from elmo_fast.tasks.trainer import Trainer
+from tests.tasks.toy import silent, toy_config, weights_of
+
+
+def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """Killed while it writes the state after the third epoch, it ends with the weights of an undisturbed run."""
+    plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0)
+    train_task(plain, silent)
+    killed = dataclasses.replace(plain, save_dir=str(tmp_path / "killed"))
+    child = os.fork()
+    if child == 0:
+        try:
+            write, told = Trainer._write, 0
+
+            def write_and_die(self):
+                nonlocal told
+                told += 1
+                if told == 3:
+                    from elmo_fast import files
+
+                    files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+
+                write(self)
+
+            Trainer._write = write_and_die
+            train_task(killed, silent)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    said = []
+    result = train_task(killed, said.append)
+    assert any("goes on after epoch 2" in line for line in said)
+    assert [row["loss"] for row in result.epochs] == [
+        row["loss"] for row in json.loads((tmp_path / "plain" / "results.json").read_text())["epochs"]
+    ]
+    first, second = weights_of(plain), weights_of(killed)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
+    config = toy_config(tmp_path, epochs=2, patience=0)
+    train_task(config, silent)
+    longer = train_task(dataclasses.replace(config, epochs=3), silent)
+    assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
+    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*resume: false"):
+        train_task(dataclasses.replace(config, hidden=8), silent)
+    anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
+    assert len(anew.epochs) == 2
+    with open(config.train_path, "a") as file:
+        file.write("Ann\tNAME\n\n")
+    with pytest.raises(ElmoFastError, match="the sentences of train_path or dev_path"):
+        train_task(dataclasses.replace(config, hidden=8), silent)
+
+
+def test_a_damaged_state_is_refused(tmp_path):
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+    path.write_bytes(content[:-100])
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
+        train_task(dataclasses.replace(config, epochs=2), silent)

@@ -1,0 +1,70 @@
+"""`elmo-fast task`: options, YAML, what is printed, written and refused; each in this process."""
+
+import json
+
+import pytest
+import yaml
+
+from elmo_fast.cli.main import main
+from tests.tasks.toy import toy_config
+
+
+@pytest.fixture
+def options(tmp_path):
+    """A YAML file of a short run without ELMo."""
+    flat = toy_config(tmp_path, epochs=2).flat()
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump({name: value for name, value in flat.items() if value is not None}))
+    return str(path)
+
+
+def test_train_eval_and_predict(tmp_path, options, capsys):
+    """A YAML file with one option over it; `eval` prints test's table again, `predict` writes columns of a text."""
+    run, scores, out = (str(tmp_path / name) for name in ("run", "scores.json", "out.conll"))
+    assert main(["task", "train", "--config", options, "--learning-rate", "0.02", "--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    told = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (told["config"]["learning_rate"], told["config"]["seed"], told["config"]["hidden"]) == (0.02, 3, 16)
+    assert main(["task", "eval", run, str(tmp_path / "test.conll"), "--output", scores]) == 0
+    assert printed.endswith("test\n" + capsys.readouterr().out)
+    assert json.loads((tmp_path / "scores.json").read_text()) == told["test"]
+    (tmp_path / "plain.txt").write_text("the cat sees Ann\nBob\n")
+    assert main(["task", "predict", run, str(tmp_path / "plain.txt"), out, "--format", "text"]) == 0
+    lines = (tmp_path / "out.conll").read_text().splitlines()
+    assert [line.partition("\t")[0] for line in lines] == ["the", "cat", "sees", "Ann", "", "Bob", ""]
+    assert all(line.partition("\t")[2] in ("DET", "NOUN", "VERB", "NAME", "CONJ") for line in lines if line)
+
+
+def test_layers_and_columns_are_numbers_or_names():
+    from elmo_fast.cli.task import build_parser
+
+    def given(*words):
+        return build_parser().parse_args(["train", *words])["train"]
+
+    assert (given("--layer", "1").layer, given("--layer", "top").layer, given("--column", "3").column) == (1, "top", 3)
+    assert given("--column", "xpos").column == "xpos"
+    assert given("--epochs", "2").epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["eval", "nowhere", "x.conll"], "nowhere holds no trained task"),
+        (["predict", "nowhere", "x.conll", "y"], "nowhere holds no trained task"),
+        (["train", "--train_path", "nowhere.conll"], "train_path: there is no 'nowhere.conll'"),
+        (["train", "--elmo", "input"], "elmo 'input' needs model"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(words, said, capsys):
+    assert main(["task", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_help_tells_every_option(capsys):
+    for words in (["--help"], ["train", "--help"], ["eval", "--help"], ["predict", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["task", *words])
+        assert ended.value.code == 0
+    assert "labels in it are not looked at" in " ".join(capsys.readouterr().out.split())
