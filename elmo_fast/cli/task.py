@@ -138,7 +138,7 @@ class _Bar:
         if self._bar is None:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, unit="sentence", dynamic_ncols=True, leave=False)
+            self._bar = tqdm(total=total, unit="", unit_scale=True, dynamic_ncols=True, leave=False)
         self._bar.update(done - self._bar.n)
         if done >= total:
             self._close()

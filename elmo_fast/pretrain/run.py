@@ -10,12 +10,12 @@ import torch
 
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.lock import FolderLock
 from elmo_fast.pretrain.beginning import begun
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.lock import FolderLock
 from elmo_fast.pretrain.loop import Outcome, train
 from elmo_fast.pretrain.peers import joined, own_device
 from elmo_fast.pretrain.plan import plan

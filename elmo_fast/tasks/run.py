@@ -10,6 +10,7 @@ import torch
 
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.lock import FolderLock
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.data import read_data, read_labelled
 from elmo_fast.tasks.formats import Example, read_examples, write_examples
@@ -49,8 +50,7 @@ def train_task(
     validate(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _threads(config.threads):
+    with FolderLock(folder), _threads(config.threads):
         for note in data.notes:
             report(note)
         torch.manual_seed(config.seed)

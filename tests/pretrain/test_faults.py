@@ -15,9 +15,9 @@ import yaml
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.lock import FolderLock
 from elmo_fast.pretrain import snapshot
 from elmo_fast.pretrain.checkpoint import load_model
-from elmo_fast.pretrain.lock import FolderLock
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.progress import MetricsFile
 from elmo_fast.pretrain.run import pretrain

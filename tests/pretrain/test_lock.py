@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.lock import LOCK_FILE, FolderLock
+from elmo_fast.lock import LOCK_FILE, FolderLock
 
 HOLDER = """
 import pathlib, sys
-from elmo_fast.pretrain.lock import FolderLock
+from elmo_fast.lock import FolderLock
 with FolderLock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.lock import FolderLock
 from elmo_fast.tasks.run import train_task
 from elmo_fast.tasks.state import STATE_FILE
 from elmo_fast.tasks.trainer import Trainer
@@ -17,7 +18,8 @@ from tests.tasks.toy import silent, toy_config, weights_of
 
 def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
     """Killed while it writes the state after the third epoch, it ends with the weights of an undisturbed run."""
-    plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0)
+    plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0,
+                       fine_tune=True, crf=True, characters=True, epochs=4)  # fmt: skip
     train_task(plain, silent)
     killed = dataclasses.replace(plain, save_dir=str(tmp_path / "killed"))
     child = os.fork()
@@ -77,3 +79,10 @@ def test_a_damaged_state_is_refused(tmp_path):
     path.write_bytes(content[:-100])
     with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
         train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+def test_a_folder_in_which_another_process_trains_is_refused(tmp_path):
+    config = toy_config(tmp_path)
+    with FolderLock(tmp_path / "run"), pytest.raises(ElmoFastError, match="trains there now"):
+        train_task(config, silent)
+    assert not (tmp_path / "run" / STATE_FILE).exists()
