@@ -27,6 +27,7 @@ CASES = {
     "text": "words to character ids",
     "corpus": "text to numbers, and numbers to batches",
     "task": "an epoch of a tagger over a frozen ELMo from the disk cache, against static vectors of the same width",
+    "static_files": "word vectors read and written, analogies, the nearest of a million token vectors, beside gensim",
     "demo": "make demo: held-out perplexity before and after",
     "ops": "every op, native against reference (pytest-benchmark)",
 }
