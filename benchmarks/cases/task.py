@@ -37,7 +37,7 @@ ELMO, STATIC, ALL_KNOWN = "frozen ELMo, from the cache", "static vectors", "stat
 def run(settings: Settings) -> Report:
     """Rows of the seconds of an epoch."""
     torch.set_num_threads(1)
-    text = texts.many_lines(settings.text, 64 if settings.quick else 1000)
+    text = texts.many_lines(settings.text, 64 if settings.quick else 500)
     report = Report(
         notes={
             "text": text.source,
