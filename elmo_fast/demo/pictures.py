@@ -5,27 +5,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.demo.probe import Probe
+from elmo_fast.pictures.style import COLOURS, GREY, new_figure, plain, save
 from elmo_fast.pretrain.metrics import read_metrics
 
-BLUE, ORANGE, GREY = "#3b6fb6", "#d9822b", "#6b6b6b"
+BLUE, ORANGE = COLOURS[:2]
 
 
 def _axes(width: float, height: float) -> tuple[Any, Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
-    axes.spines[["top", "right"]].set_visible(False)
+    figure = new_figure(width, height)
+    axes = figure.subplots()
+    plain(axes, grid=None)
     return figure, axes
 
 
 def _save(figure: Any, path: pathlib.Path) -> pathlib.Path:
-    from matplotlib import pyplot
-
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    save(figure, path)
     return path
 
 
