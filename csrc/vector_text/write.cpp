@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <memory>
 #include <vector>
 
 namespace elmo_fast {
@@ -19,15 +19,19 @@ at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, con
   const auto* numbers = matrix.const_data_ptr<float>();
   const int64_t rows = matrix.size(0), dimension = matrix.size(1);
   const int64_t parts = std::clamp<int64_t>(at::get_num_threads(), 1, std::max<int64_t>(rows, 1));
-  std::vector<std::vector<char>> written(parts);
+  struct Part {
+    std::unique_ptr<char[]> text;
+    int64_t size = 0;
+  };
+  std::vector<Part> written(parts);
   at::parallel_for(0, parts, 1, [&](int64_t from, int64_t to) {
     for (int64_t part = from; part < to; ++part) {
       const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
       if (first == last) continue;
       const int64_t bytes = end[last - 1] - (first ? end[first - 1] : 0);
-      std::vector<char>& out = written[part];
-      out.resize(bytes + (last - first) * (dimension * kLongest + 1));
-      char* at = out.data();
+      Part& out = written[part];
+      out.text = std::make_unique_for_overwrite<char[]>(bytes + (last - first) * (dimension * kLongest + 1));
+      char* at = out.text.get();
       for (int64_t r = first; r < last; ++r) {
         const int64_t begin = r ? end[r - 1] : 0;
         at = std::copy(words + begin, words + end[r], at);
@@ -37,14 +41,14 @@ at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, con
         }
         *at++ = '\n';
       }
-      out.resize(at - out.data());
+      out.size = at - out.text.get();
     }
   });
   int64_t total = 0;
-  for (const auto& part : written) total += static_cast<int64_t>(part.size());
+  for (const auto& part : written) total += part.size;
   at::Tensor result = at::empty({total}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   auto* at = reinterpret_cast<char*>(result.mutable_data_ptr<uint8_t>());
-  for (const auto& part : written) at = std::copy(part.begin(), part.end(), at);
+  for (const auto& part : written) at = std::copy_n(part.text.get(), part.size, at);
   return result;
 }
 
