@@ -124,6 +124,44 @@ def adagrad(precision, backend):
     return [], update
 
 
+def zipf_text():
+    """Numbers of a text by Zipf's law, every twentieth a sentence's end, and the word of each number."""
+    count, num_words = (2000, 500) if QUICK else (200_000, 20_000)
+    numbers = torch.exp(torch.rand(count) * torch.tensor(float(num_words)).log()).int().clamp_max(num_words - 1)
+    numbers[::20] = num_words
+    return numbers, torch.cat([torch.arange(num_words), torch.tensor([ops.BOUNDARY])]).int(), num_words
+
+
+def cooccurrences(precision, backend):
+    """A text counted with a window of 10; it has no gradient."""
+    numbers, words, num_words = zipf_text()
+    return [], lambda: ops.cooccurrences([numbers], words, num_words, backend=backend).values
+
+
+def glove(precision, backend):
+    """Steps of entries in random order, dimension 100; they are few, as the reference makes them one by one."""
+    num_words, entries = (500, 50) if QUICK else (20_000, 1000)
+    rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
+    values, shapes = torch.rand(entries) * 30 + 0.1, ((num_words, 100), (num_words, 100), (num_words,), (num_words,))
+    weights = ops.GloveWeights(*(tensor(*shape, scale=0.005) for shape in shapes))
+    squares = ops.GloveWeights(*(torch.ones(*shape) for shape in shapes))
+    return [], lambda: ops.glove_(rows, columns, values, weights, squares, backend=backend)
+
+
+def vector_text(precision, backend):
+    """Vectors of 300 dimensions written and read."""
+    matrix = torch.randn(5 if QUICK else 200, 300)
+    words, ends = torch.full((6 * len(matrix),), ord("w"), dtype=torch.uint8), 6 * torch.arange(1, len(matrix) + 1)
+    return (
+        [],
+        lambda: (
+            ops.read_vector_text(
+                ops.write_vector_text(words, ends, matrix, backend=backend), 300, backend=backend
+            ).matrix
+        ),
+    )
+
+
 CASES = [
     *((case, precision) for case in (char_cnn, highway, projected_lstm) for precision in ("float32", "bfloat16")),
     (scalar_mix, "float32"),
@@ -135,6 +173,9 @@ CASES = [
     (full_softmax, "float32"),
     (alias_sample, "float32"),
     (adagrad, "float32"),
+    (cooccurrences, "float32"),
+    (glove, "float32"),
+    (vector_text, "float32"),
 ]
 
 

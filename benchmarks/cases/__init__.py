@@ -29,5 +29,7 @@ CASES = {
     "task": "an epoch of a tagger over a frozen ELMo from the disk cache, against static vectors of the same width",
     "static_files": "word vectors read and written, analogies, the nearest of a million token vectors, beside gensim",
     "demo": "make demo: held-out perplexity before and after",
+    "static": "static vectors: counting pairs, GloVe's training, text of vectors written and read",
+    "static_quality": "GloVe beside gensim's skip-gram on the same text: analogies and similarity, three seeds each",
     "ops": "every op, native against reference (pytest-benchmark)",
 }

@@ -1,4 +1,4 @@
-"""Every case runs in its quick form; `pretrain` and `demo` take minutes, `ops` is pytest's own."""
+"""Every case runs in its quick form; `pretrain`, `demo`, `static_quality` take minutes, `ops` is pytest's own."""
 
 import importlib
 import random
@@ -8,7 +8,7 @@ import pytest
 from benchmarks.cases import CASES, Settings
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("pretrain", "demo", "ops")])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("pretrain", "demo", "static_quality", "ops")])
 def test_a_quick_case_gives_rows(case, tmp_path):
     """Numbers above zero for each side that is there, on a text of 300 sentences."""
     random.seed(0)
