@@ -86,11 +86,13 @@ def test_every_number_is_the_nearest_float32():
     texts = [f"{draw.uniform(-10, 10):.{draw.randint(0, 25)}f}" for _ in range(3000)]
     texts += [f"{draw.uniform(-1, 1):.{draw.randint(0, 18)}e}" for _ in range(500)]
     for _ in range(500):
-        below = np.float32(draw.uniform(0.1, 9))
+        below = np.float32(draw.uniform(0.5, 0.9))
         middle = (fractions.Fraction(float(below)) + fractions.Fraction(float(np.nextafter(below, np.float32(99))))) / 2
         shift = draw.choice([-1, 0, 1])
         digits = 10**30 * middle.numerator // middle.denominator + shift
         texts.append(f"{digits // 10**30}.{digits % 10**30:030d}")
+        # The nearest double is the middle itself, though these 16 digits are not.
+        texts.append(f"0.{round(10**16 * middle):016d}")
     texts += [
         "1e-46",
         "0.7e-45",
