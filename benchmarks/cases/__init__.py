@@ -21,6 +21,7 @@ CASES = {
     "projected_lstm": "one layer, both directions, against torch.nn.LSTM(proj_size=512)",
     "train_step": "one step of pretraining against plain torch with a dense update of the softmax table",
     "vocabulary": "one step of pretraining with 10,000 words and with 800,000",
+    "output_layers": "the preset tiny with each loss and with word ids: time of a step, exact held-out perplexity",
     "pretrain": "twenty minutes of the preset small on real text, beside plain torch with the same batches",
     "limits": "what one core can do at most: float32 products, reading weights",
     "embed_file": "elmo-fast embed on a long file: memory over time, one thread and two",

@@ -1,0 +1,96 @@
+"""The preset "tiny" with each loss, and with word ids: time of a step, exact held-out perplexity.
+
+All sides read the same batches of one vocabulary, start from weights of one seed, and take their steps in turn.
+"""
+
+import pathlib
+import time
+from typing import Any
+
+import torch
+
+from benchmarks import texts
+from benchmarks.cases import Settings
+from benchmarks.results import Report, faster, row, significant
+from benchmarks.timing import in_turn
+from elmo_fast.checkpoints import LOSSES
+from elmo_fast.corpus import Corpus, encode
+from elmo_fast.pretrain import loop
+from elmo_fast.pretrain.beginning import new_model
+from elmo_fast.pretrain.config import PretrainConfig, load_preset
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.losses import target_counts
+from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.text import Vocabulary, count_words
+
+STEPS = 300
+SIDES: dict[str, dict[str, Any]] = {loss: {"loss": loss} for loss in LOSSES}
+SIDES["sampled_softmax, input words"] = {"loss": "sampled_softmax", "input": "words"}
+
+
+class Silent:
+    """A record that nobody reads."""
+
+    def say(self, line: str) -> None:
+        """Says nothing."""
+
+    def step(self, row: dict[str, Any], line: str) -> None:
+        """Writes nothing."""
+
+
+class Side:
+    """A trainer with one loss and input."""
+
+    def __init__(self, corpus: Corpus, quick: bool, changes: dict[str, Any]) -> None:
+        small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
+        config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
+        model = new_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
+        self.trainer = Trainer(config, model, corpus, Silent())  # type: ignore[arg-type]
+
+    def milliseconds(self) -> float:
+        """The time of the next step, reading included."""
+        start = time.perf_counter()
+        self.trainer.step()
+        taken = time.perf_counter() - start
+        if self.trainer.progress.step % 50 == 0:
+            loop.log(self.trainer)
+        return 1000 * taken
+
+
+def corpora(path: pathlib.Path | None, quick: bool) -> tuple[Corpus, Corpus, str]:
+    """Training text, held-out text in its vocabulary, and what they are.
+
+    Training is the file train-00.txt beside the text where there is one, else the first nine tenths of the text.
+    """
+    text = texts.read(path)
+    beside = (path or texts.DEFAULT).parent / "train-00.txt"
+    if (path or texts.DEFAULT).is_file() and beside.is_file() and not quick:
+        training, held, source = texts.read(beside).sentences, text.sentences, f"{beside.name}; held out: {text.source}"
+    else:
+        cut = len(text.sentences) * 9 // 10
+        training, held, source = text.sentences[:cut], text.sentences[cut:], f"{text.source}; its last tenth held out"
+    vocabulary = Vocabulary.build(count_words(training), load_preset("tiny").data.min_count)
+    return encode(training, vocabulary), encode(held, vocabulary), source
+
+
+def run(settings: Settings) -> Report:
+    """Rows "ms" a step, and "perplexity" of the held-out text, by probabilities that sum to 1 over the vocabulary."""
+    torch.set_num_threads(1)
+    training, held, source = corpora(settings.text, settings.quick)
+    sides = {name: Side(training, settings.quick, changes) for name, changes in SIDES.items()}
+    taken = in_turn({name: side.milliseconds for name, side in sides.items()}, 3 if settings.quick else STEPS, warmup=0)
+    rows = [row("one step, tiny", name, values, threads=1, unit="ms") for name, values in taken.items()]
+    for each in rows[1:]:
+        faster(each, rows[0])
+    steps = len(taken["sampled_softmax"])
+    for name, side in sides.items():
+        found = evaluate(side.trainer.model, held).mean
+        rows.append(row(f"held out, after {steps} steps", name, [found], threads=1, unit="perplexity"))
+    how = next(iter(sides.values())).trainer.config.optimiser
+    notes = {
+        "text": source,
+        "words to predict": len(training.vocabulary),
+        "a step": f"{how.batch_size} x {how.unroll_steps} words, {how.n_negative_samples_batch} drawn",
+        "outside the vocabulary, held out": f"{significant(100 * held.unknown / held.tokens, 2)} %",
+    }
+    return Report(rows=rows, notes=notes)
