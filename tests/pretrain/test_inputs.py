@@ -123,6 +123,7 @@ def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted
     assert f"{len(words) - 4} have none and are drawn from N(0, " in line
     assert ("none is trained" in line) != train
     table = load_folder(run.folder)[0]["_word_embedding.weight"]
+    assert not table[0].any()
     kept = [torch.equal(table[words.index(w) + 1], torch.from_numpy(made[w])) for w in ("the", "cat", "on", "<UNK>")]
     assert all(kept) != train
     drawn = torch.stack([table[i + 1] for i, word in enumerate(words) if word not in made])

@@ -54,7 +54,7 @@ def test_counts_are_of_what_both_directions_predict():
     assert dict(zip(corpus.vocabulary.words, target_counts(corpus).tolist(), strict=True)) == wanted
 
 
-def hand_losses(model, hidden, targets, draw):
+def hand_losses(model, hidden, targets, draw, negatives=None):
     """Each position's loss by its formula over the whole table, in float64."""
     weight, bias, counts = model.softmax_weight, model.softmax_bias, model.counts
     if model.loss.name == "full_softmax":
@@ -65,7 +65,8 @@ def hand_losses(model, hidden, targets, draw):
         scores = hidden @ weight.T + bias
         own = -torch.nn.functional.logsigmoid(scores[range(len(targets)), targets])
         noise = -torch.nn.functional.logsigmoid(-scores[:, samples])
-        return own + noise.masked_fill(samples == targets[:, None], 0).sum(1)
+        share = (negatives or SAMPLES) / SAMPLES
+        return own + share * noise.masked_fill(samples == targets[:, None], 0).sum(1)
     tree, losses = ops.huffman_tree(counts.long()), []
     for row, target in zip(hidden, targets.tolist(), strict=True):
         path = slice(tree.first[target], tree.first[target + 1])
@@ -74,18 +75,18 @@ def hand_losses(model, hidden, targets, draw):
     return torch.stack(losses)
 
 
-@pytest.mark.parametrize("loss", OTHERS)
-def test_a_step_is_the_formula_and_so_is_its_gradient(loss):
+@pytest.mark.parametrize(("loss", "negatives"), [*((loss, None) for loss in OTHERS), ("negative_sampling", 2.5)])
+def test_a_step_is_the_formula_and_so_is_its_gradient(loss, negatives):
     """Mean losses of both directions; gradient of ½ Σ loss / R, in float64, as rows where few rows are used."""
     model, batches, _ = setting(loss)
     twin, *_ = setting(loss)
     twin.load_state_dict(model.state_dict())
-    result = Step(model, AdaGrad(model.parameters()), num_samples=SAMPLES, clip_norm=1e9, seed=SEED)(
-        batches[0], None, 4
-    )
+    result = Step(
+        model, AdaGrad(model.parameters()), num_samples=SAMPLES, negatives=negatives, clip_norm=1e9, seed=SEED
+    )(batches[0], None, 4)
     hidden, _ = twin(batches[0].types, batches[0].characters, None)
     losses = [
-        hand_losses(twin, rows, targets.flatten(), 2 * 4 + way)
+        hand_losses(twin, rows, targets.flatten(), 2 * 4 + way, negatives)
         for way, (rows, targets) in enumerate(zip(hidden.flatten(1, 2), batches[0].targets, strict=True))
     ]
     assert [result.forward, result.backward] == pytest.approx([each.mean().item() for each in losses], rel=1e-10)
