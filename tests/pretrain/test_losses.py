@@ -267,4 +267,14 @@ def test_what_does_not_go_together_is_said(tmp_path):
         taught(tmp_path, "full_softmax", negatives=5.0)
     with pytest.raises(ElmoFastError, match="n_negative_samples_batch must not exceed"):
         taught(tmp_path, "sampled_softmax", n_negative_samples_batch=500)
-    assert taught(tmp_path, "negative_sampling", n_negative_samples_batch=500, negatives=5.0).outcome.steps == 4
+
+
+def test_noise_may_be_more_than_the_words_and_counts_as_told(tmp_path):
+    """500 draws of a vocabulary of 19, with replacement; as noise of 5 words they weigh a hundredth."""
+    first = []
+    for negatives in (None, 5.0):
+        more = {"n_negative_samples_batch": 500, "negatives": negatives, "save_dir": str(tmp_path / str(negatives))}
+        run = taught(tmp_path, "negative_sampling", **more)
+        rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+        first.append(next(row["loss"] for row in rows if "loss" in row))
+    assert first[0] > 20 * first[1]
