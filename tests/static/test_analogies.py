@@ -128,6 +128,19 @@ def test_by_hand(tmp_path, small):
     assert "    none      0.0%  0 / 0 / 3" in nothing.table()
 
 
+@pytest.mark.parametrize(("cases", "right"), [(4, True), (5, False)])
+def test_of_the_nearest_five_are_looked_at(gensim_data, tmp_path, cases, right):
+    """As in gensim: the words asked about do not count among the five, in another case they do."""
+    words = ["rome", "italy", "paris", "france", *["Paris", "pAris", "paRis", "parIs", "pariS"][:cases]]
+    angles = np.array([0.0, 0.1, 0.2, 0.9, *np.linspace(0.31, 0.35, 5)[:cases]])
+    matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    path = tmp_path / "questions.txt"
+    path.write_text(": capitals\nrome italy paris france\n")
+    vectors = Vectors(words, matrix)
+    assert evaluate_analogies(vectors, path).total.accuracy == right
+    assert vectors.to_gensim().evaluate_word_analogies(path)[0] == right
+
+
 def test_bad_files_of_questions(tmp_path, small):
     """No section, no question; lines that are not four words are left out, and said."""
     path = tmp_path / "questions.txt"

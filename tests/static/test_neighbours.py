@@ -41,6 +41,8 @@ def test_of_equal_ones_the_earlier():
     matrix = np.array([[0, 1], [1, 0], [2, 0], [0, 2], [3, 0]], np.float32)
     found = nearest(matrix, np.array([[1, 0]], np.float32), 2)
     assert found.rows.tolist() == [[1, 2]]
+    best_last = np.array([[0, 1], [0, 2], [0, 3], [1, 0]], np.float32)
+    assert nearest(best_last, np.array([[1, 0]], np.float32), 2).rows.tolist() == [[3, 0]]
     assert nearest(matrix, np.array([[0, 0]], np.float32), 3).rows.tolist() == [[0, 1, 2]]
 
 

@@ -121,6 +121,16 @@ def test_words_that_are_not_utf8(tmp_path):
         assert vectors.words == ["caf\ufffd", "the"]
 
 
+def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
+    """An error in the tenth line names the tenth, whatever was read at a time."""
+    path = tmp_path / "a"
+    path.write_bytes(b"9 2\n" + b"".join(b"w%d 1 2\n" % i for i in range(8)) + b"bad 1\n")
+    for size in (1, 10, 1000):
+        monkeypatch.setattr("elmo_fast.static._text_file.CHUNK_BYTES", size)
+        with pytest.raises(ElmoFastError, match="a, line 10: "):
+            load_vectors(path)
+
+
 BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f", 2, 3)
 
 
