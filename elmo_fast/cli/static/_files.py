@@ -31,6 +31,13 @@ def read(arguments: Any) -> Any:
     return vectors
 
 
+def set_up(arguments: Any) -> None:
+    """Applies the common options, without torch where nothing asks for it, as it is slow to load."""
+    _common.set_up_logging(arguments)
+    if arguments.threads is not None:
+        _common.set_up(arguments)
+
+
 def add_output(parser: Any) -> None:
     """Adds the file to write, and how."""
     parser.add_argument(

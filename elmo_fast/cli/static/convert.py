@@ -20,7 +20,7 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Reads, writes."""
-    _common.set_up(arguments)
+    _files.set_up(arguments)
     _files.check_output(arguments)
     _files.write(arguments, _files.read(arguments))
     return 0

@@ -25,7 +25,7 @@ def run(arguments: Any) -> int:
     """Reads, looks, prints."""
     from elmo_fast.static import most_similar
 
-    _common.set_up(arguments)
+    _files.set_up(arguments)
     words = arguments.words.split()
     if not words or arguments.topn < 1:
         raise ElmoFastError(f"give --words, and --topn of 1 or more; got {arguments.words!r}, {arguments.topn}")

@@ -58,7 +58,7 @@ def build_parser() -> Any:
 def run(arguments: Any) -> int:
     """Trains, writes the vectors."""
     _files.check_output(arguments)
-    _common.set_up(arguments)
+    _files.set_up(arguments)
     method, train = (GLOVE, _glove) if arguments.algo == "glove" else (WORD2VEC, _word2vec)
     given = {name: getattr(arguments, name) for name in method.defaults if getattr(arguments, name) is not None}
     shared = {name: getattr(arguments, name) for name in ("dimension", "min_count", "seed", *method.own)}
