@@ -30,6 +30,7 @@ LAWS = {
     "one has all": torch.tensor([0.0, 0.0, 5.0, 0.0]),
     "zipf": zipf(5000),
     "some never": torch.tensor([1.0, 0.0, 2.0, 0.0, 1e-300, 4e5]),
+    "ties": torch.tensor([0.5, 1.5] * 9 + [1.0]),
     "counts": torch.tensor([10, 3, 3, 0, 1]),
 }
 
@@ -55,6 +56,15 @@ def test_frequencies_follow_the_law(backend):
     ids = alias_sample(40_000, alias_table(weights, power=0.75, backend=backend), seed=11, offset=2, backend=backend)
     wanted = (weights**0.75 / (weights**0.75).sum() * 40_000).numpy()
     assert ((np.bincount(ids, minlength=20) - wanted) ** 2 / wanted).sum() < 43.8
+
+
+@kernels
+@pytest.mark.parametrize("name", LAWS)
+def test_kernels_pair_as_the_reference_does(backend, name):
+    """Shares of exactly 1 among them, left over or topped up to."""
+    found, wanted = (alias_table(LAWS[name], backend=b) for b in (backend, "reference"))
+    assert torch.equal(found.thresholds, wanted.thresholds)
+    assert torch.equal(found.aliases, wanted.aliases)
 
 
 @kernels
