@@ -16,12 +16,16 @@ from benchmarks.results import Report, faster, row
 from elmo_fast.ops import explain
 
 
-def run(settings: Settings) -> Report:
-    """Rows "ms" per op, precision and backend; the samples of all turns are pooled."""
+def run(settings: Settings, only: str = "") -> Report:
+    """Rows "ms" per op, precision and backend; the samples of all turns are pooled.
+
+    only: the ops to measure, as pytest's -k takes them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "ops.json"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "ELMO_FAST_BENCH_QUICK": str(int(settings.quick))}
         command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+        command += ["-k", only] * bool(only)
         command += ["benchmarks/bench_ops.py", "--benchmark-only", f"--benchmark-json={path}", "--benchmark-disable-gc"]
         subprocess.run([*command, "--benchmark-columns=median,iqr,rounds"], cwd=ROOT, env=environment, check=True)
         measured = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
