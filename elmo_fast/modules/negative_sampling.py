@@ -1,5 +1,7 @@
 """word2vec's negative sampling as a loss over a vocabulary."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -28,7 +30,8 @@ class NegativeSamplingLoss(OutputTable):
         precision, backend: as elmo_fast.ops.negative_sampling's.
 
     Attributes:
-        softmax_w: [V, D], softmax_b: [V]; counts: [V] int64, in the state_dict.
+        softmax_w: [V, D]; softmax_b: [V], which begins at -ln K, where the model says what P says; counts: [V] int64,
+            in the state_dict.
 
     Raises: ElmoFastError.
 
@@ -56,6 +59,8 @@ class NegativeSamplingLoss(OutputTable):
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.num_samples, self.negatives, self.power = num_samples, negatives, power
         self.register_buffer("counts", held)
+        with torch.no_grad():
+            self._tables()[1].fill_(-math.log(negatives or num_samples))
         self._made: tuple[Tensor, ops.AliasTable] | None = None
 
     def _noise(self) -> ops.AliasTable:

@@ -55,6 +55,9 @@ def new_model(
     model = LanguageModel(
         options, counts=counts, precision=precision, backend=config.run.backend, train_input=not frozen
     )
+    torch.nn.init.constant_(
+        model.softmax_bias, model.loss.bias(optimiser.n_negative_samples_batch, optimiser.negatives)
+    )
     return model.to(device)
 
 

@@ -38,13 +38,17 @@ class Adapted:
 
 
 def adapted(
-    model_state: Mapping[str, Tensor], old_vocabulary: Vocabulary | None, new_vocabulary: Vocabulary, seed: int
+    model_state: Mapping[str, Tensor],
+    old_vocabulary: Vocabulary | None,
+    new_vocabulary: Vocabulary,
+    seed: int,
+    new_bias: float = 0.0,
 ) -> tuple[State, Adapted]:
     """A state for another vocabulary: the biLM as it is, the softmax's rows under their words' new ids.
 
-    Rows of words that are new are drawn as LanguageModel draws them, from N(0, 1/D) with bias 0; a row depends on the
-    seed and its id alone. A table of word vectors, which a model of word ids reads, is treated alike (drawn as
-    WordEncoder draws). The counts of a loss that has any belong to the old text and are left out.
+    Rows of words that are new are drawn as LanguageModel draws them, from N(0, 1/D), with the bias `new_bias`; a row
+    depends on the seed and its id alone. A table of word vectors, which a model of word ids reads, is treated alike
+    (drawn as WordEncoder draws). The counts of a loss that has any belong to the old text and are left out.
 
     model_state: of a checkpoint (names as in elmo_fast.checkpoints); without a softmax, as ELMo is published, all
     words are new; scalar mixes are left out. old_vocabulary: which word each row of its softmax is of; may be None
@@ -58,7 +62,7 @@ def adapted(
     width = state["_elmo_lstm.forward_layer_0.input_linearity.weight"].shape[1]
     generator = torch.Generator().manual_seed(seed)
     weight = torch.empty(len(new_vocabulary), width).normal_(0, math.sqrt(1 / width), generator=generator)
-    bias = torch.zeros(len(new_vocabulary))
+    bias = torch.full((len(new_vocabulary),), new_bias)
     pairs: list[tuple[int, int]] = []
     if old_weight is not None and old_bias is not None:
         old = _checked(old_vocabulary, len(old_bias))

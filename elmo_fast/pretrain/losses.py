@@ -70,6 +70,11 @@ class Loss:
         """Inner products of D per position, direction and forward pass while training, about."""
         return samples + 1
 
+    @classmethod
+    def bias(cls, samples: int, negatives: float | None) -> float:
+        """Where the bias of the table begins."""
+        return 0.0
+
     def draw(self, samples: int, seed: int, offset: int, device: torch.device) -> Any:
         """The words drawn at one step for one direction: of seed and offset alone, so the same in all processes."""
         return None
@@ -131,7 +136,8 @@ class NegativeSampling(Loss):
     """word2vec's negative sampling (`ops.negative_sampling`), noise from counts^0.75.
 
     Its scores tend to ln(p / P) - ln K, P being the noise's law (Levy and Goldberg 2014), and are normalised by
-    nothing. For a perplexity ln P is added to them and a softmax taken over the whole vocabulary.
+    nothing. For a perplexity ln P is added to them and a softmax taken over the whole vocabulary. The bias begins at
+    -ln K, where the model says what the noise does: from 0 the K words of noise would drown the target for long.
     """
 
     name = "negative_sampling"
@@ -142,6 +148,10 @@ class NegativeSampling(Loss):
         "negative sampling trains scores that are no probabilities: here ln of the noise's law is added to them, and "
         "the sum normalised over the whole vocabulary"
     )
+
+    @classmethod
+    def bias(cls, samples: int, negatives: float | None) -> float:
+        return -math.log(negatives or samples)
 
     def draw(self, samples: int, seed: int, offset: int, device: torch.device) -> Tensor:
         backend = ops.backend_for("alias_sample", self.model.backend)

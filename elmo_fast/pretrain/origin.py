@@ -37,7 +37,7 @@ class Origin:
             return
         drawn = {name: tensor for name, tensor in model.checkpoint_state().items() if name.startswith(SOFTMAX)}
         given = {name: tensor for name, tensor in self.weights.items() if of_words or not name.startswith(SOFTMAX)}
-        weights, told = adapted(given, self.vocabulary, vocabulary, seed)
+        weights, told = adapted(given, self.vocabulary, vocabulary, seed, float(model.softmax_bias.detach()[0]))
         model.load({**drawn, **weights} if of_words else {**weights, **drawn})
         report(f"init   from {self.folder}: {told}")
 

