@@ -20,6 +20,7 @@ COMMANDS = {
     "pretrain": "train a bidirectional language model on your own text",
     "eval": "perplexity of held-out text under a pretrained model",
     "plot": "pictures: curves of a run, weights of layers, words, senses of a word",
+    "report": "does ELMo help on your data: the paper's tables and figures in small",
     "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
     "neighbours": "tokens of a corpus nearest to one token in its context",
     "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",

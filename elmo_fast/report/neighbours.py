@@ -1,0 +1,112 @@
+"""Nearest neighbours of an ambiguous word: one list by static vectors, one per use by the biLM (table 4 of the paper)."""
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
+from elmo_fast.report.settings import ReportSettings
+from elmo_fast.report.tables import table
+from elmo_fast.static import Vectors, load_vectors, nearest
+from elmo_fast.tasks import Example
+
+WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
+SHOWN = 4
+Floats = npt.NDArray[np.float32]
+
+
+class ContextualText:
+    """The top layer's vector of every token of some sentences, less their mean.
+
+    examples: the sentences with their tags; embedder: the biLM, without carried state.
+    """
+
+    def __init__(self, examples: Sequence[Example], embedder: ElmoEmbedder) -> None:
+        arrays = [array[-1] for array in embedder.embed_sentences(example.words for example in examples)]
+        self.examples = examples
+        self.starts = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        vectors = np.concatenate(arrays)
+        self.vectors: Floats = vectors - vectors.mean(axis=0)
+
+    def token(self, index: int) -> Token:
+        """The token whose vector stands at `index`."""
+        sentence = int(np.searchsorted(self.starts, index, side="right")) - 1
+        place = index - int(self.starts[sentence])
+        return Token(sentence, place, self.examples[sentence].labels[place])
+
+    def nearest(self, tokens: Sequence[Token], topn: int) -> list[list[Token]]:
+        """Of each token the `topn` nearest of other sentences, nearest first."""
+        places = [int(self.starts[token.sentence]) + token.place for token in tokens]
+        longest = max(len(self.examples[token.sentence].words) for token in tokens)
+        indices, _ = nearest(self.vectors, self.vectors[places], topn=min(topn + longest, len(self.vectors)))
+        found = []
+        for token, row in zip(tokens, indices, strict=True):
+            others = (other for other in map(self.token, row.tolist()) if other.sentence != token.sentence)
+            found.append(list(itertools.islice(others, topn)))
+        return found
+
+    def shown(self, token: Token) -> str:
+        """The token in bold among its neighbours in the sentence, and its tag."""
+        words = self.examples[token.sentence].words
+        before = words[max(0, token.place - CONTEXT) : token.place]
+        after = words[token.place + 1 : token.place + 1 + CONTEXT]
+        text = " ".join([*before, f"**{words[token.place]}**", *after]).replace("|", "\\|")
+        return f"{text} ({token.tag})"
+
+
+def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
+    """The section's Markdown: a table of neighbours, and how often the nearest tokens have the tag of the one asked."""
+    examples = examples[: settings.neighbour_text]
+    found = occurrences(examples)
+    words = [word.lower() for word in settings.words] or ambiguous(found, WORDS)
+    if not words:
+        return "No word of the text has two tags, each at least five times: nothing to ask about."
+    text = ContextualText(examples, ElmoEmbedder.from_pretrained(model, stateful=False))
+    static = load_vectors(settings.vectors) if settings.vectors else None
+    rows = []
+    for word in words:
+        if static is not None:
+            rows.append([word, "static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
+        senses = two_senses(word, found, examples)
+        for token, near in zip(senses, text.nearest(senses, SHOWN), strict=True):
+            rows.append(["", f"biLM: {text.shown(token)}", "<br>".join(map(text.shown, near))])
+    return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(found, text, static)
+
+
+def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
+    if word not in static.index:
+        return []
+    indices, _ = nearest(static.matrix, static.matrix[[static.index[word]]], topn=topn + 1)
+    return [static.words[i] for i in indices[0].tolist() if static.words[i] != word][:topn]
+
+
+def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, static: Vectors | None) -> str:
+    """A sentence and a table: among the nearest tokens of tokens of ambiguous words, the share with the same tag."""
+    words = ambiguous(found, ASKED)
+    asked = [token for word in words for tokens in found[word].values() for token in tokens[:TOKENS]]
+    if not asked:
+        return ""
+    near = text.nearest(asked, CLOSEST)
+    ours = [other.tag == token.tag for token, others in zip(asked, near, strict=True) for other in others]
+    rows = [["biLM, top layer", f"{sum(ours) / len(ours):.1%}"]]
+    if static is not None:
+        usual = {word: Counter({tag: len(tokens) for tag, tokens in tags.items()}) for word, tags in found.items()}
+        by_word = [
+            usual[other].most_common(1)[0][0] == token.tag
+            for token in asked
+            for other in _tagged_near(text.examples[token.sentence].words[token.place].lower(), static, usual)
+        ]
+        rows.append(["static vectors, the neighbour's commonest tag", f"{sum(by_word) / max(1, len(by_word)):.1%}"])
+    intro = (
+        f"Asked of {len(asked)} tokens of the {len(words)} most ambiguous words (at most {TOKENS} of each word and "
+        f"tag): how many of the {CLOSEST} nearest tokens, of other sentences, have the same tag."
+    )
+    return f"{intro}\n\n" + table(["neighbours by", "with the same tag"], rows)
+
+
+def _tagged_near(word: str, static: Vectors, usual: dict[str, Counter[str]]) -> list[str]:
+    return [other for other in _words_near(word, static, 5 * CLOSEST) if other in usual][:CLOSEST]

@@ -1,0 +1,78 @@
+"""The report as one Markdown page: every number on it comes from the runs."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from elmo_fast.report import figures, tables
+from elmo_fast.report.claims import claims, tested
+from elmo_fast.report.outcome import Outcome
+from elmo_fast.report.plan import layer_name
+from elmo_fast.report.settings import ReportSettings
+
+TITLES = {
+    "help": ("Does it help?", "Table 1 of the paper. The score is {metric} on the test text, in per cent."),
+    "regularisation": ("All layers or the last, and how free", "Table 2 of the paper: ELMo at the input."),
+    "placement": ("Where to put it", "Table 3 of the paper: ELMo beside the words, beside the LSTM's output, or both."),
+    "layers": (
+        "What each layer knows",
+        "Tables 5 and 6 of the paper: one layer, frozen, and a linear classifier on it; no other input.",
+    ),
+    "share": ("How much data it saves", "Figure 1 of the paper; bands reach from the worst to the best seed."),
+}
+
+
+def page(
+    outcome: Outcome, settings: ReportSettings, layers: int, facts: Sequence[str], near: str, folder: pathlib.Path
+) -> str:
+    """The page; its pictures are written to `folder`.
+
+    layers: of the biLM, the characters' counted; facts: sentences about data, model and machine; near: the section on
+    neighbours, or nothing.
+    """
+    parts = ["# Does ELMo help?", "\n".join(f"- {fact}" for fact in facts)]
+    parts += ["## What followed the paper, and what did not", claims(outcome, settings, layers), tested(settings.targets)]
+    for experiment, (title, text) in TITLES.items():
+        if experiment in settings.experiments:
+            parts += [f"## {title}", text.format(metric=outcome.metric())]
+            parts += _section(experiment, outcome, settings, layers, folder)
+    if near:
+        parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
+    parts += ["## How it was run", "```yaml", _as_yaml(settings), "```"]
+    return "\n\n".join(parts).replace("```yaml\n\n", "```yaml\n").replace("\n\n```\n", "\n```\n").rstrip("\n") + "\n"
+
+
+def _section(
+    experiment: str, outcome: Outcome, settings: ReportSettings, layers: int, folder: pathlib.Path
+) -> list[str]:
+    targets = settings.targets
+    if experiment == "help":
+        return [tables.help_table(outcome, targets)]
+    if experiment == "share":
+        image = figures.share_curves(outcome, targets, settings.shares, folder / "share.png")
+        per_target = [tables.share_table(outcome, target, settings.shares) for target in targets]
+        titled = [f"{tables.named(t)}:\n\n{text}" for t, text in zip(targets, per_target, strict=True)]
+        return [f"![Score against share of training data]({image})", *titled]
+    if experiment == "layers":
+        image = figures.layer_scores(outcome, targets, folder / "layers.png")
+        return [
+            tables.rows_by_target(outcome, experiment, targets, "layer"),
+            f"![Score of each layer alone]({image})",
+        ]
+    rows = [tables.rows_by_target(outcome, experiment, targets, "setting")]
+    if experiment == "placement":
+        names = [layer_name(k) for k in range(layers)]
+        image = figures.weight_map(outcome, targets, names, folder / "weights.png")
+        rows.append(f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})")
+    return rows
+
+
+def _as_yaml(settings: ReportSettings) -> str:
+    """The settings that reproduce the report, less where this machine keeps its files."""
+    import yaml
+
+    values = dataclasses.asdict(settings)
+    for name in ("model", "train", "dev", "test", "vectors", "save_dir"):
+        if values[name]:
+            values[name] = pathlib.Path(values[name]).name
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")

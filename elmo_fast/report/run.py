@@ -1,0 +1,93 @@
+"""From settings to the page: what is computed stays in the folder, so that a report that was stopped goes on."""
+
+import json
+import pathlib
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import elmo_fast
+from elmo_fast.checkpoints import load_checkpoint, pretrained_folder
+from elmo_fast.files import replacing, sha256_of
+from elmo_fast.report.neighbours import neighbours
+from elmo_fast.report.outcome import Outcome
+from elmo_fast.report.page import page
+from elmo_fast.report.plan import cells
+from elmo_fast.report.runs import run_all
+from elmo_fast.report.settings import ReportSettings
+from elmo_fast.tasks import Example, read_examples
+
+PAGE, NUMBERS = "report.md", "report.json"
+
+
+def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
+    """Runs what is missing, writes report.md, its pictures and report.json to save_dir, and returns the page's path.
+
+    Raises ElmoFastError: files, a model or a configuration that do not fit.
+    """
+    folder = pathlib.Path(settings.save_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = settings.targets[0]
+    splits = {
+        name: read_examples(getattr(settings, name), settings.format, target) for name in ("train", "dev", "test")
+    }
+    state, options = load_checkpoint(pretrained_folder(settings.model))
+    layers = options.lstm.n_layers + 1
+    plan = cells(settings, layers)
+    outcome = Outcome(plan, run_all(plan, settings, _digests(settings, state), report), settings.seeds)
+    near = ""
+    if "neighbours" in settings.experiments and settings.task == "tag":
+        report("asking for neighbours")
+        near = neighbours(splits["train"], settings.model, settings)
+    facts = [*_data_facts(splits), *_model_facts(options, settings), _machine_fact(settings)]
+    text = page(outcome, settings, layers, facts, near, folder)
+    _write(folder / NUMBERS, json.dumps(_numbers(outcome), indent=1) + "\n")
+    _write(folder / PAGE, text)
+    return folder / PAGE
+
+
+def _digests(settings: ReportSettings, state: dict[str, torch.Tensor]) -> dict[str, str]:
+    """What tells that a file of the settings is another one than it was: path -> digest."""
+    names = [settings.train, settings.dev, settings.test, *([settings.vectors] if settings.vectors else [])]
+    found = {name: sha256_of(pathlib.Path(name)) for name in names}
+    probe = {name: [list(tensor.shape), tensor.double().sum().item()] for name, tensor in sorted(state.items())}
+    return {**found, settings.model: json.dumps(probe)}
+
+
+def _data_facts(splits: dict[str, list[Example]]) -> list[str]:
+    counts = {name: (len(examples), sum(len(example.words) for example in examples)) for name, examples in splits.items()}
+    return [f"Data: {'; '.join(f'{name} {n:,} sentences, {words:,} words' for name, (n, words) in counts.items())}."]
+
+
+def _model_facts(options: Any, settings: ReportSettings) -> list[str]:
+    cells_, width = options.lstm.dim, options.lstm.projection_dim
+    tagger = f"{settings.lstm_layers} LSTM layers of {settings.hidden} cells each way"
+    base = f"static vectors ({pathlib.Path(settings.vectors).name})" if settings.vectors else "vectors of the task's own"
+    return [
+        f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, so vectors of {2 * width}; frozen.",
+        f"Task model: {tagger}; words by {base}, learned on; {settings.seeds} seeds; "
+        f"{settings.train_share:.0%} of the training sentences unless said.",
+    ]
+
+
+def _machine_fact(settings: ReportSettings) -> str:
+    return f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, on the CPU."
+
+
+def _numbers(outcome: Outcome) -> list[dict[str, Any]]:
+    return [
+        {
+            **cell._asdict(),
+            "test": [outcome.results[number, seed]["test"]["score"] for seed in range(outcome.seeds)],
+            "dev": [outcome.results[number, seed]["dev"]["score"] for seed in range(outcome.seeds)],
+            "seconds": [outcome.results[number, seed]["seconds"] for seed in range(outcome.seeds)],
+        }
+        for number, cell in enumerate(outcome.cells)
+    ]
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")

@@ -1,0 +1,80 @@
+"""What a report is about: the model, the labelled files, and the size of the taggers that are compared."""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from elmo_fast.errors import ElmoFastError
+
+EXPERIMENTS = {
+    "help": "baseline against + ELMo (table 1 of the paper)",
+    "regularisation": "all layers with a large and a small λ against the last layer only (table 2)",
+    "placement": "ELMo at the input, at the output, at both (table 3)",
+    "layers": "each layer alone under a linear classifier (tables 5 and 6)",
+    "share": "accuracy against the share of training data (figure 1)",
+    "neighbours": "nearest neighbours of ambiguous words, static vectors against the biLM (table 4)",
+}
+
+
+def _field(default: Any, help_text: str) -> Any:
+    metadata = {"help": help_text}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass
+class ReportSettings:
+    """Everything a report can be told."""
+
+    model: str = _field("", "The pretrained biLM: a folder, or a name of the hub.")
+    train: str = _field("", "Labelled text to train on: CoNLL-U, CoNLL columns or TSV.")
+    dev: str = _field("", "Labelled text that chooses the epoch.")
+    test: str = _field("", "Labelled text that is scored.")
+    save_dir: str = _field("", "Folder of the report; what it already holds is not computed again.")
+    task: str = _field("tag", "tag (a label for each word) or classify (one for each sentence).")
+    format: str = _field("auto", "auto, conllu, columns or tsv.")
+    columns: list[str] = _field([], "Columns of labels to learn, each by itself (CoNLL-U: upos, xpos); none: the usual.")
+    vectors: str | None = _field(None, "Static vectors of the baseline (GloVe or word2vec); null: learned with the task.")
+    experiments: list[str] = _field(list(EXPERIMENTS), f"Which of {', '.join(EXPERIMENTS)}.")
+    seeds: int = _field(3, "Runs of each setting, with seeds 0, 1, ...")
+    train_share: float = _field(1.0, "Share of the training sentences that all but `share` use.")
+    shares: list[float] = _field([0.01, 0.03, 0.1, 0.3, 1.0], "Shares of the training sentences of `share`.")
+    small_l2: float = _field(0.001, "The small λ; as the paper, where the mix's weights may part.")
+    large_l2: float = _field(1.0, "The large λ, which keeps the mix near an average.")
+    hidden: int = _field(100, "Cells of the tagger's LSTM, per direction.")
+    lstm_layers: int = _field(1, "Layers of the tagger's LSTM.")
+    epochs: int = _field(10, "Most epochs of a run.")
+    patience: int = _field(3, "Epochs without a better score on dev after which a run ends.")
+    batch_size: int = _field(32, "Sentences a step.")
+    learning_rate: float = _field(0.001, "Adam's.")
+    words: list[str] = _field([], "Words whose neighbours are shown; none: the most ambiguous of the training text.")
+    neighbour_text: int = _field(4000, "Training sentences among which neighbours are sought.")
+    processes: int = _field(1, "Runs at a time, each on one thread.")
+
+    def __post_init__(self) -> None:
+        """Raises ElmoFastError that names what is missing or unknown."""
+        for name in ("model", "train", "dev", "test", "save_dir"):
+            if not getattr(self, name):
+                raise ElmoFastError(f"--{name} is needed: {_help_of(name)}")
+        for name in ("train", "dev", "test"):
+            if not os.path.isfile(getattr(self, name)):
+                raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
+        if unknown := sorted(set(self.experiments) - set(EXPERIMENTS)):
+            raise ElmoFastError(f"--experiments must be among {', '.join(EXPERIMENTS)}; got {', '.join(unknown)}")
+        if self.seeds < 1 or self.processes < 1:
+            raise ElmoFastError(f"--seeds and --processes must be 1 or more; got {self.seeds} and {self.processes}")
+        if bad := [share for share in [*self.shares, self.train_share] if not 0 < share <= 1]:
+            raise ElmoFastError(f"shares of the training data must be above 0 and at most 1; got {bad[0]}")
+        if not self.shares:
+            raise ElmoFastError("--shares must name at least one share of the training data")
+
+    @property
+    def targets(self) -> list[str | None]:
+        """The columns to learn; [None] where the format's usual one is meant."""
+        return list(self.columns) or [None]
+
+
+def _help_of(name: str) -> str:
+    return next(f.metadata["help"] for f in dataclasses.fields(ReportSettings) if f.name == name)

@@ -1,0 +1,68 @@
+"""The report's tables, in Markdown."""
+
+from collections.abc import Sequence
+
+from elmo_fast.report.outcome import Outcome
+from elmo_fast.report.statistics import Spread, beyond_the_spread, error_reduction
+
+Targets = Sequence[str | None]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: the first column to the left, the others to the right."""
+    marks = [":--", *["--:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
+
+
+def named(target: str | None) -> str:
+    """A column's name in headings."""
+    return target or "labels"
+
+
+def help_table(outcome: Outcome, targets: Targets) -> str:
+    """Baseline, + ELMo, the difference in points and as a share of the errors, and whether the seeds explain it."""
+    rows = []
+    for target in targets:
+        base, ours = outcome.rows("help", target).values()
+        points = f"{100 * (ours.mean - base.mean):+.2f}"
+        verdict = "yes" if beyond_the_spread(ours, base) else "no"
+        rows.append([named(target), str(base), str(ours), points, f"{error_reduction(ours, base):.1%}", verdict])
+    return table(["labels", "baseline", "+ ELMo", "difference", "errors less", "every seed above every seed"], rows)
+
+
+def rows_by_target(outcome: Outcome, experiment: str, targets: Targets, first: str) -> str:
+    """One row per setting, one column per column of labels, the best in bold."""
+    columns = [outcome.rows(experiment, target) for target in targets]
+    best = [max(column, key=lambda label: column[label].mean) for column in columns]
+    rows = [
+        [label, *(_bold(str(column[label]), label == top) for column, top in zip(columns, best, strict=True))]
+        for label in columns[0]
+    ]
+    return table([first, *map(named, targets)], rows)
+
+
+def share_table(outcome: Outcome, target: str | None, shares: Sequence[float]) -> str:
+    """Baseline and + ELMo for each share of the training data."""
+    found = outcome.rows("share", target)
+    rows = []
+    for share in sorted(shares):
+        base, ours = found[f"baseline {share:g}"], found[f"+ ELMo {share:g}"]
+        rows.append([f"{share:.1%}", str(base), str(ours), f"{100 * (ours.mean - base.mean):+.2f}"])
+    return table(["share of the training sentences", "baseline", "+ ELMo", "difference"], rows)
+
+
+def share_needed(base: dict[float, Spread], ours: dict[float, Spread]) -> tuple[float, float] | None:
+    """(share, whole): the smallest share at which + ELMo is as good as the baseline on its largest; None: at none."""
+    largest = max(base)
+    enough = [share for share in sorted(ours) if ours[share].mean >= base[largest].mean]
+    return (enough[0], largest) if enough else None
+
+
+def by_share(outcome: Outcome, target: str | None, shares: Sequence[float], label: str) -> dict[float, Spread]:
+    """The curve of "baseline" or "+ ELMo": share -> scores."""
+    found = outcome.rows("share", target)
+    return {share: found[f"{label} {share:g}"] for share in sorted(shares)}
+
+
+def _bold(text: str, wanted: bool) -> str:
+    return f"**{text}**" if wanted else text
