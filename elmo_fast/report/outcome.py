@@ -19,13 +19,13 @@ class Outcome:
     def rows(self, experiment: str, target: str | None) -> dict[str, Spread]:
         """Label -> test scores, in the order of the plan; empty where the experiment was not asked for."""
         return {
-            cell.label: spread([self._result(number, seed)["test"]["score"] for seed in range(self.seeds)])
+            cell.label: spread([self._result(number, seed)["test"]["f1"] for seed in range(self.seeds)])
             for number, cell in self._of(experiment, target)
         }
 
     def metric(self) -> str:
-        """What the scores are: "accuracy" or "F1 of spans"."""
-        return str(next(iter(self.results.values()))["test"]["metric"])
+        """What the scores are: of labels F1 over all of them is the accuracy."""
+        return "F1 of spans" if next(iter(self.results.values()))["test"]["spans"] else "accuracy"
 
     def weights(self, experiment: str, target: str | None) -> dict[str, dict[str, list[float]]]:
         """Label -> name of the mix -> the layers' softmax weights, the mean over seeds; cells without a mix left out."""

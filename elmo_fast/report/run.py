@@ -80,8 +80,8 @@ def _numbers(outcome: Outcome) -> list[dict[str, Any]]:
     return [
         {
             **cell._asdict(),
-            "test": [outcome.results[number, seed]["test"]["score"] for seed in range(outcome.seeds)],
-            "dev": [outcome.results[number, seed]["dev"]["score"] for seed in range(outcome.seeds)],
+            "test": [outcome.results[number, seed]["test"]["f1"] for seed in range(outcome.seeds)],
+            "dev": [outcome.results[number, seed]["dev"]["f1"] for seed in range(outcome.seeds)],
             "seconds": [outcome.results[number, seed]["seconds"] for seed in range(outcome.seeds)],
         }
         for number, cell in enumerate(outcome.cells)

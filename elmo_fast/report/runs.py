@@ -70,4 +70,4 @@ def _one(config: TaskConfig) -> str:
 
     result = train_task(config, report=lambda line: None)
     what = "baseline" if config.elmo == "none" else f"ELMo {config.elmo}, {config.layer}"
-    return f"{config.column or config.task}, {what}, seed {config.seed}: {100 * result.test.primary:.2f} on test"
+    return f"{config.column or config.task}, {what}, seed {config.seed}: {100 * result.test.f1:.2f} on test"

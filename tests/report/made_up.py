@@ -1,0 +1,29 @@
+"""Made-up scores for tests of tables, pictures and verdicts: no run behind them."""
+
+from elmo_fast.report.outcome import Outcome
+from elmo_fast.report.plan import cells
+from elmo_fast.report.settings import ReportSettings
+
+
+def settings(folder, **changes):
+    """Settings over files that exist and hold nothing."""
+    paths = {}
+    for name in ("train", "dev", "test"):
+        paths[name] = str(folder / f"{name}.conllu")
+        (folder / f"{name}.conllu").touch()
+    values = {"model": "m", "save_dir": str(folder / "out"), "columns": ["upos", "xpos"], "shares": [0.1, 1.0], **paths}
+    return ReportSettings(**{**values, **changes})
+
+
+def outcome(settings, layers, score):
+    """Every cell scored by `score(cell, seed)`; mixes that lean on the first layer."""
+    plan = cells(settings, layers)
+    results = {}
+    for number, cell in enumerate(plan):
+        for seed in range(settings.seeds):
+            places = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}.get(cell.changes["elmo"], [])
+            mixed = cell.changes.get("layer") == "mix"
+            weights = {place: [0.5, *[0.5 / (layers - 1)] * (layers - 1)] for place in places} if mixed else {}
+            scores = {"f1": score(cell, seed), "spans": False}
+            results[number, seed] = {"test": scores, "dev": scores, "mix_weights": weights, "seconds": 1.0}
+    return Outcome(plan, results, settings.seeds)

@@ -1,0 +1,106 @@
+"""The page from made-up scores: what its tables, verdicts and pictures say."""
+
+import pytest
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.report import tables
+from elmo_fast.report.claims import claims
+from elmo_fast.report.page import page
+from elmo_fast.report.plan import cells
+from tests.report.made_up import outcome, settings
+
+LAYERS = 3
+
+
+def as_the_paper(cell, seed):
+    """Scores in the order that the paper found."""
+    values = {
+        "baseline": 0.80,
+        "+ ELMo": 0.90,
+        "last layer only": 0.85,
+        "all layers, λ = 1": 0.87,
+        "all layers, λ = 0.001": 0.90,
+        "input only": 0.90,
+        "input and output": 0.93,
+        "output only": 0.86,
+        "characters": 0.70,
+        "LSTM 1": 0.88,
+        "LSTM 2": 0.84,
+        "all, mixed": 0.89,
+        "baseline 0.1": 0.60,
+        "baseline 1": 0.80,
+        "+ ELMo 0.1": 0.81,
+        "+ ELMo 1": 0.90,
+    }
+    return values[cell.label] + 0.001 * seed
+
+
+def column(text, number):
+    return [row.split("|")[number].strip() for row in text.splitlines()[2:]]
+
+
+def test_scores_in_the_papers_order_follow_it(tmp_path):
+    some = settings(tmp_path)
+    assert set(column(claims(outcome(some, LAYERS, as_the_paper), some, LAYERS), 3)) == {"yes"}
+
+
+def test_scores_in_the_reverse_order_do_not(tmp_path):
+    """The verdicts can be no: each finding is turned round by turning the scores round."""
+    some = settings(tmp_path)
+    turned = outcome(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
+    assert set(column(claims(turned, some, LAYERS), 3)) == {"no, the opposite", "no"}
+
+
+def test_equal_scores_prove_nothing(tmp_path):
+    some = settings(tmp_path)
+    level = outcome(some, LAYERS, lambda cell, seed: 0.5 + 0.01 * seed)
+    verdicts = column(claims(level, some, LAYERS), 3)
+    assert set(verdicts) == {"cannot be told from the seeds' spread", "yes"}
+    assert verdicts.count("yes") == 2  # as good as the whole with a tenth: true of equal scores, once per column
+
+
+def test_the_table_of_help_counts_points_and_errors(tmp_path):
+    some = settings(tmp_path, columns=["upos"])
+    row = tables.help_table(outcome(some, LAYERS, as_the_paper), some.targets).splitlines()[-1]
+    assert row == "| upos | 80.10 ± 0.10 | 90.10 ± 0.10 | +10.00 | 50.3% | yes |"
+
+
+def test_the_best_of_a_column_is_bold(tmp_path):
+    some = settings(tmp_path, columns=["upos"], seeds=1)
+    text = tables.rows_by_target(outcome(some, LAYERS, as_the_paper), "placement", some.targets, "setting")
+    assert text.splitlines()[2:] == [
+        "| input only | 90.00 |",
+        "| input and output | **93.00** |",
+        "| output only | 86.00 |",
+    ]
+
+
+def test_the_page_links_the_pictures_it_draws(tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+    some = settings(tmp_path)
+    text = page(outcome(some, LAYERS, as_the_paper), some, LAYERS, ["A fact."], "Near.", tmp_path)
+    for name in ("share.png", "layers.png", "weights.png"):
+        assert f"]({name})" in text
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path) not in text  # the page speaks of files by name, wherever they lay
+
+
+def test_only_what_was_asked_for_is_planned(tmp_path):
+    some = settings(tmp_path, experiments=["help", "neighbours"], columns=[])
+    assert [(cell.target, cell.label) for cell in cells(some, LAYERS)] == [(None, "baseline"), (None, "+ ELMo")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": ""}, "--model is needed"),
+        ({"train": "nowhere.conllu"}, "there is no file 'nowhere.conllu'"),
+        ({"experiments": ["luck"]}, "must be among help, .*; got luck"),
+        ({"seeds": 0}, "--seeds and --processes must be 1 or more; got 0 and 1"),
+        ({"shares": [0.1, 2.0]}, "above 0 and at most 1; got 2.0"),
+        ({"shares": []}, "at least one share"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, changes, words):
+    with pytest.raises(ElmoFastError, match=words):
+        settings(tmp_path, **changes)
