@@ -83,7 +83,8 @@ def layer_name(number: int) -> str:
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     """The configuration of one run of a cell; where it is written follows from `key_of`."""
     values: dict[str, Any] = {
-        **{name: getattr(settings, name) for name in ("task", "train", "dev", "test", "format", "vectors")},
+        **{f"{name}_path": getattr(settings, name) for name in ("train", "dev", "test")},
+        **{name: getattr(settings, name) for name in ("task", "format", "vectors", "dropout", "elmo_dropout")},
         **{name: getattr(settings, name) for name in ("hidden", "lstm_layers", "epochs", "patience", "batch_size")},
         "learning_rate": settings.learning_rate,
         "train_share": settings.train_share,
@@ -99,6 +100,6 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
 
 def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
     """A name for a run: a digest of its configuration and of the files it reads, so that what changed is run anew."""
-    values = {name: value for name, value in config.flat().items() if name not in ("save_dir", "cache_dir", "threads")}
+    values = {name: value for name, value in config.flat().items() if name not in ("save_dir", "cache_dir", "threads", "resume")}
     files = {name: digests[value] for name, value in values.items() if isinstance(value, str) and value in digests}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()[:16]

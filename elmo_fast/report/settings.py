@@ -45,6 +45,8 @@ class ReportSettings:
     large_l2: float = _field(1.0, "The large λ, which keeps the mix near an average.")
     hidden: int = _field(100, "Cells of the tagger's LSTM, per direction.")
     lstm_layers: int = _field(1, "Layers of the tagger's LSTM.")
+    dropout: float = _field(0.5, "Dropout of the tagger.")
+    elmo_dropout: float = _field(0.5, "Dropout of ELMo's vectors.")
     epochs: int = _field(10, "Most epochs of a run.")
     patience: int = _field(3, "Epochs without a better score on dev after which a run ends.")
     batch_size: int = _field(32, "Sentences a step.")
