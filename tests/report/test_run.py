@@ -1,0 +1,143 @@
+"""A whole report of a toy language: runs, page, neighbours; what is there already is not run again."""
+
+import json
+import pathlib
+import random
+
+import pytest
+
+from elmo_fast.cli.main import main
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.report import runs
+from elmo_fast.report.ambiguous import ambiguous, occurrences, two_senses
+from elmo_fast.report.neighbours import ContextualText
+from elmo_fast.report.run import write_report
+from elmo_fast.report.settings import ReportSettings
+from elmo_fast.tasks import read_examples
+from tests.weights import make_weights
+
+NOUNS, VERBS = ("dog", "play", "cat", "work"), ("sees", "play", "eats", "work")
+
+
+def toy_text(path, sentences, seed):
+    """Article, noun, verb, article, noun: "play" and "work" are nouns after "the" and verbs after a noun."""
+    chosen = random.Random(seed)
+    lines = []
+    for _ in range(sentences):
+        words = ["the", chosen.choice(NOUNS), chosen.choice(VERBS), "the", chosen.choice(NOUNS)]
+        tags = ["DET", "NOUN", "VERB", "DET", "NOUN"]
+        lines += [f"{word}\t{tag}" for word, tag in zip(words, tags, strict=True)] + [""]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Splits of the toy language and a random biLM of two layers."""
+    path = tmp_path_factory.mktemp("report")
+    for number, (name, sentences) in enumerate({"train": 60, "dev": 12, "test": 12}.items()):
+        toy_text(path / f"{name}.conll", sentences, number)
+    (path / "model").mkdir()
+    make_weights(path / "model", cell=8, proj=4, filters=((1, 4), (2, 4)), char_dim=4, n_highway=1, scale=0.5)
+    return path
+
+
+def settings(folder, **changes):
+    values = {name: str(folder / f"{name}.conll") for name in ("train", "dev", "test")}
+    small = {"seeds": 2, "shares": [0.5, 1.0], "hidden": 8, "epochs": 2, "patience": 1, "learning_rate": 0.01}
+    return ReportSettings(**{"model": str(folder / "model"), "save_dir": str(folder / "out"), **values, **small, **changes})
+
+
+@pytest.fixture(scope="module")
+def written(folder):
+    """A report of every experiment, and the lines it said."""
+    said = []
+    return write_report(settings(folder), report=said.append), said
+
+
+def test_the_page_has_every_table_and_picture(written):
+    text = written[0].read_text(encoding="utf-8")
+    for heading in ("What followed the paper", "Does it help?", "All layers or the last", "Where to put it"):
+        assert f"## {heading}" in text
+    for heading in ("What each layer knows", "How much data it saves", "Neighbours of ambiguous words"):
+        assert f"## {heading}" in text
+    for name in ("share.png", "layers.png", "weights.png"):
+        assert (written[0].parent / name).is_file()
+
+
+def test_the_numbers_of_the_page_are_those_of_the_runs(written):
+    """The table's mean is the mean of the results.json of the runs of that cell."""
+    numbers = json.loads((written[0].parent / "report.json").read_text())
+    cell = next(each for each in numbers if each["experiment"] == "help" and each["label"] == "+ ELMo")
+    results = [json.loads(path.read_text()) for path in written[0].parent.glob("runs/*/results.json")]
+    found = [
+        r["test"]["f1"]
+        for r in sorted(results, key=lambda r: r["config"]["seed"])
+        if (r["config"]["elmo"], r["config"]["layer"], r["config"]["mix_l2"]) == ("input", "mix", 0.001)
+        and (r["config"]["lstm_layers"], r["config"]["train_share"]) == (1, 1.0)
+    ]
+    assert cell["test"] == found
+    assert f"{100 * sum(found) / len(found):.2f} ± " in written[0].read_text(encoding="utf-8")
+
+
+def test_equal_settings_of_different_tables_are_run_once(written):
+    """12 of the 17 cells differ: baseline and + ELMo stand in four tables, and at share 1 too."""
+    numbers = json.loads((written[0].parent / "report.json").read_text())
+    assert len(numbers) == 17
+    assert len(list(written[0].parent.glob("runs/*/results.json"))) == 2 * 12
+
+
+def test_a_report_that_is_complete_runs_nothing(written, folder, monkeypatch):
+    monkeypatch.setattr(runs, "_one", lambda config: pytest.fail("a run was repeated"))
+    before = written[0].read_text(encoding="utf-8")
+    assert write_report(settings(folder), report=lambda line: None).read_text(encoding="utf-8") == before
+
+
+def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch):
+    """The same name with other content is another run."""
+    again = []
+    monkeypatch.setattr(runs, "_one", lambda config: again.append(config) or pytest.skip("far enough"))
+    changed = pathlib.Path(toy_text(tmp_path / "train.conll", 30, 9))
+    with pytest.raises(pytest.skip.Exception):
+        write_report(settings(folder, train=str(changed), experiments=["help"]), report=lambda line: None)
+    assert len(again) == 1
+
+
+def test_processes_give_the_numbers_of_one(written, folder):
+    """Two runs at a time, each on one thread."""
+    other = write_report(settings(folder, save_dir=str(folder / "two"), processes=2, experiments=["help"]), print)
+    ours = json.loads((other.parent / "report.json").read_text())
+    theirs = json.loads((written[0].parent / "report.json").read_text())[: len(ours)]
+    assert [cell["test"] for cell in ours] == [cell["test"] for cell in theirs]
+
+
+def test_words_of_two_tags_are_found(folder):
+    examples = read_examples(str(folder / "train.conll"))
+    found = occurrences(examples)
+    assert set(ambiguous(found, 9)) == {"play", "work"}
+    first, second = two_senses("play", found, examples)
+    assert {first.tag, second.tag} == {"NOUN", "VERB"}
+    with pytest.raises(ElmoFastError, match="'tree' does not occur"):
+        two_senses("tree", found, examples)
+
+
+def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain_search(folder):
+    from elmo_fast.modules import ElmoEmbedder
+
+    examples = read_examples(str(folder / "train.conll"))[:20]
+    text = ContextualText(examples, ElmoEmbedder.from_pretrained(str(folder / "model"), stateful=False))
+    asked = text.token(7)
+    unit = text.vectors / (text.vectors**2).sum(1, keepdims=True) ** 0.5
+    cosines = unit @ unit[7]
+    order = sorted(range(len(cosines)), key=lambda i: -cosines[i])
+    wanted = [text.token(i) for i in order if text.token(i).sentence != asked.sentence][:3]
+    (near,) = text.nearest([asked], 3)
+    where = [int(text.starts[t.sentence]) + t.place for t in near]
+    assert [float(cosines[i]) for i in where] == pytest.approx(
+        [float(cosines[int(text.starts[t.sentence]) + t.place]) for t in wanted], abs=1e-5
+    )
+
+
+def test_the_command_line_says_what_is_missing(capsys):
+    assert main(["report", "--model", "m"]) == 2
+    assert "--train is needed" in capsys.readouterr().err
