@@ -1,6 +1,7 @@
 """`elmo-fast report`: does ELMo help on this data? The paper's tables and figures in small."""
 
 import dataclasses
+import typing
 from typing import Any
 
 from elmo_fast.cli import _common
@@ -11,21 +12,17 @@ def build_parser() -> Any:
     """Every field of ReportSettings as a flag; --seeds is how many, so that the common --seed is not used."""
     parser = _common.new_parser(
         "report",
-        "Does ELMo help on your data? Trains small taggers or classifiers with and without the biLM, several seeds each, "
-        "and writes the paper's tables and figures in small: report.md with pictures, every number from the runs. "
+        "Does ELMo help on your data? Trains small taggers or classifiers with and without the biLM, several seeds "
+        "each, and writes the paper's tables and figures in small: report.md with pictures, every number from the runs. "
         "A report that was stopped goes on where it was. Experiments: "
         + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
         + ".",
     )
     for field in dataclasses.fields(ReportSettings):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        parser.add_argument(
-            f"--{field.name}",
-            type=field.type,
-            default=default,
-            help=field.metadata["help"],
-            **({"nargs": "*"} if isinstance(default, list) else {}),
-        )
+        options: dict[str, Any] = {"type": field.type, "default": field.default, "help": field.metadata["help"]}
+        if isinstance(field.default, tuple):
+            options |= {"nargs": "*", "type": typing.get_args(field.type)[0], "default": list(field.default)}
+        parser.add_argument(f"--{field.name}", **options)
     return parser
 
 
@@ -34,7 +31,8 @@ def run(arguments: Any) -> int:
     from elmo_fast.report.run import write_report
 
     names = [field.name for field in dataclasses.fields(ReportSettings)]
-    settings = ReportSettings(**{name: getattr(arguments, name) for name in names})
+    values = {name: getattr(arguments, name) for name in names}
+    settings = ReportSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
     _common.set_up(arguments)
     print(write_report(settings, report=_common.logger().info))
     return 0

@@ -28,7 +28,7 @@ class Outcome:
         return "F1 of spans" if next(iter(self.results.values()))["test"]["spans"] else "accuracy"
 
     def weights(self, experiment: str, target: str | None) -> dict[str, dict[str, list[float]]]:
-        """Label -> name of the mix -> the layers' softmax weights, the mean over seeds; cells without a mix left out."""
+        """Label -> name of the mix -> the layers' softmax weights, the mean over seeds; none without a mix."""
         found = {}
         for number, cell in self._of(experiment, target):
             runs = [self._result(number, seed)["mix_weights"] for seed in range(self.seeds)]
@@ -37,7 +37,9 @@ class Outcome:
         return found
 
     def _of(self, experiment: str, target: str | None) -> list[tuple[int, Cell]]:
-        return [(n, cell) for n, cell in enumerate(self.cells) if (cell.experiment, cell.target) == (experiment, target)]
+        return [
+            (n, cell) for n, cell in enumerate(self.cells) if (cell.experiment, cell.target) == (experiment, target)
+        ]
 
     def _result(self, number: int, seed: int) -> dict[str, Any]:
         return self.results[number, seed]

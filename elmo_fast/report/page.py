@@ -31,7 +31,11 @@ def page(
     neighbours, or nothing.
     """
     parts = ["# Does ELMo help?", "\n".join(f"- {fact}" for fact in facts)]
-    parts += ["## What followed the paper, and what did not", claims(outcome, settings, layers), tested(settings.targets)]
+    parts += [
+        "## What followed the paper, and what did not",
+        claims(outcome, settings, layers),
+        tested(settings.targets),
+    ]
     for experiment, (title, text) in TITLES.items():
         if experiment in settings.experiments:
             parts += [f"## {title}", text.format(metric=outcome.metric())]
@@ -71,7 +75,7 @@ def _as_yaml(settings: ReportSettings) -> str:
     """The settings that reproduce the report, less where this machine keeps its files."""
     import yaml
 
-    values = dataclasses.asdict(settings)
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()}
     for name in ("model", "train", "dev", "test", "vectors", "save_dir"):
         if values[name]:
             values[name] = pathlib.Path(values[name]).name

@@ -100,6 +100,10 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
 
 def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
     """A name for a run: a digest of its configuration and of the files it reads, so that what changed is run anew."""
-    values = {name: value for name, value in config.flat().items() if name not in ("save_dir", "cache_dir", "threads", "resume")}
+    values = {
+        name: value
+        for name, value in config.flat().items()
+        if name not in ("save_dir", "cache_dir", "threads", "resume")
+    }
     files = {name: digests[value] for name, value in values.items() if isinstance(value, str) and value in digests}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()[:16]

@@ -57,23 +57,29 @@ def _digests(settings: ReportSettings, state: dict[str, torch.Tensor]) -> dict[s
 
 
 def _data_facts(splits: dict[str, list[Example]]) -> list[str]:
-    counts = {name: (len(examples), sum(len(example.words) for example in examples)) for name, examples in splits.items()}
+    counts = {
+        name: (len(examples), sum(len(example.words) for example in examples)) for name, examples in splits.items()
+    }
     return [f"Data: {'; '.join(f'{name} {n:,} sentences, {words:,} words' for name, (n, words) in counts.items())}."]
 
 
 def _model_facts(options: Any, settings: ReportSettings) -> list[str]:
     cells_, width = options.lstm.dim, options.lstm.projection_dim
     tagger = f"{settings.lstm_layers} LSTM layers of {settings.hidden} cells each way"
-    base = f"static vectors ({pathlib.Path(settings.vectors).name})" if settings.vectors else "vectors of the task's own"
+    base = (
+        f"static vectors ({pathlib.Path(settings.vectors).name})" if settings.vectors else "vectors of the task's own"
+    )
     return [
-        f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, so vectors of {2 * width}; frozen.",
+        f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, vectors of {2 * width}; frozen.",
         f"Task model: {tagger}; words by {base}, learned on; {settings.seeds} seeds; "
         f"{settings.train_share:.0%} of the training sentences unless said.",
     ]
 
 
 def _machine_fact(settings: ReportSettings) -> str:
-    return f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, on the CPU."
+    return (
+        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, on the CPU."
+    )
 
 
 def _numbers(outcome: Outcome) -> list[dict[str, Any]]:

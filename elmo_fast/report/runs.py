@@ -20,7 +20,9 @@ Results = dict[tuple[int, int], dict[str, Any]]
 """(number of the cell, seed) -> the run's results.json."""
 
 
-def run_all(cells: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]) -> Results:
+def run_all(
+    cells: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]
+) -> Results:
     """Every cell with every seed; equal settings of different tables are run once."""
     folder = pathlib.Path(settings.save_dir)
     places, configs = {}, {}

@@ -18,10 +18,7 @@ EXPERIMENTS = {
 
 
 def _field(default: Any, help_text: str) -> Any:
-    metadata = {"help": help_text}
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={"help": help_text})
 
 
 @dataclass
@@ -35,12 +32,16 @@ class ReportSettings:
     save_dir: str = _field("", "Folder of the report; what it already holds is not computed again.")
     task: str = _field("tag", "tag (a label for each word) or classify (one for each sentence).")
     format: str = _field("auto", "auto, conllu, columns or tsv.")
-    columns: list[str] = _field([], "Columns of labels to learn, each by itself (CoNLL-U: upos, xpos); none: the usual.")
-    vectors: str | None = _field(None, "Static vectors of the baseline (GloVe or word2vec); null: learned with the task.")
-    experiments: list[str] = _field(list(EXPERIMENTS), f"Which of {', '.join(EXPERIMENTS)}.")
+    columns: tuple[str, ...] = _field(
+        (), "Columns of labels to learn, each by itself (CoNLL-U: upos, xpos); none: the usual."
+    )
+    vectors: str | None = _field(
+        None, "Static vectors of the baseline (GloVe or word2vec); null: learned with the task."
+    )
+    experiments: tuple[str, ...] = _field(tuple(EXPERIMENTS), f"Which of {', '.join(EXPERIMENTS)}.")
     seeds: int = _field(3, "Runs of each setting, with seeds 0, 1, ...")
     train_share: float = _field(1.0, "Share of the training sentences that all but `share` use.")
-    shares: list[float] = _field([0.01, 0.03, 0.1, 0.3, 1.0], "Shares of the training sentences of `share`.")
+    shares: tuple[float, ...] = _field((0.01, 0.03, 0.1, 0.3, 1.0), "Shares of the training sentences of `share`.")
     small_l2: float = _field(0.001, "The small λ; as the paper, where the mix's weights may part.")
     large_l2: float = _field(1.0, "The large λ, which keeps the mix near an average.")
     hidden: int = _field(100, "Cells of the tagger's LSTM, per direction.")
@@ -51,7 +52,9 @@ class ReportSettings:
     patience: int = _field(3, "Epochs without a better score on dev after which a run ends.")
     batch_size: int = _field(32, "Sentences a step.")
     learning_rate: float = _field(0.001, "Adam's.")
-    words: list[str] = _field([], "Words whose neighbours are shown; none: the most ambiguous of the training text.")
+    words: tuple[str, ...] = _field(
+        (), "Words whose neighbours are shown; none: the most ambiguous of the training text."
+    )
     neighbour_text: int = _field(4000, "Training sentences among which neighbours are sought.")
     processes: int = _field(1, "Runs at a time, each on one thread.")
 

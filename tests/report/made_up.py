@@ -11,7 +11,7 @@ def settings(folder, **changes):
     for name in ("train", "dev", "test"):
         paths[name] = str(folder / f"{name}.conllu")
         (folder / f"{name}.conllu").touch()
-    values = {"model": "m", "save_dir": str(folder / "out"), "columns": ["upos", "xpos"], "shares": [0.1, 1.0], **paths}
+    values = {"model": "m", "save_dir": str(folder / "out"), "columns": ("upos", "xpos"), "shares": (0.1, 1.0), **paths}
     return ReportSettings(**{**values, **changes})
 
 
@@ -21,7 +21,9 @@ def outcome(settings, layers, score):
     results = {}
     for number, cell in enumerate(plan):
         for seed in range(settings.seeds):
-            places = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}.get(cell.changes["elmo"], [])
+            places = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}.get(
+                cell.changes["elmo"], []
+            )
             mixed = cell.changes.get("layer") == "mix"
             weights = {place: [0.5, *[0.5 / (layers - 1)] * (layers - 1)] for place in places} if mixed else {}
             scores = {"f1": score(cell, seed), "spans": False}

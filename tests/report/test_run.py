@@ -44,8 +44,10 @@ def folder(tmp_path_factory):
 
 def settings(folder, **changes):
     values = {name: str(folder / f"{name}.conll") for name in ("train", "dev", "test")}
-    small = {"seeds": 2, "shares": [0.5, 1.0], "hidden": 8, "epochs": 2, "patience": 1, "learning_rate": 0.01}
-    return ReportSettings(**{"model": str(folder / "model"), "save_dir": str(folder / "out"), **values, **small, **changes})
+    small = {"seeds": 2, "shares": (0.5, 1.0), "hidden": 8, "epochs": 2, "patience": 1, "learning_rate": 0.01}
+    return ReportSettings(
+        **{"model": str(folder / "model"), "save_dir": str(folder / "out"), **values, **small, **changes}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +101,13 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
     monkeypatch.setattr(runs, "_one", lambda config: again.append(config) or pytest.skip("far enough"))
     changed = pathlib.Path(toy_text(tmp_path / "train.conll", 30, 9))
     with pytest.raises(pytest.skip.Exception):
-        write_report(settings(folder, train=str(changed), experiments=["help"]), report=lambda line: None)
+        write_report(settings(folder, train=str(changed), experiments=("help",)), report=lambda line: None)
     assert len(again) == 1
 
 
 def test_processes_give_the_numbers_of_one(written, folder):
     """Two runs at a time, each on one thread."""
-    other = write_report(settings(folder, save_dir=str(folder / "two"), processes=2, experiments=["help"]), print)
+    other = write_report(settings(folder, save_dir=str(folder / "two"), processes=2, experiments=("help",)), print)
     ours = json.loads((other.parent / "report.json").read_text())
     theirs = json.loads((written[0].parent / "report.json").read_text())[: len(ours)]
     assert [cell["test"] for cell in ours] == [cell["test"] for cell in theirs]
