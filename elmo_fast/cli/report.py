@@ -13,7 +13,7 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "report",
         "Does ELMo help on your data? Trains small taggers or classifiers with and without the biLM, several seeds "
-        "each, and writes the paper's tables and figures in small: report.md with pictures, every number from the runs. "
+        "each, and writes the paper's tables and figures in small: report.md with pictures, all numbers from the runs. "
         "A report that was stopped goes on where it was. Experiments: "
         + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
         + ".",

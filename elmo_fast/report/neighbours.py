@@ -1,4 +1,4 @@
-"""Nearest neighbours of an ambiguous word: one list by static vectors, one per use by the biLM (the paper's table 4)."""
+"""Nearest neighbours of ambiguous words: one list by static vectors, one per use by the biLM (the paper's table 4)."""
 
 import itertools
 from collections import Counter
