@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from elmo_fast.report import figures, tables
 from elmo_fast.report.claims import claims, tested
 from elmo_fast.report.outcome import Outcome
-from elmo_fast.report.plan import layer_name
 from elmo_fast.report.settings import ReportSettings
 
 TITLES = {
@@ -65,8 +64,7 @@ def _section(
         ]
     rows = [tables.rows_by_target(outcome, experiment, targets, "setting")]
     if experiment == "placement":
-        names = [layer_name(k) for k in range(layers)]
-        image = figures.weight_map(outcome, targets, names, folder / "weights.png")
+        image = figures.weight_map(outcome, targets, folder / "weights.png")
         rows.append(f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})")
     return rows
 
