@@ -11,7 +11,8 @@ from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
 from elmo_fast.report.settings import ReportSettings
 from elmo_fast.report.tables import table
-from elmo_fast.static import Vectors, load_vectors, nearest
+from elmo_fast.static.neighbours import nearest
+from elmo_fast.static.vectors import Vectors, load_vectors
 from elmo_fast.tasks import Example
 
 WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
