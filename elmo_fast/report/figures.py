@@ -48,7 +48,7 @@ def layer_scores(outcome: Outcome, targets: Sequence[str | None], path: pathlib.
         found = outcome.rows("layers", target)
         means = [100 * value.mean for value in found.values()]
         bars = axes.bar(range(len(found)), means, 0.7, color=[BLUE] * (len(found) - 1) + [ORANGE])
-        axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9)
+        axes.bar_label(bars, fmt="%.1f", label_type="center", color="white", fontsize=10)
         axes.errorbar(range(len(found)), means, _reach(list(found.values())), fmt="none", ecolor="#333333", capsize=3)
         lowest = min(100 * value.low for value in found.values())
         axes.set_ylim(max(0, lowest - 0.35 * (max(means) - lowest + 2)), max(means) + 0.25 * (max(means) - lowest + 2))

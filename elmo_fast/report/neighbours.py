@@ -73,8 +73,9 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
         if static is not None:
             rows.append([word, "static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
         senses = two_senses(word, found, examples)
-        for token, near in zip(senses, text.nearest(senses, SHOWN), strict=True):
-            rows.append(["", f"biLM: {text.shown(token)}", "<br>".join(map(text.shown, near))])
+        for token, near in zip(senses, text.nearest(senses, 3 * SHOWN), strict=True):
+            different = list(dict.fromkeys(map(text.shown, near)))  # a text may have a sentence twice
+            rows.append(["", f"biLM: {text.shown(token)}", "<br>".join(different[:SHOWN])])
     return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(found, text, static)
 
 

@@ -29,7 +29,7 @@ def page(
     layers: of the biLM, the characters' counted; facts: sentences about data, model and machine; near: the section on
     neighbours, or nothing.
     """
-    parts = ["# Does ELMo help?", "\n".join(f"- {fact}" for fact in facts)]
+    parts = ["# Does ELMo help?", *filter(None, [settings.note]), "\n".join(f"- {fact}" for fact in facts)]
     parts += [
         "## What followed the paper, and what did not",
         claims(outcome, settings, layers),
@@ -41,8 +41,8 @@ def page(
             parts += _section(experiment, outcome, settings, layers, folder)
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
-    parts += ["## How it was run", "```yaml", _as_yaml(settings), "```"]
-    return "\n\n".join(parts).replace("```yaml\n\n", "```yaml\n").replace("\n\n```\n", "\n```\n").rstrip("\n") + "\n"
+    parts += ["## How it was run", f"```yaml\n{_as_yaml(settings)}\n```"]
+    return "\n\n".join(parts) + "\n"
 
 
 def _section(

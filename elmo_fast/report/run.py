@@ -71,7 +71,7 @@ def _model_facts(options: Any, settings: ReportSettings) -> list[str]:
     )
     return [
         f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, vectors of {2 * width}; frozen.",
-        f"Task model: {tagger}; words by {base}, learned on; {settings.seeds} seeds; "
+        f"Task model: {tagger}; words by {base}; {settings.seeds} seeds; "
         f"{settings.train_share:.0%} of the training sentences unless said.",
     ]
 

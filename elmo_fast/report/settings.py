@@ -56,6 +56,7 @@ class ReportSettings:
         (), "Words whose neighbours are shown; none: the most ambiguous of the training text."
     )
     neighbour_text: int = _field(4000, "Training sentences among which neighbours are sought.")
+    note: str = _field("", "A remark that the page begins with, such as how the biLM was trained.")
     processes: int = _field(1, "Runs at a time, each on one thread.")
 
     def __post_init__(self) -> None:
