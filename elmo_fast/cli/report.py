@@ -31,8 +31,8 @@ def run(arguments: Any) -> int:
     from elmo_fast.report.run import write_report
 
     names = [field.name for field in dataclasses.fields(ReportSettings)]
-    values = {name: getattr(arguments, name) for name in names}
-    settings = ReportSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    settings = ReportSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
     _common.set_up(arguments)
     print(write_report(settings, report=_common.logger().info))
     return 0

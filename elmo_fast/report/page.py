@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from elmo_fast.report import figures, tables
 from elmo_fast.report.claims import claims, tested
@@ -73,7 +74,10 @@ def _as_yaml(settings: ReportSettings) -> str:
     """The settings that reproduce the report, less where this machine keeps its files."""
     import yaml
 
-    values = {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()}
+    values: dict[str, Any] = {
+        name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()
+    }
+    del values["note"]
     for name in ("model", "train", "dev", "test", "vectors", "save_dir"):
         if values[name]:
             values[name] = pathlib.Path(values[name]).name

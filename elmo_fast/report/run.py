@@ -65,14 +65,12 @@ def _data_facts(splits: dict[str, list[Example]]) -> list[str]:
 
 def _model_facts(options: Any, settings: ReportSettings) -> list[str]:
     cells_, width = options.lstm.dim, options.lstm.projection_dim
-    tagger = f"{settings.lstm_layers} LSTM layers of {settings.hidden} cells each way"
-    base = (
-        f"static vectors ({pathlib.Path(settings.vectors).name})" if settings.vectors else "vectors of the task's own"
-    )
+    name = pathlib.Path(settings.vectors).name if settings.vectors else ""
+    base = f"static vectors ({name}), frozen" if name else "vectors learned with the task"
     return [
         f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, vectors of {2 * width}; frozen.",
-        f"Task model: {tagger}; words by {base}; {settings.seeds} seeds; "
-        f"{settings.train_share:.0%} of the training sentences unless said.",
+        f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {base}; "
+        f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless said.",
     ]
 
 

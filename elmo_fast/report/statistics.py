@@ -11,11 +11,11 @@ class Spread(NamedTuple):
     deviation: float
     low: float
     high: float
-    count: int
+    runs: int
 
     def __str__(self) -> str:
         """In per cent: "91.23 ± 0.15"."""
-        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}" if self.count > 1 else f"{100 * self.mean:.2f}"
+        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}" if self.runs > 1 else f"{100 * self.mean:.2f}"
 
 
 def spread(scores: list[float]) -> Spread:
@@ -26,7 +26,7 @@ def spread(scores: list[float]) -> Spread:
 
 def beyond_the_spread(better: Spread, worse: Spread) -> bool:
     """Whether every run of the one scored above every run of the other (and there is more than one of each)."""
-    return better.count > 1 and worse.count > 1 and better.low > worse.high
+    return better.runs > 1 and worse.runs > 1 and better.low > worse.high
 
 
 def comparison(one: Spread, other: Spread) -> int:

@@ -9,7 +9,7 @@ def test_a_spread_is_mean_deviation_and_range():
     found = spread([0.90, 0.92, 0.94])
     assert found.mean == pytest.approx(0.92)
     assert found.deviation == pytest.approx(0.02)
-    assert (found.low, found.high, found.count) == (0.90, 0.94, 3)
+    assert (found.low, found.high, found.runs) == (0.90, 0.94, 3)
     assert str(found) == "92.00 ± 2.00"
 
 
