@@ -31,8 +31,11 @@ def run(arguments: Any) -> int:
     from elmo_fast.report.run import write_report
 
     names = [field.name for field in dataclasses.fields(ReportSettings)]
-    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    settings = ReportSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
+    given: dict[str, Any] = {}
+    for name in names:
+        value = getattr(arguments, name)
+        given[name] = tuple(value) if isinstance(value, list) else value
+    settings = ReportSettings(**given)
     _common.set_up(arguments)
     print(write_report(settings, report=_common.logger().info))
     return 0
