@@ -1,7 +1,7 @@
-"""Writes README.md's tables from benchmarks/results/, between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`.
+"""Writes tables from benchmarks/results/ into README.md and docs/: `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`.
 
-No figure is typed by hand: `python -m benchmarks.table` rewrites README.md, and tests/test_readme.py fails while it
-differs from what this would write.
+No figure is typed by hand: `python -m benchmarks.table` rewrites them, and tests/benchmarks/test_table.py fails while
+they are not what it would write.
 """
 
 import pathlib
@@ -208,6 +208,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "corpus": ("corpus", case_table),
     "text": ("text", case_table),
     "task": ("task", case_table),
+    "output_layers": ("output_layers", case_table),
     "demo": ("demo", demo),
     "ops": ("ops", case_table),
 }
@@ -230,12 +231,13 @@ def filled(text: str, folder: pathlib.Path = RESULTS) -> str:
 
 
 def write() -> None:
-    """Rewrites README.md where a table differs."""
-    text = README.read_text(encoding="utf-8")
-    new = filled(text)
-    if new != text:
-        README.write_text(new, encoding="utf-8")
-        print(f"rewrote the tables of {README.name}")
+    """Rewrites README.md and the pages of docs/ where a table differs."""
+    for page in (README, *sorted((ROOT / "docs").glob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        new = filled(text)
+        if new != text:
+            page.write_text(new, encoding="utf-8")
+            print(f"rewrote the tables of {page.name}")
 
 
 if __name__ == "__main__":

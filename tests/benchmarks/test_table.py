@@ -58,19 +58,25 @@ def test_a_case_that_was_never_run_says_so(tmp_path):
     assert "`python -m benchmarks.run --case text`" in table.render("text", tmp_path)
 
 
-def test_readme_holds_what_the_results_say():
-    """README.md equals its generated text: no figure between the markers was typed by hand."""
-    text = table.README.read_text(encoding="utf-8")
-    assert table.MARKED.search(text), "README.md has no markers <!-- bench:NAME -->"
-    assert table.filled(text) == text, "run `python -m benchmarks.table`"
+PAGES = [table.README, *sorted((table.ROOT / "docs").glob("*.md"))]
+
+
+def test_pages_hold_what_the_results_say():
+    """README.md and docs/ equal their generated text: no figure between the markers was typed by hand."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert table.MARKED.search(texts[0]), "README.md has no markers <!-- bench:NAME -->"
+    assert any(table.MARKED.search(text) for text in texts[1:])
+    for page, text in zip(PAGES, texts, strict=True):
+        assert table.filled(text) == text, f"{page.name}: run `python -m benchmarks.table`"
 
 
 def test_every_marker_is_closed_and_known():
     """A misspelt or open marker would freeze its table unnoticed."""
-    text = table.README.read_text(encoding="utf-8")
-    matched = [found[2] for found in table.MARKED.finditer(text)]
-    assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
-    assert set(matched) <= {*table.RENDERED, "gpu"}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        matched = [found[2] for found in table.MARKED.finditer(text)]
+        assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
+        assert set(matched) <= {*table.RENDERED, "gpu"}
 
 
 def test_the_demonstration_is_told_in_one_sentence(tmp_path):
