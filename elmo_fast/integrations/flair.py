@@ -8,8 +8,10 @@ import torch
 from elmo_fast.checkpoints import ElmoOptions, load_checkpoint, pretrained_folder
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
+from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.layers import combined_width
 from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.text import Vocabulary
 
 _PURPOSE = "elmo_fast.integrations.flair"
 _flair = require("flair", "flair", _PURPOSE)
@@ -47,17 +49,27 @@ class ElmoEmbeddings(_TokenEmbeddings):
     ) -> None:
         source = {"model": os.fspath(model), "options_file": options_file, "weight_file": weight_file}
         state, options = _read(source)
-        self._set_up(source, options, state, embedding_mode, settings)
+        words = _vocabulary(source) if options.char_cnn is None else None
+        self._set_up(source, options, state, words, embedding_mode, settings)
 
-    def _set_up(self, source: Any, options: ElmoOptions, state: Any, mode: str, settings: dict[str, Any]) -> None:
+    def _set_up(
+        self,
+        source: Any,
+        options: ElmoOptions,
+        state: Any,
+        vocabulary: Vocabulary | None,
+        mode: str,
+        settings: dict[str, Any],
+    ) -> None:
         """state: None leaves the weights to flair's load_state_dict, or to `source` where that never comes."""
         if mode not in MODES:
             raise ElmoFastError(f"embedding_mode must be one of {', '.join(MODES)}; got {mode!r}")
         self.name, self.static_embeddings = f"elmo-{source['model']}-{mode}", True
         super().__init__()
         self.embedding_mode, self._source, self._settings = mode, source, dict(settings)
+        self._vocabulary = vocabulary
         run = {key: settings.pop(key) for key in ("batch_size", "max_tokens") if key in settings}
-        self.bilm = BiLM(options, state, stateful=False, **settings)
+        self.bilm = BiLM(options, state, stateful=False, vocabulary=vocabulary, **settings)
         self._filled = state is not None
         self._run = run
         self._length = combined_width(mode, self.bilm.num_layers, self.bilm.get_output_dim())
@@ -85,7 +97,14 @@ class ElmoEmbeddings(_TokenEmbeddings):
         """What from_params makes an equal module of, but for the weights: flair keeps those in a state_dict."""
         source = {name: None if path is None else os.fspath(path) for name, path in self._source.items()}
         options = self.bilm.options.to_dict()
-        return {**source, "embedding_mode": self.embedding_mode, "settings": self._settings, "options": options}
+        words = None if self._vocabulary is None else self._vocabulary.words
+        return {
+            **source,
+            "embedding_mode": self.embedding_mode,
+            "settings": self._settings,
+            "options": options,
+            "vocabulary": words,
+        }
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> "ElmoEmbeddings":
@@ -94,7 +113,8 @@ class ElmoEmbeddings(_TokenEmbeddings):
         made = cls.__new__(cls)
         source = {name: params.get(name) for name in ("model", "options_file", "weight_file")}
         options = ElmoOptions.from_dict(params["options"], "a saved flair model")
-        made._set_up(source, options, None, params["embedding_mode"], params["settings"])
+        words = None if params.get("vocabulary") is None else Vocabulary(params["vocabulary"], "a saved flair model")
+        made._set_up(source, options, None, words, params["embedding_mode"], params["settings"])
         return made
 
     def __str__(self) -> str:
@@ -109,6 +129,12 @@ def _read(source: dict[str, Any]) -> Any:
     """State and options of a folder, or of the pair of files."""
     pair = {name: source[name] for name in ("options_file", "weight_file")}
     return load_checkpoint(**pair) if any(pair.values()) else load_checkpoint(pretrained_folder(source["model"]))
+
+
+def _vocabulary(source: dict[str, Any]) -> Vocabulary | None:
+    """The words of a model of word ids, from beside its files."""
+    pair = source["options_file"], source["weight_file"]
+    return vocabulary_of(*pair) if any(pair) else vocabulary_of(pretrained_folder(source["model"]))
 
 
 def _note_filled(module: Any, incompatible: Any) -> None:

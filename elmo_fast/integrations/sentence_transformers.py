@@ -9,6 +9,7 @@ import torch
 from elmo_fast.checkpoints import pretrained_folder, save_folder
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
+from elmo_fast.modules._pretrained import write_vocabulary
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.long_sentences import long_activations
 
@@ -108,6 +109,7 @@ class ElmoTokens(_InputModule):
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Writes the model (config.json, model.safetensors) and the arguments. Raises: CheckpointError."""
         save_folder(output_path, self.bilm.checkpoint_state(), self.bilm.options)
+        write_vocabulary(output_path, self.bilm)
         self.save_config(output_path)
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy as np
 from elmo_fast.checkpoints import save_folder
 from elmo_fast.errors import require
 from elmo_fast.integrations._spacy_docs import attach_vectors, sentences_of
+from elmo_fast.modules._pretrained import write_vocabulary
 from elmo_fast.modules.token_vectors import TokenVectors
 
 _language = require("spacy.language", "spacy", "elmo_fast.integrations.spacy")
@@ -78,6 +79,7 @@ class ElmoPipe(_Pipe):
         """Writes the model itself into the folder, so that a saved pipeline is whole. Raises: CheckpointError."""
         bilm = self.vectors.bilm
         save_folder(path, bilm.checkpoint_state(), bilm.options)
+        write_vocabulary(path, bilm)
 
     def from_disk(self, path: str | os.PathLike[str], *, exclude: Sequence[str] = ()) -> "ElmoPipe":
         """Takes the model that to_disk wrote, whatever folder the configuration names."""

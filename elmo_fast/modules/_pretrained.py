@@ -6,9 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, model_files, pretrained_folder, read_config
+from elmo_fast.checkpoints import (
+    VOCABULARY,
+    ElmoOptions,
+    State,
+    load_checkpoint,
+    model_files,
+    pretrained_folder,
+    read_config,
+)
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import vocabulary_of
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.word_encoder import WordEncoder
 
 _SETTINGS = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
 _MIX = "scalar_mix_"
@@ -17,6 +27,13 @@ _MIX = "scalar_mix_"
 def mixes_of(state: State) -> dict[str, Tensor]:
     """The weights of the scalar mixes alone."""
     return {name: tensor for name, tensor in state.items() if name.startswith(_MIX)}
+
+
+def write_vocabulary(folder: str | os.PathLike[str], bilm: BiLM) -> None:
+    """Writes vocab.txt beside a biLM that reads word ids and knows its words, which it cannot be used without."""
+    encoder = bilm.encoder
+    if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
+        encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
 
 
 def read_elmo(

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, State, save_folder
+from elmo_fast.checkpoints import ElmoOptions, State, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, section
-from elmo_fast.modules._pretrained import mixes_of, read_elmo
+from elmo_fast.modules._pretrained import mixes_of, read_elmo, write_vocabulary
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
-from elmo_fast.modules.word_encoder import WordEncoder
 
 
 class Elmo(nn.Module):
@@ -125,9 +124,7 @@ class Elmo(nn.Module):
             raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
         state = {**self._elmo_lstm.checkpoint_state(), **mixes_of(self.state_dict())}
         save_folder(folder, state, self._elmo_lstm.options, extra={"elmo": self._settings})
-        encoder = self._elmo_lstm.encoder
-        if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
-            encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
+        write_vocabulary(folder, self._elmo_lstm)
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:

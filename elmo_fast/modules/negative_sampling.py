@@ -56,11 +56,13 @@ class NegativeSamplingLoss(OutputTable):
         held = checked_counts(counts, num_words).clamp(min=1)
         if num_samples < 1:
             raise ElmoFastError(f"num_samples must be 1 or more; got {num_samples}")
+        if negatives is not None and not 0 < negatives < math.inf:
+            raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.num_samples, self.negatives, self.power = num_samples, negatives, power
         self.register_buffer("counts", held)
         with torch.no_grad():
-            self._tables()[1].fill_(-math.log(negatives or num_samples))
+            self._tables()[1].fill_(-math.log(num_samples if negatives is None else negatives))
         self._made: tuple[Tensor, ops.AliasTable] | None = None
 
     def _noise(self) -> ops.AliasTable:

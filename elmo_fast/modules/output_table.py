@@ -49,7 +49,7 @@ class OutputTable(nn.Module):
 def checked_counts(counts: Tensor, num_words: int) -> Tensor:
     """A copy of the counts [V] as int64 on the CPU. Raises ElmoFastError unless there are V of them, 0 or more."""
     held = torch.as_tensor(counts).detach().to("cpu", torch.int64, copy=True)
-    if held.shape != (num_words,) or int(held.min()) < 0:
+    if held.shape != (num_words,) or not held.numel() or int(held.min()) < 0:
         raise ElmoFastError(
             f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "
             f"{tuple(held.shape)}" + (f" from {int(held.min())} up" if held.numel() else "")

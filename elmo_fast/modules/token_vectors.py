@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.checkpoints import model_files, pretrained_folder
+from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
@@ -29,7 +29,9 @@ def load_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings:
     if not isinstance(model, str | os.PathLike) or not os.fspath(model):
         raise ElmoFastError(f"model must be a folder that holds a model, or a name of the hub; got {model!r}")
     folder = pretrained_folder(model)
-    marks = tuple((str(file.resolve()), file.stat().st_mtime_ns, file.stat().st_size) for file in model_files(folder))
+    words = file_beside(folder)
+    files = [*model_files(folder), *([] if words is None else [words])]
+    marks = tuple((str(file.resolve()), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     try:
         place = torch.device(device)
     except RuntimeError as error:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from elmo_fast.text import Vocabulary
 from tests.bilm_numpy import BilmNumpy
 from tests.weights import make_weights
 
@@ -12,6 +13,15 @@ def model(tmp_path_factory):
     """A folder that holds a model of two layers, 2D = 16."""
     folder = tmp_path_factory.mktemp("model")
     make_weights(folder)
+    return folder
+
+
+@pytest.fixture
+def word_model(tmp_path):
+    """A folder that holds a model of word ids, and its vocab.txt."""
+    folder, words = tmp_path / "words", ["<S>", "</S>", "<UNK>", "I", "like", "Berlin", "wind"]
+    make_weights(folder, words=len(words))
+    Vocabulary(words).write(folder / "vocab.txt")
     return folder
 
 

@@ -62,6 +62,17 @@ def test_saved_and_loaded(model, truth, tmp_path):
         SentenceTransformer(str(tmp_path / "saved"), device="cpu", trust_remote_code=True)
 
 
+def test_a_model_of_word_ids_is_saved_with_its_words(word_model, tmp_path):
+    """vocab.txt goes along: the vectors are the same where the first folder is gone."""
+    sentences = encoder(word_model)
+    wanted = sentences.encode(["I like Berlin", "wind zzz", ""])
+    assert wanted[:2].any(axis=1).all()
+    sentences.save(str(tmp_path / "saved"))
+    word_model.rename(tmp_path / "moved")
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu", trust_remote_code=True)
+    np.testing.assert_array_equal(again.encode(["I like Berlin", "wind zzz", ""]), wanted)
+
+
 def test_max_seq_length_and_prompt(model, truth):
     sentences = encoder(model, max_seq_length=2)
     np.testing.assert_allclose(sentences.encode("a b c"), truth(["a", "b"]).mean(axis=0), rtol=1e-5, atol=1e-5)

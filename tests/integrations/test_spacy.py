@@ -135,6 +135,16 @@ def test_a_saved_pipeline_holds_the_model(model, tmp_path):
     np.testing.assert_array_equal(spacy.load(tmp_path / "saved")(TEXTS[0]).tensor, nlp(TEXTS[0]).tensor)
 
 
+def test_a_saved_pipeline_of_a_model_of_word_ids_holds_its_words(word_model, tmp_path):
+    """vocab.txt goes along: the vectors are the same where the first folder is gone."""
+    nlp = pipeline(word_model)
+    wanted = nlp("I like Berlin zzz").tensor
+    assert wanted.any(axis=1).all()
+    nlp.to_disk(tmp_path / "saved")
+    word_model.rename(tmp_path / "moved")
+    np.testing.assert_array_equal(spacy.load(tmp_path / "saved")("I like Berlin zzz").tensor, wanted)
+
+
 def test_a_model_that_is_not_there(tmp_path):
     """Said at the first Doc: until then from_disk may still bring the model."""
     nlp = pipeline(tmp_path / "typo")

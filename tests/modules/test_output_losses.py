@@ -154,6 +154,11 @@ def test_what_cannot_be_is_said():
         NegativeSamplingLoss(2, 4, 5, torch.tensor([3, -1]))
     with pytest.raises(ElmoFastError, match="num_samples must be 1 or more; got 0"):
         NegativeSamplingLoss(WORDS, 4, 0, COUNTS)
+    for negatives in (0, -2.0, math.inf):
+        with pytest.raises(ElmoFastError, match="negatives must be above 0 and finite, or None; got "):
+            NegativeSamplingLoss(WORDS, 4, 5, COUNTS, negatives=negatives)
+    with pytest.raises(ElmoFastError, match=r"counts must .*got shape \(0,\)"):
+        NegativeSamplingLoss(0, 4, 5, COUNTS[:0])
     with pytest.raises(ElmoFastError, match="num_words must be 2 or more"):
         HierarchicalSoftmaxLoss(1, 4, COUNTS[:1])
     with pytest.raises(ElmoFastError, match="precision"):
