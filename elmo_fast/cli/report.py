@@ -5,6 +5,7 @@ import typing
 from typing import Any
 
 from elmo_fast.cli import _common
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.report.settings import EXPERIMENTS, ReportSettings
 
 
@@ -36,6 +37,8 @@ def run(arguments: Any) -> int:
         value = getattr(arguments, name)
         given[name] = tuple(value) if isinstance(value, list) else value
     settings = ReportSettings(**given)
+    if arguments.device != "cpu" or arguments.seed:
+        raise ElmoFastError("a report's runs are on the CPU, with the seeds 0, 1, ...: leave out --device and --seed")
     _common.set_up(arguments)
     print(write_report(settings, report=_common.logger().info))
     return 0

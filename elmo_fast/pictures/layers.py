@@ -41,7 +41,8 @@ def _of_results(path: pathlib.Path) -> dict[str, list[float]]:
     groups = results.get("mix_weights") if isinstance(results, dict) else None
     if not isinstance(groups, dict):
         raise ElmoFastError(f'{path} must hold "mix_weights": {{name: [weights]}}, as the results of a task do')
-    return groups
+    # A task that used one layer alone: no mix, and which layer it was is not told here.
+    return {} if all(weights == [1] for weights in groups.values()) else groups
 
 
 def _of_model(folder: pathlib.Path) -> dict[str, list[float]]:

@@ -1,6 +1,8 @@
 """From settings to the page: what is computed stays in the folder, so that a report that was stopped goes on."""
 
+import dataclasses
 import json
+import os
 import pathlib
 import platform
 from collections.abc import Callable
@@ -33,14 +35,18 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     splits = {
         name: read_examples(getattr(settings, name), settings.format, target) for name in ("train", "dev", "test")
     }
-    state, options = load_checkpoint(pretrained_folder(settings.model))
+    found = pretrained_folder(settings.model)
+    # A name of the hub is no folder, which the runs want; their names keep that of a folder that was given.
+    model = settings.model if os.path.exists(settings.model) else os.fspath(found)
+    runs_of = dataclasses.replace(settings, model=model)
+    state, options = load_checkpoint(found)
     layers = options.lstm.n_layers + 1
     plan = cells(settings, layers)
-    outcome = Outcome(plan, run_all(plan, settings, _digests(settings, state), report), settings.seeds)
+    outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, state), report), settings.seeds)
     near = ""
     if "neighbours" in settings.experiments and settings.task == "tag":
         report("asking for neighbours")
-        near = neighbours(splits["train"], settings.model, settings)
+        near = neighbours(splits["train"], model, settings)
     facts = [*_data_facts(splits), *_model_facts(options, settings), _machine_fact(settings)]
     text = page(outcome, settings, layers, facts, near, folder)
     _write(folder / NUMBERS, json.dumps(_numbers(outcome), indent=1) + "\n")

@@ -13,7 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.data import read_data, read_labelled
-from elmo_fast.tasks.formats import Example, read_examples, write_examples
+from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
 from elmo_fast.tasks.model import TaskModel, new_model
 from elmo_fast.tasks.prediction import Progress, predict, score
 from elmo_fast.tasks.result import TaskResult
@@ -162,12 +162,18 @@ def predict_task(
             f"{os.fspath(path)}: a .txt may hold a sentence a line or a word a line; give format=text or format=columns"
         )
     task = load_task(save_dir, device)
-    examples = read_examples(path, format or task.config.format)
+    examples = read_examples(path, format or task.config.format, _column_of_sentences(task.config, path, format))
     split = Split(examples, None, per_word=task.config.task == "tag")
     found = _labelled(task, split, batch_size, progress)
     labelled = [Example(example.words, labels) for example, labels in zip(examples, found, strict=True)]
     write_examples(out, labelled, "columns" if task.config.task == "tag" else "tsv")
     return len(labelled)
+
+
+def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], format: str | None) -> str | int | None:
+    """The column of labels of a file whose labels are not looked at: only in a tsv it decides where the words are."""
+    both_tsv = format_of(path, format or config.format) == format_of(config.train_path, config.format) == "tsv"
+    return config.column if both_tsv else None
 
 
 def _labelled(task: SavedTask, split: Split, batch_size: int | None, progress: Progress | None) -> list[list[str]]:

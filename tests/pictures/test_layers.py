@@ -36,6 +36,13 @@ def test_the_results_of_a_task_are_read_from_file_or_folder(tmp_path):
     assert read_layer_weights(tmp_path) == read_layer_weights(tmp_path / "results.json") == {"input": [0.5, 0.25, 0.25]}
 
 
+def test_a_task_of_one_layer_has_no_weights_to_draw(tmp_path):
+    """Which layer it was is not in the file: its 1.0 would be drawn as the characters'."""
+    (tmp_path / "results.json").write_text(json.dumps({"mix_weights": {"input": [1.0]}}))
+    with pytest.raises(ElmoFastError, match="without a mix that learns them"):
+        read_layer_weights(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("results", "message"),
     [

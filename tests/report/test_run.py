@@ -105,6 +105,15 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
     assert len(again) == 1
 
 
+def test_a_model_of_the_hub_is_run_from_its_fetched_folder(folder, tmp_path, monkeypatch):
+    """A name is no path: every run with ELMo gets the folder that the name stands for."""
+    monkeypatch.setattr("elmo_fast.report.run.pretrained_folder", lambda name: folder / "model")
+    changes = {"save_dir": str(tmp_path), "experiments": ("help",), "seeds": 1, "epochs": 1}
+    page = write_report(settings(folder, model="user/name", **changes), report=lambda line: None)
+    results = [json.loads(path.read_text()) for path in page.parent.glob("runs/*/results.json")]
+    assert {result["config"]["model"] for result in results} == {None, str(folder / "model")}
+
+
 def test_processes_give_the_numbers_of_one(written, folder):
     """Two runs at a time, each on one thread."""
     other = write_report(settings(folder, save_dir=str(folder / "two"), processes=2, experiments=("help",)), print)
@@ -143,3 +152,12 @@ def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain
 def test_the_command_line_says_what_is_missing(capsys):
     assert main(["report", "--model", "m"]) == 2
     assert "--train is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--seed", "3"], ["--device", "cuda"]])
+def test_options_that_would_change_nothing_are_refused(folder, capsys, option):
+    files = [part for name in ("train", "dev", "test") for part in (f"--{name}", str(folder / f"{name}.conll"))]
+    where = ["--model", str(folder / "model"), "--save_dir", str(folder / "refused")]
+    assert main(["report", *files, *where, *option]) == 2
+    assert "leave out --device and --seed" in capsys.readouterr().err
+    assert not (folder / "refused").exists()

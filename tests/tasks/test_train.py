@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import pytest
 import torch
@@ -42,6 +43,21 @@ def test_a_task_is_learned_saved_and_read_back(tmp_path, changes):
         for weights in result.mix_weights.values():
             assert len(weights) == 3
             assert sum(weights) == pytest.approx(1)
+
+
+def test_a_classifier_of_sentences_before_labels_predicts_from_the_sentences(tmp_path):
+    """With column 1 the words are in the first column, for predictions too; another format has no such column."""
+    config = toy_config(tmp_path, classify=True, column=1, epochs=1)
+    for path in (config.train_path, config.dev_path, config.test_path):
+        lines = [line.split("\t") for line in pathlib.Path(path).read_text().splitlines()]
+        pathlib.Path(path).write_text("".join(f"{words}\t{label}\n" for label, words in lines))
+    train_task(config, silent)
+    predict_task(config.save_dir, config.test_path, tmp_path / "out.tsv")
+    wanted = [line.split("\t")[0] for line in pathlib.Path(config.test_path).read_text().splitlines()]
+    assert [line.split("\t")[1] for line in (tmp_path / "out.tsv").read_text().splitlines()] == wanted
+    (tmp_path / "plain.txt").write_text("".join(f"{line}\n" for line in wanted))
+    assert predict_task(config.save_dir, tmp_path / "plain.txt", tmp_path / "plain.tsv", format="text") == len(wanted)
+    assert (tmp_path / "plain.tsv").read_text() == (tmp_path / "out.tsv").read_text()
 
 
 def test_the_results_file_tells_all(tmp_path):
