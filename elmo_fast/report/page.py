@@ -18,7 +18,11 @@ TITLES = {
         "What each layer knows",
         "Tables 5 and 6 of the paper: one layer, frozen, and a linear classifier on it; no other input.",
     ),
-    "share": ("How much data it saves", "Figure 1 of the paper; bands reach from the worst to the best seed."),
+    "share": (
+        "How much data it saves",
+        "Figure 1 of the paper; bands reach from the worst to the best seed. Every share has the same passes at most, so "
+        "that a small one takes few steps, with ELMo as without.",
+    ),
 }
 
 

@@ -53,6 +53,8 @@ def train_task(
     with FolderLock(folder), _threads(config.threads):
         for note in data.notes:
             report(note)
+        if config.model and config.elmo == "none":
+            report(f"elmo is none: {config.model} is not used, this is the baseline (--elmo input would use it)")
         torch.manual_seed(config.seed)
         model = new_model(config, len(data.labels), data.train).to(device)
         splits = training_splits(config, data, model.elmo, report, progress)

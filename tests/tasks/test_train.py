@@ -131,6 +131,17 @@ def test_a_share_of_the_training_sentences(tmp_path):
     assert sorted(path.name for path in (tmp_path / "run" / "cache").iterdir()) == cached
 
 
+def test_a_model_that_is_given_and_not_used_is_said(tmp_path):
+    """A forgotten --elmo trains the baseline, and a line says so."""
+    config = toy_config(tmp_path, elmo="input", epochs=1)
+    said = []
+    train_task(dataclasses.replace(config, elmo="none"), said.append)
+    assert any("is not used, this is the baseline" in line for line in said)
+    said.clear()
+    train_task(dataclasses.replace(config, save_dir=str(tmp_path / "other")), said.append)
+    assert not any("baseline" in line for line in said)
+
+
 def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     config = toy_config(tmp_path, epochs=1)
     (tmp_path / "odd.conll").write_text("Ann\tSTRANGE\n\n")
