@@ -20,8 +20,8 @@ TITLES = {
     ),
     "share": (
         "How much data it saves",
-        "Figure 1 of the paper; bands reach from the worst to the best seed. Every share has the same passes at most, so "
-        "that a small one takes few steps, with ELMo as without.",
+        "Figure 1 of the paper; bands reach from the worst to the best seed. Every share has the same passes at most, "
+        "so that a small one takes few steps, with ELMo as without.",
     ),
 }
 
