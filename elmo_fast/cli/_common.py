@@ -18,9 +18,9 @@ def new_parser(
     Option names are written with underscores: `main.normalised` turns the hyphens a user types into them.
     config_action, config_help: jsonargparse's action for --config, or a kind of it, and what it takes.
     """
-    import jsonargparse
+    from elmo_fast.cli._parser import Parser
 
-    parser = jsonargparse.ArgumentParser(prog=f"elmo-fast {command}", description=description)
+    parser = Parser(prog=f"elmo-fast {command}", description=description)
     parser.add_argument("--config", action=config_action, help=config_help)
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings and errors")

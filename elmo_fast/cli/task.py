@@ -11,9 +11,9 @@ from elmo_fast.tasks.config import TaskConfig
 
 def build_parser() -> Any:
     """The options of `elmo-fast task` and of its three commands."""
-    import jsonargparse
+    from elmo_fast.cli._parser import Parser
 
-    parser = jsonargparse.ArgumentParser(
+    parser = Parser(
         prog="elmo-fast task",
         description="Trains, scores and uses a tagger (a label per word) or a classifier (a label per sentence).",
     )

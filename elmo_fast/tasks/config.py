@@ -27,7 +27,7 @@ class TaskConfig:
     column: int | str | None = _field(None, "Where the label is: upos, xpos, ... or a number; null: the format's own.")
     save_dir: str = _field("", "Folder for the trained model, its scores and what a killed run needs to go on.")
 
-    model: str | None = _field(None, "Folder of a pretrained biLM.")
+    model: str | None = _field(None, "Folder of a pretrained biLM, which `elmo` puts in.")
     elmo: str = _field("none", "Where ELMo goes in: none, input (of the BiLSTM), output (beside the BiLSTM's), both.")
     layer: int | str = _field("mix", "What of the biLM is used: mix (of all, learned), top, or a layer's number.")
     mix_l2: float = _field(0.001, "λ: weight of the mix's penalty.")
@@ -76,6 +76,22 @@ class TaskConfig:
         if unknown := sorted(set(values) - set(known)):
             raise ElmoFastError(f"unknown configuration keys: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
         return cls(**values)
+
+    def features(self) -> str:
+        """What the BiLSTM is given, for people; and that a model is named but not used."""
+        parts = []
+        if self.elmo != "none":
+            parts.append(f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})")
+        if self.vectors:
+            parts.append(f"vectors of {self.vectors}")
+        elif self.word_dim:
+            parts.append(f"random word embeddings of {self.word_dim}")
+        if self.characters:
+            parts.append("a character CNN")
+        unused = (
+            f"; {self.model} is not used: elmo is none (input puts it in)" if self.model and self.elmo == "none" else ""
+        )
+        return " + ".join(parts) + unused
 
     def flat(self) -> dict[str, Any]:
         """All fields in a dictionary that from_flat takes."""

@@ -51,6 +51,7 @@ def train_task(
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
     with FolderLock(folder), _threads(config.threads):
+        report(f"features: {config.features()}")
         for note in data.notes:
             report(note)
         if config.model and config.elmo == "none":

@@ -46,7 +46,10 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
 def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cpu") -> SavedTask:
     """The trained task of a folder, ready to predict. ElmoFastError where a file is missing or another one."""
     folder = pathlib.Path(save_dir)
-    config = TaskConfig.from_flat(_read_json(folder / CONFIG_FILE))
+    flat = _read_json(folder / CONFIG_FILE)
+    if not (isinstance(flat, dict) and "task" in flat):  # a biLM's folder has a config.json as well
+        raise ElmoFastError(f"{folder} holds no trained task; give the --save_dir of `elmo-fast task train`")
+    config = TaskConfig.from_flat(flat)
     for name in ("model", "vectors"):
         path = getattr(config, name)
         if path is not None and not os.path.exists(path) and not (name == "model" and config.elmo == "none"):

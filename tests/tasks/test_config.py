@@ -63,3 +63,20 @@ def test_unknown_keys_are_named():
 def test_every_field_says_what_it_is():
     for field in dataclasses.fields(TaskConfig):
         assert len(field.metadata["help"]) > 10, field.name
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, "random word embeddings of 100"),
+        ({"model": "bilm"}, "random word embeddings of 100; bilm is not used: elmo is none (input puts it in)"),
+        (
+            {"model": "bilm", "elmo": "both", "vectors": "glove.txt", "characters": True},
+            "ELMo at both (frozen, layer mix) + vectors of glove.txt + a character CNN",
+        ),
+        ({"model": "bilm", "elmo": "input", "word_dim": 0, "fine_tune": True}, "ELMo at input (fine-tuned, layer mix)"),
+    ],
+)
+def test_features_are_told_and_a_model_that_is_not_used(fields, told):
+    """A biLM that is named without `elmo` is no part of the features: training must not look as if it were."""
+    assert TaskConfig(**fields).features() == told

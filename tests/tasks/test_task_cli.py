@@ -62,6 +62,32 @@ def test_bad_input_is_one_sentence_and_status_2(words, said, capsys):
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "--dev-pth", "x"], "unrecognized arguments: --dev_pth x; did you mean --dev_path?"),
+        (["train", "--hidden", "ten"], '"hidden"'),
+        (["trian"], "trian"),
+    ],
+)
+def test_bad_options_name_what_was_meant_in_two_lines(words, said, capsys):
+    """No usage of forty lines above the sentence, which is of the second word's command."""
+    with pytest.raises(SystemExit) as leaving:
+        main(["task", *words])
+    error = capsys.readouterr().err
+    assert leaving.value.code == 2
+    assert said in error
+    assert "usage:" not in error
+    assert error.endswith(f"elmo-fast task{' train' if words[0] == 'train' else ''} --help tells the options\n")
+
+
+def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):
+    """Both kinds of folder have a config.json; the wrong one gets no list of keys."""
+    (tmp_path / "config.json").write_text('{"format_version": 1, "options": {}}')
+    assert main(["task", "eval", str(tmp_path), "x.conll"]) == 2
+    assert "holds no trained task; give the --save_dir of `elmo-fast task train`" in capsys.readouterr().err
+
+
 def test_help_tells_every_option(capsys):
     for words in (["--help"], ["train", "--help"], ["eval", "--help"], ["predict", "--help"]):
         with pytest.raises(SystemExit) as ended:

@@ -1,0 +1,36 @@
+"""The commands' parser: a mistake is one sentence, with the option that was probably meant."""
+
+import difflib
+import sys
+from typing import NoReturn
+
+import jsonargparse
+
+UNKNOWN = "unrecognized arguments: "
+
+
+class Parser(jsonargparse.ArgumentParser):
+    """jsonargparse's parser, whose complaints are a line in place of the usage of all options."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Prints what is wrong and where the options are told, and leaves with status 2."""
+        if not self.exit_on_error:
+            super().error(message, ex)
+        parser = getattr(ex, "subcommand_parser", None) or self
+        command = parser.prog.replace(" [options]", "")
+        print(
+            f"{command}: error: {message.strip()}{_meant(message, list(parser._option_string_actions))}",
+            file=sys.stderr,
+        )
+        print(f"{command} --help tells the options", file=sys.stderr)
+        self.exit(2)
+        raise AssertionError("exit returned")
+
+
+def _meant(message: str, options: list[str]) -> str:
+    """'; did you mean --dev_path?' where the message names an unknown option that is close to a known one."""
+    if not message.startswith(UNKNOWN):
+        return ""
+    unknown = [word.partition("=")[0] for word in message.removeprefix(UNKNOWN).split() if word.startswith("--")]
+    close = [each for word in unknown for each in difflib.get_close_matches(word, options, n=1)]
+    return f"; did you mean {' and '.join(close)}?" if close else ""
