@@ -1,12 +1,14 @@
 """The commands' parser: a mistake is one sentence, with the option that was probably meant."""
 
 import difflib
+import re
 import sys
 from typing import NoReturn
 
 import jsonargparse
 
 UNKNOWN = "unrecognized arguments: "
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 class Parser(jsonargparse.ArgumentParser):
@@ -18,13 +20,21 @@ class Parser(jsonargparse.ArgumentParser):
             super().error(message, ex)
         parser = getattr(ex, "subcommand_parser", None) or self
         command = parser.prog.replace(" [options]", "")
-        print(
-            f"{command}: error: {message.strip()}{_meant(message, list(parser._option_string_actions))}",
-            file=sys.stderr,
-        )
+        options = list(parser._option_string_actions)
+        print(f"{command}: error: {_plain(message, options)}{_meant(message, options)}", file=sys.stderr)
         print(f"{command} --help tells the options", file=sys.stderr)
         self.exit(2)
-        raise AssertionError("exit returned")
+
+
+def _plain(message: str, options: list[str]) -> str:
+    """jsonargparse's message in one line, in the words that the user typed: --to, and not 'Parser key "to"'."""
+    line = " ".join(message.split())
+    if found := re.match(r'Parser key "(?:\w+\.)*(\w+)": ', line):
+        option = f"--{found[1]}"
+        line = f"{option if option in options else found[1]}: {line[found.end() :]}"
+    line = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"wanted one of \1", line)
+    line = re.sub(r"Expected a <class '(\w+)'>", lambda found: f"wanted {KINDS.get(found[1], found[1])}", line)
+    return line.replace(". Got value: ", "; got ")
 
 
 def _meant(message: str, options: list[str]) -> str:

@@ -158,3 +158,12 @@ def test_bad_option_prints_usage_and_exits_2(command):
     with pytest.raises(SystemExit) as stop:
         entry.main(["probe", "--no-such-flag"])
     assert stop.value.code == 2
+
+
+def test_a_wrong_choice_is_one_line_in_the_users_words(capsys):
+    """The option's name and the choices, without jsonargparse's keys and types."""
+    with pytest.raises(SystemExit) as leaving:
+        entry.main(["convert", "--model", "run", "--to", "hdf", "--outdir", "x"])
+    assert leaving.value.code == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "elmo-fast convert: error: --to: wanted one of 'safetensors', 'hdf5'; got hdf"

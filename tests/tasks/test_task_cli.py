@@ -66,7 +66,7 @@ def test_bad_input_is_one_sentence_and_status_2(words, said, capsys):
     ("words", "said"),
     [
         (["train", "--dev-pth", "x"], "unrecognized arguments: --dev_pth x; did you mean --dev_path?"),
-        (["train", "--hidden", "ten"], '"hidden"'),
+        (["train", "--hidden", "ten"], "--hidden: wanted a whole number; got ten"),
         (["trian"], "trian"),
     ],
 )
