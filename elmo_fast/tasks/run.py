@@ -54,8 +54,6 @@ def train_task(
         report(f"features: {config.features()}")
         for note in data.notes:
             report(note)
-        if config.model and config.elmo == "none":
-            report(f"elmo is none: {config.model} is not used, this is the baseline (--elmo input would use it)")
         torch.manual_seed(config.seed)
         model = new_model(config, len(data.labels), data.train).to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
