@@ -27,7 +27,12 @@ void add_block(const at::Tensor& logits, const int64_t* targets, int64_t word, S
       T* row = data + i * words;
       if (targets[i] >= word && targets[i] < word + words) row[targets[i] - word] = -std::numeric_limits<T>::infinity();
       const T largest = largest_of<T>(row, words, static_cast<T>(sums[i].largest));
-      if (largest == -std::numeric_limits<T>::infinity()) continue;  // of one word, the target
+      if (largest == -std::numeric_limits<T>::infinity()) {  // the target alone, or NaN, which no comparison finds
+        for (int64_t j = 0; j < words; ++j) {
+          if (std::isnan(row[j])) sums[i].sum = std::numeric_limits<double>::quiet_NaN();
+        }
+        continue;
+      }
       const double before = sums[i].sum * std::exp(sums[i].largest - static_cast<double>(largest));
       sums[i] = {static_cast<double>(largest), before + static_cast<double>(exponentials<T>(row, words, largest))};
     }

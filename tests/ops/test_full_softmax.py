@@ -233,3 +233,15 @@ def test_bad_arguments_are_refused(change, wanted):
     }
     with pytest.raises(ElmoFastError, match=wanted):
         full_softmax(**(given | change))
+
+
+@doubles
+@pytest.mark.parametrize("words", [2, 40])
+def test_a_table_of_nan_but_for_the_target_is_nan(backend, words):
+    """No comparison finds NaN: a block whose largest logit is sought must not pass for one without any."""
+    hidden, targets, weight, bias = problem(words=words)
+    targets.zero_()
+    weight[1:] = torch.nan
+    for chunk_bytes in (8 * words, 1):
+        losses = full_softmax(hidden, targets, weight, bias, backend=backend, chunk_bytes=chunk_bytes)
+        assert losses.isnan().all()
