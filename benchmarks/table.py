@@ -209,6 +209,10 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "text": ("text", case_table),
     "task": ("task", case_table),
     "output_layers": ("output_layers", case_table),
+    "output_layer_ops": ("output_layer_ops", case_table),
+    "static": ("static", case_table),
+    "static_files": ("static_files", case_table),
+    "static_quality": ("static_quality", case_table),
     "demo": ("demo", demo),
     "ops": ("ops", case_table),
 }
