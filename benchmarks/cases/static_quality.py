@@ -13,7 +13,7 @@ from elmo_fast.static.evaluation import bundled
 SEEDS = (1, 2, 3)
 DIMENSION, MIN_COUNT = 100, 5
 SKIP_GRAM = {"window": 5, "epochs": 5}
-GLOVE = {"window": 10, "epochs": 30, "x_max": 10.0}
+GLOVE = {"window": 10, "epochs": 25, "x_max": 10.0}
 
 
 def run(settings: Settings) -> Report:
