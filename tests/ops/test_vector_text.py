@@ -60,8 +60,8 @@ def test_no_lines(backend, content):
     ),
 )
 def test_what_is_written_is_read_back_bit_by_bit(backend, numbers, words):
-    """Every float32, denormal and negative zero too, under words of any characters but blanks at their ends."""
-    names = [f"{word}.".strip(" \t").encode() for word in words]
+    """Every float32, denormal and negative zero too, under words of any characters that text can hold."""
+    names = [f"{word};".strip(" \t").encode() for word in words]
     matrix = torch.tensor([numbers] * len(names))
     found, again = read(write(names, matrix, backend=backend), len(numbers), backend=backend)
     assert found == names
