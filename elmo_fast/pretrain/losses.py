@@ -1,5 +1,6 @@
 """The losses by name: which table each has, what it is while training, how its perplexity is computed."""
 
+import abc
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ def log_noise(counts: Tensor) -> Tensor:
     return (NOISE_POWER * counts.double().log()).log_softmax(0).to(counts.dtype)
 
 
-class Loss:
+class Loss(abc.ABC):
     """What a model's hidden states are asked for; one object per model, since it keeps what it made of the counts.
 
     name: as the configuration's; called: its ops; wants_counts: whether the model must know how often each word was to
@@ -79,6 +80,7 @@ class Loss:
         """The words drawn at one step for one direction: of seed and offset alone, so the same in all processes."""
         return None
 
+    @abc.abstractmethod
     def training(
         self, hidden: Tensor, targets: Tensor, drawn: Any, *, negatives: float | None = None, sparse: bool = True
     ) -> Tensor:
@@ -87,7 +89,6 @@ class Loss:
         hidden: [N, D]; targets: [N] int64; drawn: of `draw`; negatives: of negative sampling, K; sparse: the table's
         gradient as the rows used (the full softmax uses all).
         """
-        raise NotImplementedError
 
     def exact(self, hidden: Tensor, targets: Tensor, chunk_bytes: int) -> Tensor:
         """-ln p of each target under probabilities that sum to 1 over the vocabulary, [N]."""
