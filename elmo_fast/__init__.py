@@ -1,7 +1,6 @@
 """ELMo at the speed of the hardware. Names are loaded when first used: importing the package costs next to nothing."""
 
-import importlib
-from typing import Any
+from elmo_fast._lazy import loader
 
 __version__ = "0.1.0"
 
@@ -23,10 +22,7 @@ _HOMES = {
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"elmo_fast.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'elmo_fast' has no attribute {name!r}; it has: {', '.join(__all__)}")
+__getattr__ = loader("elmo_fast", _HOMES, __all__)
 
 
 def __dir__() -> list[str]:

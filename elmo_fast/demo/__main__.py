@@ -69,7 +69,7 @@ def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
         words = []
         for meaning, sentence in uses:
             vector = neighbours.query_vector(embedder, sentence, word, LAYER)
-            found = vectors.nearest(vector, neighbours.TOPN, but=word)
+            found = vectors.nearest_words(vector, neighbours.TOPN, but=word)
             words.append({vectors.word(neighbour).lower() for neighbour in found})
             print(f"\n  {word!r}, {meaning}: {sentence}")
             for neighbour in found:

@@ -1,12 +1,12 @@
 """One word in two senses: which tokens of the text have the most similar vectors, context by context."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.static.text_tokens import TextTokens
 
 TOPN = 8
 CONTEXT = 4
@@ -39,27 +39,15 @@ class Neighbour(NamedTuple):
     place: int
 
 
-class TokenVectors:
-    """The directions of every token of some sentences, by one layer of the model, seen from their common mean.
+class TokenVectors(TextTokens):
+    """The tokens of the text, by one layer of the model, seen from their common mean."""
 
-    vectors: [tokens, 2D] float32; sentence, place: of each token, [tokens].
-    """
-
-    def __init__(self, embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], layer: int) -> None:
-        arrays = [array[layer] for array in embedder.embed_sentences(sentences)]
-        self.sentences = sentences
-        everything = np.concatenate(arrays)
-        self.mean = everything.mean(axis=0)
-        self.vectors = unit(everything - self.mean)
-        self.sentence = np.repeat(np.arange(len(arrays)), [len(array) for array in arrays])
-        self.place = np.concatenate([np.arange(len(array)) for array in arrays])
-
-    def nearest(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> list[Neighbour]:
+    def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> list[Neighbour]:
         """The tokens nearest to a vector, each word once, `but` itself left out."""
-        cosines = self.vectors @ unit(vector - self.mean)
+        every = self.nearest(vector[None], len(self.vectors))
         found: dict[str, Neighbour] = {}
-        for index in np.argsort(-cosines):
-            neighbour = Neighbour(float(cosines[index]), int(self.sentence[index]), int(self.place[index]))
+        for index, cosine in zip(every.rows[0].tolist(), every.cosines[0].tolist(), strict=True):
+            neighbour = Neighbour(cosine, *self.where(index))
             word = self.word(neighbour).lower()
             if word not in found and word != but:
                 found[word] = neighbour
@@ -76,11 +64,6 @@ class TokenVectors:
         tokens, place = self.sentences[neighbour.sentence], neighbour.place
         before = tokens[max(0, place - CONTEXT) : place]
         return " ".join([*before, f"[{tokens[place]}]", *tokens[place + 1 : place + 1 + CONTEXT]])
-
-
-def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Vectors divided by their length."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def query_vector(embedder: ElmoEmbedder, sentence: str, word: str, layer: int) -> npt.NDArray[np.float32]:

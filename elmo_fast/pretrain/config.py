@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import described
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
@@ -24,13 +25,6 @@ PLACEMENTS = ("auto", "device", "host")
 DEFAULT_RATES = {"adagrad": 0.2, "adamw": 0.001}
 
 
-def _field(default: Any, sentence: str) -> Any:
-    """A dataclass field with its sentence, which the command line shows as help."""
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: [list(row) for row in default], metadata={"help": sentence})
-    return dataclasses.field(default=default, metadata={"help": sentence})
-
-
 ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 
 
@@ -38,79 +32,93 @@ ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7,
 class ModelConfig:
     """The network; the defaults are the original architecture."""
 
-    input: str = _field(
+    input: str = described(
         "characters",
         "What is read of a word: characters; words (its number in the vocabulary, others being <UNK>); or vectors (as "
         "words, the table beginning as the vectors of vectors_file).",
     )
-    train_vectors: bool = _field(True, "Whether the vectors of `input: vectors` are trained on, or stay as they are.")
-    filters: list[list[int]] = _field(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
-    char_embedding_dim: int = _field(16, "Numbers per character embedding.")
-    max_characters_per_token: int = _field(50, "Slots per word; a word keeps this many bytes less two.")
-    activation: str = _field("relu", "What follows the maximum over a filter's windows: relu or tanh.")
-    n_highway: int = _field(2, "Highway layers between the convolutions and the projection.")
-    dim: int = _field(4096, "Cells per LSTM layer and direction.")
-    projection_dim: int = _field(512, "Outputs per LSTM layer and direction, and of the character encoder.")
-    n_layers: int = _field(2, "LSTM layers.")
-    cell_clip: float | None = _field(3.0, "Bound of the cell state; null for none.")
-    proj_clip: float | None = _field(3.0, "Bound of the projected output; null for none.")
-    use_skip_connections: bool = _field(True, "Whether layers above the first add their input to their output.")
-    dropout: float = _field(0.1, "Chance of dropping an input of an LSTM layer or of the softmax.")
+    train_vectors: bool = described(
+        True, "Whether the vectors of `input: vectors` are trained on, or stay as they are."
+    )
+    filters: list[list[int]] = described(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
+    char_embedding_dim: int = described(16, "Numbers per character embedding.")
+    max_characters_per_token: int = described(50, "Slots per word; a word keeps this many bytes less two.")
+    activation: str = described("relu", "What follows the maximum over a filter's windows: relu or tanh.")
+    n_highway: int = described(2, "Highway layers between the convolutions and the projection.")
+    dim: int = described(4096, "Cells per LSTM layer and direction.")
+    projection_dim: int = described(512, "Outputs per LSTM layer and direction, and of the character encoder.")
+    n_layers: int = described(2, "LSTM layers.")
+    cell_clip: float | None = described(3.0, "Bound of the cell state; null for none.")
+    proj_clip: float | None = described(3.0, "Bound of the projected output; null for none.")
+    use_skip_connections: bool = described(True, "Whether layers above the first add their input to their output.")
+    dropout: float = described(0.1, "Chance of dropping an input of an LSTM layer or of the softmax.")
 
 
 @dataclass
 class DataConfig:
     """The text: one sentence per line, tokens split by white space."""
 
-    train_prefix: str = _field(
+    train_prefix: str = described(
         "", "A folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')."
     )
-    heldout_prefix: str | None = _field(None, "Glob of held-out text files, or a prepared folder, to be evaluated on.")
-    vocab_file: str | None = _field(
+    heldout_prefix: str | None = described(
+        None, "Glob of held-out text files, or a prepared folder, to be evaluated on."
+    )
+    vocab_file: str | None = described(
         None, "One word per line, <S>, </S> and <UNK> among them; absent: init_from's, or built from the training text."
     )
-    vectors_file: str | None = _field(
+    vectors_file: str | None = described(
         None, "Vectors for `input: vectors`, projection_dim wide: word2vec, GloVe or safetensors, plain or .gz."
     )
-    min_count: int = _field(3, "Occurrences a word needs to enter a vocabulary built here.")
-    max_vocab_size: int | None = _field(None, "Most words of a vocabulary built here; null for no bound.")
-    shuffle: bool = _field(True, "Whether sentences come in a new random order each epoch.")
-    placement: str = _field("auto", "Where the corpus lies: device (GPU memory), host, or auto: device where it fits.")
+    min_count: int = described(3, "Occurrences a word needs to enter a vocabulary built here.")
+    max_vocab_size: int | None = described(None, "Most words of a vocabulary built here; null for no bound.")
+    shuffle: bool = described(True, "Whether sentences come in a new random order each epoch.")
+    placement: str = described(
+        "auto", "Where the corpus lies: device (GPU memory), host, or auto: device where it fits."
+    )
 
 
 @dataclass
 class OptimiserConfig:
     """The loss and its descent."""
 
-    batch_size: int = _field(128, "Rows of text of all processes together; fixed for the life of a run.")
-    micro_batches: int = _field(1, "Parts in which each process computes its rows, to save memory; same numbers.")
-    unroll_steps: int = _field(20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on.")
-    state_reset: float = _field(
+    batch_size: int = described(128, "Rows of text of all processes together; fixed for the life of a run.")
+    micro_batches: int = described(1, "Parts in which each process computes its rows, to save memory; same numbers.")
+    unroll_steps: int = described(
+        20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on."
+    )
+    state_reset: float = described(
         0.0,
         "Chance, per row and step, that the LSTM state of a row begins anew from zeros, as evaluation and embedding "
         "do; 0 as the original, 0.02 for short runs.",
     )
-    loss: str = _field(
+    loss: str = described(
         "sampled_softmax",
         "What is trained: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman's "
         "tree of the counts) or full_softmax.",
     )
-    n_negative_samples_batch: int = _field(
+    n_negative_samples_batch: int = described(
         8192, "Words drawn per direction and step, shared by all rows; of sampled_softmax and negative_sampling."
     )
-    negatives: float | None = _field(
+    negatives: float | None = described(
         None, "Of negative_sampling: as how many words of noise those drawn count against a target; null: all of them."
     )
-    optimiser: str = _field("adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table).")
-    learning_rate: float | None = _field(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
-    schedule: str = _field("constant", "How the learning rate goes on after the warm-up: constant, linear or cosine.")
-    warmup_steps: int = _field(0, "Steps over which the learning rate rises in a line.")
-    final_share: float = _field(0.0, "What is left of the learning rate at the end of a linear or cosine schedule.")
-    initial_accumulator_value: float = _field(1.0, "What AdaGrad's sums of squares start from.")
-    weight_decay: float = _field(0.0, "AdamW's decay of weights.")
-    all_clip_norm_val: float = _field(10.0, "Largest norm of all gradients together.")
-    n_epochs: int = _field(10, "Passes over the training text.")
-    n_train_tokens: int | None = _field(None, "Words per pass, bilm-tf's way to plan steps; null: every word, exactly.")
+    optimiser: str = described(
+        "adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table)."
+    )
+    learning_rate: float | None = described(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
+    schedule: str = described(
+        "constant", "How the learning rate goes on after the warm-up: constant, linear or cosine."
+    )
+    warmup_steps: int = described(0, "Steps over which the learning rate rises in a line.")
+    final_share: float = described(0.0, "What is left of the learning rate at the end of a linear or cosine schedule.")
+    initial_accumulator_value: float = described(1.0, "What AdaGrad's sums of squares start from.")
+    weight_decay: float = described(0.0, "AdamW's decay of weights.")
+    all_clip_norm_val: float = described(10.0, "Largest norm of all gradients together.")
+    n_epochs: int = described(10, "Passes over the training text.")
+    n_train_tokens: int | None = described(
+        None, "Words per pass, bilm-tf's way to plan steps; null: every word, exactly."
+    )
 
     @property
     def rate(self) -> float:
@@ -122,25 +130,29 @@ class OptimiserConfig:
 class RunConfig:
     """Where results go, how long the run may take, and on what it computes."""
 
-    save_dir: str = _field("", "Folder for checkpoints, vocabulary, options and metrics.jsonl.")
-    resume: str = _field("auto", "auto: go on from the newest checkpoint of save_dir, if any; never; or a checkpoint.")
-    allow_other_corpus: bool = _field(False, "Go on from a checkpoint with another text, from its beginning.")
-    init_from: str | None = _field(None, "Model whose weights a new run starts from; words known to it keep theirs.")
-    max_steps: int | None = _field(None, "Most steps; null for as many as n_epochs needs.")
-    max_seconds: float | None = _field(None, "Most seconds of training in this sitting; null for no bound.")
-    checkpoint_interval: int = _field(1250, "Steps between checkpoints; one is also written at the end.")
-    keep_checkpoints: int = _field(2, "Newest checkpoints that stay; older ones are removed.")
-    heldout_interval: int | None = _field(None, "Steps between evaluations of heldout_prefix; null: at the end only.")
-    log_interval: int = _field(100, "Steps between progress lines and rows of metrics.jsonl.")
-    tensorboard: bool = _field(False, "Whether to write the same figures for TensorBoard, to save_dir/tensorboard.")
-    seed: int = _field(0, "Seed of initial weights, sentence order, dropout and negative samples.")
-    precision: str = _field(
+    save_dir: str = described("", "Folder for checkpoints, vocabulary, options and metrics.jsonl.")
+    resume: str = described(
+        "auto", "auto: go on from the newest checkpoint of save_dir, if any; never; or a checkpoint."
+    )
+    allow_other_corpus: bool = described(False, "Go on from a checkpoint with another text, from its beginning.")
+    init_from: str | None = described(None, "Model whose weights a new run starts from; words known to it keep theirs.")
+    max_steps: int | None = described(None, "Most steps; null for as many as n_epochs needs.")
+    max_seconds: float | None = described(None, "Most seconds of training in this sitting; null for no bound.")
+    checkpoint_interval: int = described(1250, "Steps between checkpoints; one is also written at the end.")
+    keep_checkpoints: int = described(2, "Newest checkpoints that stay; older ones are removed.")
+    heldout_interval: int | None = described(
+        None, "Steps between evaluations of heldout_prefix; null: at the end only."
+    )
+    log_interval: int = described(100, "Steps between progress lines and rows of metrics.jsonl.")
+    tensorboard: bool = described(False, "Whether to write the same figures for TensorBoard, to save_dir/tensorboard.")
+    seed: int = described(0, "Seed of initial weights, sentence order, dropout and negative samples.")
+    precision: str = described(
         "float32",
         "To what operands of matrix products are rounded: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
         "products alone).",
     )
-    backend: str = _field("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
-    threads: int | None = _field(None, "CPU threads; null leaves torch's choice.")
+    backend: str = described("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
+    threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
 
 
 SECTIONS: dict[str, type] = {

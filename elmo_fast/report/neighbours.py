@@ -4,48 +4,41 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
 from elmo_fast.report.settings import ReportSettings
 from elmo_fast.report.tables import table
 from elmo_fast.static.neighbours import nearest
+from elmo_fast.static.text_tokens import TextTokens
 from elmo_fast.static.vectors import Vectors, load_vectors
 from elmo_fast.tasks import Example
 
 WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
 SHOWN = 4
-Floats = npt.NDArray[np.float32]
 
 
-class ContextualText:
-    """The top layer's vector of every token of some sentences, less their mean.
+class ContextualText(TextTokens):
+    """The tokens of labelled sentences, by the top layer of a biLM.
 
     examples: the sentences with their tags; embedder: the biLM, without carried state.
     """
 
     def __init__(self, examples: Sequence[Example], embedder: ElmoEmbedder) -> None:
-        arrays = [array[-1] for array in embedder.embed_sentences(example.words for example in examples)]
+        super().__init__(embedder, [example.words for example in examples])
         self.examples = examples
-        self.starts = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
-        vectors = np.concatenate(arrays)
-        self.vectors: Floats = vectors - vectors.mean(axis=0)
 
     def token(self, index: int) -> Token:
         """The token whose vector stands at `index`."""
-        sentence = int(np.searchsorted(self.starts, index, side="right")) - 1
-        place = index - int(self.starts[sentence])
+        sentence, place = self.where(index)
         return Token(sentence, place, self.examples[sentence].labels[place])
 
-    def nearest(self, tokens: Sequence[Token], topn: int) -> list[list[Token]]:
+    def nearest_elsewhere(self, tokens: Sequence[Token], topn: int) -> list[list[Token]]:
         """Of each token the `topn` nearest of other sentences, nearest first."""
-        places = [int(self.starts[token.sentence]) + token.place for token in tokens]
+        places = [self.index(token.sentence, token.place) for token in tokens]
         longest = max(len(self.examples[token.sentence].words) for token in tokens)
-        indices, _ = nearest(self.vectors, self.vectors[places], topn=min(topn + longest, len(self.vectors)))
+        rows = self.nearest(self.vectors[places] + self.mean, topn + longest).rows
         found = []
-        for token, row in zip(tokens, indices, strict=True):
+        for token, row in zip(tokens, rows, strict=True):
             others = (other for other in map(self.token, row.tolist()) if other.sentence != token.sentence)
             found.append(list(itertools.islice(others, topn)))
         return found
@@ -73,7 +66,7 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
         if static is not None:
             rows.append([word, "static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
         senses = two_senses(word, found, examples)
-        for token, near in zip(senses, text.nearest(senses, 3 * SHOWN), strict=True):
+        for token, near in zip(senses, text.nearest_elsewhere(senses, 3 * SHOWN), strict=True):
             different = list(dict.fromkeys(map(text.shown, near)))  # a text may have a sentence twice
             rows.append(["", f"biLM: {text.shown(token)}", "<br>".join(different[:SHOWN])])
     return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(found, text, static)
@@ -92,7 +85,7 @@ def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, sta
     asked = [token for word in words for tokens in found[word].values() for token in tokens[:TOKENS]]
     if not asked:
         return ""
-    near = text.nearest(asked, CLOSEST)
+    near = text.nearest_elsewhere(asked, CLOSEST)
     ours = [other.tag == token.tag for token, others in zip(asked, near, strict=True) for other in others]
     rows = [["biLM, top layer", f"{sum(ours) / len(ours):.1%}"]]
     if static is not None:

@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 import elmo_fast
-from elmo_fast.checkpoints import load_checkpoint, pretrained_folder
+from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.files import replacing, sha256_of
+from elmo_fast.modules import BiLM
 from elmo_fast.report.neighbours import neighbours
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.page import page
 from elmo_fast.report.plan import cells
 from elmo_fast.report.runs import run_all
 from elmo_fast.report.settings import ReportSettings
-from elmo_fast.tasks import Example, read_examples
+from elmo_fast.tasks import Example, load_bilm, model_digest, read_examples
 
 PAGE, NUMBERS = "report.md", "report.json"
 
@@ -39,10 +40,11 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     # A name of the hub is no folder, which the runs want; their names keep that of a folder that was given.
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
     runs_of = dataclasses.replace(settings, model=model)
-    state, options = load_checkpoint(found)
+    bilm = load_bilm(found)
+    options = bilm.options
     layers = options.lstm.n_layers + 1
     plan = cells(settings, layers)
-    outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, state), report), settings.seeds)
+    outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report), settings.seeds)
     near = ""
     if "neighbours" in settings.experiments and settings.task == "tag":
         report("asking for neighbours")
@@ -54,12 +56,11 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     return folder / PAGE
 
 
-def _digests(settings: ReportSettings, state: dict[str, torch.Tensor]) -> dict[str, str]:
+def _digests(settings: ReportSettings, bilm: BiLM) -> dict[str, str]:
     """What tells that a file of the settings is another one than it was: path -> digest."""
     names = [settings.train, settings.dev, settings.test, *([settings.vectors] if settings.vectors else [])]
     found = {name: sha256_of(pathlib.Path(name)) for name in names}
-    probe = {name: [list(tensor.shape), tensor.double().sum().item()] for name, tensor in sorted(state.items())}
-    return {**found, settings.model: json.dumps(probe)}
+    return {**found, settings.model: model_digest(bilm)}
 
 
 def _data_facts(splits: dict[str, list[Example]]) -> list[str]:

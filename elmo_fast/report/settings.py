@@ -3,9 +3,9 @@
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import described
 
 EXPERIMENTS = {
     "help": "baseline against + ELMo (table 1 of the paper)",
@@ -17,47 +17,43 @@ EXPERIMENTS = {
 }
 
 
-def _field(default: Any, help_text: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help_text})
-
-
 @dataclass
 class ReportSettings:
     """Everything a report can be told."""
 
-    model: str = _field("", "The pretrained biLM: a folder, or a name of the hub.")
-    train: str = _field("", "Labelled text to train on: CoNLL-U, CoNLL columns or TSV.")
-    dev: str = _field("", "Labelled text that chooses the epoch.")
-    test: str = _field("", "Labelled text that is scored.")
-    save_dir: str = _field("", "Folder of the report; what it already holds is not computed again.")
-    task: str = _field("tag", "tag (a label for each word) or classify (one for each sentence).")
-    format: str = _field("auto", "auto, conllu, columns or tsv.")
-    columns: tuple[str, ...] = _field(
+    model: str = described("", "The pretrained biLM: a folder, or a name of the hub.")
+    train: str = described("", "Labelled text to train on: CoNLL-U, CoNLL columns or TSV.")
+    dev: str = described("", "Labelled text that chooses the epoch.")
+    test: str = described("", "Labelled text that is scored.")
+    save_dir: str = described("", "Folder of the report; what it already holds is not computed again.")
+    task: str = described("tag", "tag (a label for each word) or classify (one for each sentence).")
+    format: str = described("auto", "auto, conllu, columns or tsv.")
+    columns: tuple[str, ...] = described(
         (), "Columns of labels to learn, each by itself (CoNLL-U: upos, xpos); none: the usual."
     )
-    vectors: str | None = _field(
+    vectors: str | None = described(
         None, "Static vectors of the baseline (GloVe or word2vec); null: learned with the task."
     )
-    experiments: tuple[str, ...] = _field(tuple(EXPERIMENTS), f"Which of {', '.join(EXPERIMENTS)}.")
-    seeds: int = _field(3, "Runs of each setting, with seeds 0, 1, ...")
-    train_share: float = _field(1.0, "Share of the training sentences that all but `share` use.")
-    shares: tuple[float, ...] = _field((0.01, 0.03, 0.1, 0.3, 1.0), "Shares of the training sentences of `share`.")
-    small_l2: float = _field(0.001, "The small λ; as the paper, where the mix's weights may part.")
-    large_l2: float = _field(1.0, "The large λ, which keeps the mix near an average.")
-    hidden: int = _field(100, "Cells of the tagger's LSTM, per direction.")
-    lstm_layers: int = _field(1, "Layers of the tagger's LSTM.")
-    dropout: float = _field(0.5, "Dropout of the tagger.")
-    elmo_dropout: float = _field(0.5, "Dropout of ELMo's vectors.")
-    epochs: int = _field(10, "Most epochs of a run.")
-    patience: int = _field(3, "Epochs without a better score on dev after which a run ends.")
-    batch_size: int = _field(32, "Sentences a step.")
-    learning_rate: float = _field(0.001, "Adam's.")
-    words: tuple[str, ...] = _field(
+    experiments: tuple[str, ...] = described(tuple(EXPERIMENTS), f"Which of {', '.join(EXPERIMENTS)}.")
+    seeds: int = described(3, "Runs of each setting, with seeds 0, 1, ...")
+    train_share: float = described(1.0, "Share of the training sentences that all but `share` use.")
+    shares: tuple[float, ...] = described((0.01, 0.03, 0.1, 0.3, 1.0), "Shares of the training sentences of `share`.")
+    small_l2: float = described(0.001, "The small λ; as the paper, where the mix's weights may part.")
+    large_l2: float = described(1.0, "The large λ, which keeps the mix near an average.")
+    hidden: int = described(100, "Cells of the tagger's LSTM, per direction.")
+    lstm_layers: int = described(1, "Layers of the tagger's LSTM.")
+    dropout: float = described(0.5, "Dropout of the tagger.")
+    elmo_dropout: float = described(0.5, "Dropout of ELMo's vectors.")
+    epochs: int = described(10, "Most epochs of a run.")
+    patience: int = described(3, "Epochs without a better score on dev after which a run ends.")
+    batch_size: int = described(32, "Sentences a step.")
+    learning_rate: float = described(0.001, "Adam's.")
+    words: tuple[str, ...] = described(
         (), "Words whose neighbours are shown; none: the most ambiguous of the training text."
     )
-    neighbour_text: int = _field(4000, "Training sentences among which neighbours are sought.")
-    note: str = _field("", "A remark that the page begins with, such as how the biLM was trained.")
-    processes: int = _field(1, "Runs at a time, each on one thread.")
+    neighbour_text: int = described(4000, "Training sentences among which neighbours are sought.")
+    note: str = described("", "A remark that the page begins with, such as how the biLM was trained.")
+    processes: int = described(1, "Runs at a time, each on one thread.")
 
     def __post_init__(self) -> None:
         """Raises ElmoFastError that names what is missing or unknown."""

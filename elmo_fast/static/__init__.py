@@ -1,7 +1,6 @@
 """Vectors that know no context: their training, files, evaluation and neighbours. Names are loaded when first used."""
 
-import importlib
-from typing import Any
+from elmo_fast._lazy import loader
 
 _HOMES = {
     "GloveEpoch": "glove",
@@ -20,10 +19,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"elmo_fast.static.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'elmo_fast.static' has no attribute {name!r}; it has: {', '.join(__all__)}")
+__getattr__ = loader("elmo_fast.static", _HOMES, __all__)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.token_vectors import TokenVectors, load_bilm
 from elmo_fast.static.vectors import Vectors
-from elmo_fast.text import CharacterTable
 
 Model = str | os.PathLike[str] | BiLM
 Progress = Callable[[int], None]
@@ -20,7 +19,7 @@ Progress = Callable[[int], None]
 def context_free_vectors(
     model: Model, words: Sequence[str], *, batch_size: int = 1024, progress: Progress | None = None
 ) -> Vectors:
-    """What the character encoder makes of each word, which no neighbour changes: [V, D].
+    """What the encoder of words makes of each, which no neighbour changes: [V, D].
 
     model: a BiLM, or a folder or name of the hub that holds one
     words: different words, by custom the most frequent first
@@ -30,16 +29,16 @@ def context_free_vectors(
     """
     if batch_size < 1:
         raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
-    encoder = (model if isinstance(model, BiLM) else load_bilm(model))._token_embedder
-    device = next(encoder.parameters()).device
-    table = CharacterTable(list(words), encoder.max_characters_per_token)
-    matrix = np.empty((len(words), encoder.get_output_dim()), np.float32)
+    bilm = model if isinstance(model, BiLM) else load_bilm(model)
+    device = next(bilm.parameters()).device
+    matrix = np.empty((len(words), bilm.encoder.get_output_dim()), np.float32)
     with torch.no_grad():
         for first in range(0, len(words), batch_size):
-            rows = np.arange(first, min(first + batch_size, len(words)))
-            matrix[rows] = encoder.encode(torch.from_numpy(table.ids(rows)).to(device)).float().cpu().numpy()
+            some = slice(first, min(first + batch_size, len(words)))
+            ids = bilm.batch_to_ids([words[some]]).to(device)
+            matrix[some] = bilm.encoder.encode(ids)[0].float().cpu().numpy()
             if progress is not None:
-                progress(len(rows))
+                progress(some.stop - some.start)
     return Vectors(list(words), matrix)
 
 

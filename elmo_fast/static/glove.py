@@ -1,6 +1,5 @@
 """GloVe: vectors whose products are the logarithms of how often words stand near each other."""
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import BOUNDARY, LEFT_OUT, Cooccurrences, GloveWeights, cooccurrences, glove_
 from elmo_fast.static._numbered_text import NumberedText, numbered_text, ranked
 from elmo_fast.static.vectors import Vectors
+from elmo_fast.threads import torch_threads
 
 # Entries of one call of the op, after which a Ctrl-C is heard and progress is told.
 SLICE = 1 << 20
@@ -85,7 +85,7 @@ def train_glove(
     Source: Pennington et al. 2014, eq. 8 and sections 3 and 4.2.
     """
     _check(dimension, min_count, epochs, max_vocab_size, threads)
-    with _threads(threads):
+    with torch_threads(threads):
         vocabulary, found = _counted(
             numbered_text(text), min_count, max_vocab_size, window, symmetric, memory, folder, progress
         )
@@ -113,17 +113,6 @@ def _check(dimension: int, min_count: int, epochs: int, max_vocab_size: int | No
     for name, count in {**given, **{name: n for name, n in optional.items() if n is not None}}.items():
         if count < 1:
             raise ElmoFastError(f"{name} must be 1 or more; got {count}")
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """torch's threads, set to `count` within the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _counted(

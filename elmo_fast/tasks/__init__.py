@@ -3,8 +3,7 @@
 Names are loaded when first used, so that the options of a command cost no torch.
 """
 
-import importlib
-from typing import Any
+from elmo_fast._lazy import loader
 
 _HOMES = {
     "CRF": "crf",
@@ -36,10 +35,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"elmo_fast.tasks.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'elmo_fast.tasks' has no attribute {name!r}; it has: {', '.join(__all__)}")
+__getattr__ = loader("elmo_fast.tasks", _HOMES, __all__)
 
 
 def __dir__() -> list[str]:

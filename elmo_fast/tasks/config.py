@@ -5,66 +5,72 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import described
 
 # What may change between two sittings of one run.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
-
-
-def _field(default: Any, sentence: str) -> Any:
-    """A dataclass field with its sentence, which the command line shows as help."""
-    return dataclasses.field(default=default, metadata={"help": sentence})
 
 
 @dataclass
 class TaskConfig:
     """Everything the training of a tagger or classifier can be told."""
 
-    task: str = _field("tag", "tag: a label per word; classify: a label per sentence.")
-    train_path: str = _field("", "File of training sentences.")
-    dev_path: str = _field("", "File of the sentences whose score ends training and chooses the epoch that is kept.")
-    test_path: str | None = _field(None, "File of the sentences that the kept epoch is scored on; null: none.")
-    format: str = _field("auto", "Of these files: conllu, columns (CoNLL 2000/2003), tsv, or auto: by name and look.")
-    column: int | str | None = _field(None, "Where the label is: upos, xpos, ... or a number; null: the format's own.")
-    save_dir: str = _field("", "Folder for the trained model, its scores and what a killed run needs to go on.")
+    task: str = described("tag", "tag: a label per word; classify: a label per sentence.")
+    train_path: str = described("", "File of training sentences.")
+    dev_path: str = described("", "File of the sentences whose score ends training and chooses the epoch that is kept.")
+    test_path: str | None = described(None, "File of the sentences that the kept epoch is scored on; null: none.")
+    format: str = described(
+        "auto", "Of these files: conllu, columns (CoNLL 2000/2003), tsv, or auto: by name and look."
+    )
+    column: int | str | None = described(
+        None, "Where the label is: upos, xpos, ... or a number; null: the format's own."
+    )
+    save_dir: str = described("", "Folder for the trained model, its scores and what a killed run needs to go on.")
 
-    model: str | None = _field(None, "Folder of a pretrained biLM, which `elmo` puts in.")
-    elmo: str = _field("none", "Where ELMo goes in: none, input (of the BiLSTM), output (beside the BiLSTM's), both.")
-    layer: int | str = _field("mix", "What of the biLM is used: mix (of all, learned), top, or a layer's number.")
-    mix_l2: float = _field(0.001, "λ: weight of the mix's penalty.")
-    mix_l2_kind: str = _field(
+    model: str | None = described(None, "Folder of a pretrained biLM, which `elmo` puts in.")
+    elmo: str = described(
+        "none", "Where ELMo goes in: none, input (of the BiLSTM), output (beside the BiLSTM's), both."
+    )
+    layer: int | str = described("mix", "What of the biLM is used: mix (of all, learned), top, or a layer's number.")
+    mix_l2: float = described(0.001, "λ: weight of the mix's penalty.")
+    mix_l2_kind: str = described(
         "paper", "What the penalty is: paper, λ Σ w² of the weights before the softmax; or bilm-tf, as bilm-tf's."
     )
-    elmo_dropout: float = _field(0.5, "Chance of dropping a number of ELMo's vectors.")
-    fine_tune: bool = _field(False, "Whether the biLM's own weights are trained too.")
-    elmo_learning_rate: float = _field(0.0001, "Adam's step size for a fine-tuned biLM's weights.")
-    cache_dir: str | None = _field(None, "Folder for the layers of a frozen biLM; null: save_dir/cache.")
+    elmo_dropout: float = described(0.5, "Chance of dropping a number of ELMo's vectors.")
+    fine_tune: bool = described(False, "Whether the biLM's own weights are trained too.")
+    elmo_learning_rate: float = described(0.0001, "Adam's step size for a fine-tuned biLM's weights.")
+    cache_dir: str | None = described(None, "Folder for the layers of a frozen biLM; null: save_dir/cache.")
 
-    vectors: str | None = _field(None, "File of static word vectors (word2vec, GloVe, safetensors).")
-    train_vectors: bool = _field(False, "Whether these vectors are trained too.")
-    word_dim: int = _field(100, "Width of random word embeddings, trained, where no vectors are given; 0: none.")
-    characters: bool = _field(False, "Whether a small character CNN, trained with the task, is part of the features.")
+    vectors: str | None = described(None, "File of static word vectors (word2vec, GloVe, safetensors).")
+    train_vectors: bool = described(False, "Whether these vectors are trained too.")
+    word_dim: int = described(100, "Width of random word embeddings, trained, where no vectors are given; 0: none.")
+    characters: bool = described(
+        False, "Whether a small character CNN, trained with the task, is part of the features."
+    )
 
-    hidden: int = _field(128, "Cells of the BiLSTM per layer and direction.")
-    lstm_layers: int = _field(1, "Layers of the BiLSTM; 0: linear on the features.")
-    dropout: float = _field(0.5, "Chance of dropping a number at the BiLSTM's input, between layers and at its output.")
-    crf: bool = _field(False, "Whether a CRF scores the tags of a sentence together.")
-    pooling: str = _field("both", "What a classifier takes over the words: max, mean, or both side by side.")
+    hidden: int = described(128, "Cells of the BiLSTM per layer and direction.")
+    lstm_layers: int = described(1, "Layers of the BiLSTM; 0: linear on the features.")
+    dropout: float = described(
+        0.5, "Chance of dropping a number at the BiLSTM's input, between layers and at its output."
+    )
+    crf: bool = described(False, "Whether a CRF scores the tags of a sentence together.")
+    pooling: str = described("both", "What a classifier takes over the words: max, mean, or both side by side.")
 
-    batch_size: int = _field(32, "Sentences per step.")
-    epochs: int = _field(50, "Most passes over the training sentences.")
-    patience: int = _field(5, "Epochs without a better dev score after which training ends; 0: never.")
-    learning_rate: float = _field(0.001, "Adam's step size.")
-    grad_clip: float = _field(5.0, "Largest norm of all gradients together.")
-    train_share: float = _field(
+    batch_size: int = described(32, "Sentences per step.")
+    epochs: int = described(50, "Most passes over the training sentences.")
+    patience: int = described(5, "Epochs without a better dev score after which training ends; 0: never.")
+    learning_rate: float = described(0.001, "Adam's step size.")
+    grad_clip: float = described(5.0, "Largest norm of all gradients together.")
+    train_share: float = described(
         1.0, "Share of the training sentences that is used, drawn by the seed; a smaller share is part of a larger one."
     )
-    seed: int = _field(0, "Seed of initial weights, order, dropout and the share.")
-    precision: str = _field(
+    seed: int = described(0, "Seed of initial weights, order, dropout and the share.")
+    precision: str = described(
         "float32", "To what operands of matrix products are rounded in biLM and BiLSTM: float32, bfloat16 or float16."
     )
-    backend: str = _field("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
-    threads: int | None = _field(None, "CPU threads; null leaves torch's choice.")
-    resume: bool = _field(True, "Go on from what a run left in save_dir; false: begin anew.")
+    backend: str = described("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
+    threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
+    resume: bool = described(True, "Go on from what a run left in save_dir; false: begin anew.")
 
     @classmethod
     def from_flat(cls, values: dict[str, Any]) -> "TaskConfig":

@@ -7,7 +7,7 @@ import torch
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.order import fixed_batches
-from elmo_fast.tasks.scores import Scores, tag_scores
+from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
 from elmo_fast.tasks.split import Split
 
 Progress = Callable[[int, int], None]
@@ -35,6 +35,9 @@ def predict(
     return found
 
 
-def score(split: Split, predicted: list[list[str]]) -> Scores:
-    """The scores of predictions: of spans where tags are of spans, else of labels."""
-    return tag_scores(split.gold, predicted, spans="auto" if split.per_word else False)
+def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
+    """The scores of predictions: of spans where the tags of training and of the split are of spans, else of labels.
+
+    So one split is scored by one measure, whatever is predicted.
+    """
+    return tag_scores(split.gold, predicted, spans=split.per_word and are_spans([labels.names], split.gold))

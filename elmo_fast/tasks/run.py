@@ -1,10 +1,9 @@
 """A whole task: from a configuration to a trained tagger or classifier on the disk, its scores, and its predictions."""
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -23,6 +22,7 @@ from elmo_fast.tasks.split import Split
 from elmo_fast.tasks.splits import training_splits
 from elmo_fast.tasks.trainer import Trainer
 from elmo_fast.tasks.validation import validate
+from elmo_fast.threads import torch_threads
 
 Device = torch.device | str
 
@@ -50,7 +50,7 @@ def train_task(
     validate(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    with FolderLock(folder), _threads(config.threads):
+    with FolderLock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
             report(note)
@@ -63,7 +63,7 @@ def train_task(
         trainer = Trainer(model, data.labels, splits["train"], splits["dev"], config, folder, report, progress)
         trainer.fit()
         scores = {
-            name: score(split, predict(model, split, data.labels, config.batch_size))
+            name: score(split, predict(model, split, data.labels, config.batch_size), data.labels)
             for name, split in splits.items()
             if name != "train"
         }
@@ -131,7 +131,7 @@ def evaluate_task(
     if note:
         report(note)
     split = Split(examples, None, per_word=task.config.task == "tag")
-    return score(split, _labelled(task, split, batch_size, progress))
+    return score(split, _labelled(task, split, batch_size, progress), task.labels)
 
 
 def predict_task(
@@ -178,16 +178,5 @@ def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], forma
 
 
 def _labelled(task: SavedTask, split: Split, batch_size: int | None, progress: Progress | None) -> list[list[str]]:
-    with _threads(task.config.threads):
+    with torch_threads(task.config.threads):
         return predict(task.model, split, task.labels, batch_size or task.config.batch_size, progress)
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """That many CPU threads while open; None: as they are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -78,7 +78,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     """
     _check(gold, predicted)
     if isinstance(spans, str):
-        spans = _are_spans(gold, predicted)
+        spans = are_spans(gold, predicted)
     true, guessed, right = (_span_counts if spans else _label_counts)(gold, predicted)
     classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
     micro = _rates(true.total(), guessed.total(), right.total())
@@ -125,7 +125,8 @@ def _parts(tag: str) -> tuple[str, str]:
     return (match[1], match[2]) if match[1] else ("O", "")
 
 
-def _are_spans(*sides: Sentences) -> bool:
+def are_spans(*sides: Sentences) -> bool:
+    """Whether every label is O or a tag of a span, and some label is not O."""
     tags = {tag for side in sides for sentence in side for tag in sentence}
     return tags != {"O"} and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 

@@ -103,7 +103,7 @@ class Trainer:
         torch.manual_seed(self.config.seed * 1_000_003 + epoch + 1)
         loss = self.train_epoch(epoch)
         trained = time.monotonic() - began
-        scores = score(self.dev, predict(self.model, self.dev, self.labels, self.config.batch_size))
+        scores = score(self.dev, predict(self.model, self.dev, self.labels, self.config.batch_size), self.labels)
         before = max((row["score"] for row in self.epochs), default=-math.inf)
         row = {
             "epoch": epoch + 1,

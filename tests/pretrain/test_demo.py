@@ -33,10 +33,10 @@ def test_nearest_tokens_are_by_cosine_from_the_mean_one_per_word():
             return [np.array([[[1, 0], [0, 1], [0.9, 0.1]]], np.float32), np.array([[[-1, -1], [1, 0]]], np.float32)]
 
     vectors = TokenVectors(Fixed(), [["a", "b", "c"], ["d", "a"]], 0)
-    found = vectors.nearest(np.array([1, 0.05], np.float32), 3, but="")
+    found = vectors.nearest_words(np.array([1, 0.05], np.float32), 3, but="")
     assert [vectors.word(neighbour) for neighbour in found] == ["a", "c", "b"]
     assert vectors.in_context(found[1]) == "a b [c]"
-    assert vectors.word(vectors.nearest(np.array([1, 0.05], np.float32), 1, but="a")[0]) == "c"
+    assert vectors.word(vectors.nearest_words(np.array([1, 0.05], np.float32), 1, but="a")[0]) == "c"
 
 
 def test_a_probe_finds_the_layer_that_holds_the_answer():

@@ -142,7 +142,7 @@ def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain
     cosines = unit @ unit[7]
     order = sorted(range(len(cosines)), key=lambda i: -cosines[i])
     wanted = [text.token(i) for i in order if text.token(i).sentence != asked.sentence][:3]
-    (near,) = text.nearest([asked], 3)
+    (near,) = text.nearest_elsewhere([asked], 3)
     where = [int(text.starts[t.sentence]) + t.place for t in near]
     assert [float(cosines[i]) for i in where] == pytest.approx(
         [float(cosines[int(text.starts[t.sentence]) + t.place]) for t in wanted], abs=1e-5

@@ -71,3 +71,20 @@ def test_what_does_not_go(embedder):
     ]:
         with pytest.raises(ElmoFastError, match=sentence):
             averaged_vectors(embedder.elmo_bilm, sentences, **settings)
+
+
+def test_a_model_of_word_ids_gives_its_embedding(tmp_path):
+    """Layer 0 of such a model is the table's row, that of <UNK> for a word it does not know."""
+    from elmo_fast.checkpoints import ElmoOptions, LstmOptions
+    from elmo_fast.modules import BiLM
+    from elmo_fast.text import Vocabulary
+
+    words = ["<S>", "</S>", "<UNK>", "dog", "cat"]
+    lstm = LstmOptions(dim=8, projection_dim=4, n_layers=1)
+    bilm = BiLM(
+        ElmoOptions(lstm=lstm, char_cnn=None, n_tokens_vocab=len(words)), vocabulary=Vocabulary(words), stateful=False
+    )
+    vectors = context_free_vectors(bilm, ["cat", "never-seen"])
+    wanted = bilm.encoder.encode(bilm.batch_to_ids([["cat", "<UNK>"]]))[0].detach().numpy()
+    np.testing.assert_array_equal(vectors.matrix, wanted)
+    assert not np.array_equal(wanted[0], wanted[1])

@@ -6,7 +6,9 @@ import random
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks import spans_of, tag_scores
+from elmo_fast.tasks import Example, Labels, spans_of, tag_scores
+from elmo_fast.tasks.prediction import score
+from elmo_fast.tasks.split import Split
 
 
 def test_labels_by_hand():
@@ -126,3 +128,12 @@ def test_the_table():
         "macro                         73.33",
         "accuracy  75.00 of 4 labels",
     ]
+
+
+def test_one_split_is_scored_by_one_measure_whatever_is_predicted():
+    """Whether spans are scored hangs on the tags of training and of the split, not on a model's guesses."""
+    split = Split([Example(["a", "b"], ["B-X", "O"])], None, per_word=True)
+    with_stray, clean = Labels(["B-X", "O", "stray"]), Labels(["B-X", "O"])
+    assert not score(split, [["B-X", "O"]], with_stray).spans
+    assert not score(split, [["stray", "O"]], with_stray).spans
+    assert score(split, [["B-X", "O"]], clean).spans

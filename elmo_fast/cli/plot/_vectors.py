@@ -79,13 +79,10 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
 
 def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
     """Layer 0: what the encoder makes of each word alone."""
-    import torch
+    from elmo_fast.static import context_free_vectors
 
     bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm
-    ids = bilm.batch_to_ids([words])
-    with torch.no_grad():
-        matrix = bilm.encoder.encode(ids.to(device))[0].float().cpu().numpy()
-    return Labelled(words, matrix, {})
+    return Labelled(words, context_free_vectors(bilm, words).matrix, {})
 
 
 def _of_tokens(arguments: Any, device: Any) -> Labelled:
