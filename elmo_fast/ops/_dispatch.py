@@ -15,6 +15,7 @@ BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
 _REGISTRY: dict[str, Mapping[str, ModuleType]] = {}
+_PLAIN: set[str] = set()
 
 
 class Choice(NamedTuple):
@@ -24,8 +25,13 @@ class Choice(NamedTuple):
     refusals: dict[str, str]
 
 
-def register(op: str, **backends: ModuleType) -> None:
-    """Makes the backends of `op` known; each has `run(...)` and `unsupported(device, dtype, precision)`."""
+def register(op: str, *, plain: bool = False, **backends: ModuleType) -> None:
+    """Makes the backends of `op` known; each has `run(...)` and `unsupported(device, dtype, precision)`.
+
+    plain: plain torch leaves a GPU nothing to win, so that no kernel for one is missed.
+    """
+    if plain:
+        _PLAIN.add(op)
     _REGISTRY[op] = {name: backends[name] for name in BACKENDS if name in backends}
 
 
@@ -57,6 +63,14 @@ def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = 
     raise ElmoFastError(f"{op}: no backend serves this: " + "; ".join(f"{n}: {r}" for n, r in refusals.items()))
 
 
+def _missed(op: str, device: torch.device) -> list[str]:
+    """That no kernel of `op` is made for the device, where one would be of use; nothing else."""
+    made = any(made_for(name, device) for name in _REGISTRY[op] if name != "reference")
+    if made or op in _PLAIN or device.type in ("cpu", "meta"):
+        return []
+    return [f"it has no kernel for {device.type} yet"]
+
+
 @functools.cache
 def warn_once(op: str, backend: str, reasons: str) -> None:
     """One PerformanceWarning for equal arguments, at the line that called the op's public function."""
@@ -71,7 +85,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     known = _REGISTRY[op]
     if backend == "auto":
         choice = explain(op, device, dtype, precision)
-        slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
+        slower = [why for name, why in choice.refusals.items() if made_for(name, device)] or _missed(op, device)
         if slower and not torch.compiler.is_compiling():
             warn_once(op, choice.backend, "; ".join(slower))
         return _finite.Checked(op, known[choice.backend]) if _finite.wanted() else known[choice.backend]

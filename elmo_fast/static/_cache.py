@@ -1,4 +1,4 @@
-"""What a text file of vectors gave, kept beside it as the own format: numbers are read a hundred times as fast so."""
+"""What a text file of vectors gave, kept beside it as the own format, which needs no parsing."""
 
 import hashlib
 import json

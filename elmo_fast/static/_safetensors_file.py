@@ -79,7 +79,7 @@ def _about(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Against damage, not against malice: three times as fast as SHA-256."""
+    """Against damage, not against malice, which would cost a SHA-256."""
     value = 0
     for name in ("vectors", "words", "ends"):
         array = arrays[name]

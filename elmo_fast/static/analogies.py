@@ -144,7 +144,7 @@ def _answers(unit: npt.NDArray[np.float32], rows: Ids, same: Ids, batch_size: in
         each = torch.arange(len(a), device=device)
         for given in (a, b, c):
             scores[each, given] = -torch.inf
-        # On the CPU numpy's argmax is ten times as fast as torch's.
+        # On the CPU numpy's argmax is faster than torch's.
         best = scores.numpy().argmax(1) if device == "cpu" else scores.argmax(1).cpu().numpy()
         answers = same[best]
         asked = same[rows[first : first + batch_size, :3]]
