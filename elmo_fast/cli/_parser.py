@@ -18,11 +18,9 @@ class Parser(jsonargparse.ArgumentParser):
         """Prints what is wrong and where the options are told, and leaves with status 2."""
         if not self.exit_on_error:
             super().error(message, ex)
-        parser = getattr(ex, "subcommand_parser", None) or self
-        command = parser.prog.replace(" [options]", "")
-        options = list(parser._option_string_actions)
-        print(f"{command}: error: {_plain(message, options)}{_meant(message, options)}", file=sys.stderr)
-        print(f"{command} --help tells the options", file=sys.stderr)
+        options = list(self._option_string_actions)
+        print(f"{self.prog}: error: {_plain(message, options)}{_meant(message, options)}", file=sys.stderr)
+        print(f"{self.prog} --help tells the options", file=sys.stderr)
         self.exit(2)
 
 

@@ -1,0 +1,36 @@
+"""`elmo-fast task eval`: scores a trained model."""
+
+import json
+from typing import Any
+
+from elmo_fast.cli._common import new_parser, set_up
+from elmo_fast.cli.task import _reading
+from elmo_fast.cli.task._bar import Bar
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast task eval`."""
+    parser = new_parser("task eval", "Scores a trained model on labelled sentences, class by class.")
+    parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
+    parser.add_argument("path", type=str, help="file of labelled sentences")
+    parser.add_argument("--output", type=str | None, default=None, help="JSON file of the scores to write")
+    _reading.add_options(parser)
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Prints the scores, and writes them where --output says."""
+    from elmo_fast.files import replacing
+    from elmo_fast.tasks.run import evaluate_task
+
+    device = set_up(arguments)
+    with Bar(arguments.quiet) as bar:
+        scores = evaluate_task(
+            arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
+            report=bar.say, device=device, progress=bar,
+        )  # fmt: skip
+    if arguments.output is not None:
+        with replacing(arguments.output) as temporary:
+            temporary.write_text(json.dumps(scores.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(scores.table())
+    return 0

@@ -1,0 +1,35 @@
+"""`elmo-fast task predict`: labels sentences."""
+
+from typing import Any
+
+from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.cli.task import _reading
+from elmo_fast.cli.task._bar import Bar
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast task predict`."""
+    parser = new_parser(
+        "task predict",
+        "Labels sentences: a tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence; a "
+        "classifier writes label<TAB>sentence.",
+    )
+    parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
+    parser.add_argument("path", type=str, help="file of sentences; any labels in it are not looked at")
+    parser.add_argument("output", type=str, help="file to write")
+    _reading.add_options(parser)
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Writes the labelled sentences."""
+    from elmo_fast.tasks.run import predict_task
+
+    device = set_up(arguments)
+    with Bar(arguments.quiet) as bar:
+        count = predict_task(
+            arguments.save_dir, arguments.path, arguments.output, format=arguments.format,
+            batch_size=arguments.batch_size, device=device, progress=bar,
+        )  # fmt: skip
+    logger().info(f"{count} sentences labelled in {arguments.output}")
+    return 0

@@ -1,0 +1,38 @@
+"""`elmo-fast task train`: trains a tagger or classifier."""
+
+import dataclasses
+from typing import Any
+
+from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.cli.task._bar import Bar
+from elmo_fast.tasks.config import TaskConfig
+
+
+def build_parser() -> Any:
+    """The options of `elmo-fast task train`."""
+    parser = new_parser(
+        "task train",
+        "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. The same command again goes "
+        "on with a run that was killed. Every option may stand in a YAML file: --config FILE.",
+    )
+    for field in dataclasses.fields(TaskConfig):
+        if field.name not in ("seed", "threads"):
+            parser.add_argument(f"--{field.name}", type=field.type, default=field.default, help=field.metadata["help"])
+    return parser
+
+
+def run(arguments: Any) -> int:
+    """Trains as told, and prints the scores of the epoch that was kept."""
+    from elmo_fast.tasks.run import train_task
+
+    device = set_up(arguments)
+    names = {field.name for field in dataclasses.fields(TaskConfig)}
+    config = TaskConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
+    with Bar(arguments.quiet) as bar:
+        result = train_task(config, report=bar.say, device=device, progress=bar)
+    for split, scores in (("dev", result.dev), ("test", result.test)):
+        if scores is not None:
+            print(f"{split}\n{scores.table()}")
+    logger().info(f"next   elmo-fast task eval {config.save_dir} FILE")
+    logger().info(f"       elmo-fast task predict {config.save_dir} IN OUT")
+    return 0
