@@ -71,6 +71,24 @@ def test_gradcheck(backend):
     assert torch.autograd.gradcheck(f, (hidden, weight, bias))
 
 
+@needs_native
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_gradients_read_what_was_multiplied(precision):
+    """Rounded hidden states and nodes, as in the definition; without the rounding they would be nearer to the truth."""
+    hidden, targets, weight, bias, tree = problem(33, 70, 90, torch.float32, grad=True)
+    g = torch.rand(33)
+    found = [
+        torch.autograd.grad(
+            hierarchical_softmax(hidden, targets, weight, bias, tree, precision=precision, backend=backend),
+            (hidden, weight, bias),
+            g,
+        )
+        for backend in ("native", "reference")
+    ]
+    for name, ours, wanted in zip(("hidden", "weight", "bias"), *found, strict=True):
+        assert_close(name, ours, wanted)
+
+
 @every
 @pytest.mark.parametrize("case", ["mixed", "all targets equal", "one row", "every word"])
 def test_sparse_gradients_are_the_dense_ones(backend, case):
