@@ -63,12 +63,14 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
     static = load_vectors(settings.vectors) if settings.vectors else None
     rows = []
     for word in words:
+        asked = []
         if static is not None:
-            rows.append([word, "static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
+            asked.append(["static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
         senses = two_senses(word, found, examples)
         for token, near in zip(senses, text.nearest_elsewhere(senses, 3 * SHOWN), strict=True):
             different = list(dict.fromkeys(map(text.shown, near)))  # a text may have a sentence twice
-            rows.append(["", f"biLM: {text.shown(token)}", "<br>".join(different[:SHOWN])])
+            asked.append([f"biLM: {text.shown(token)}", "<br>".join(different[:SHOWN])])
+        rows += [["" if number else word, *row] for number, row in enumerate(asked)]
     return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(found, text, static)
 
 

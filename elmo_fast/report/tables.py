@@ -1,16 +1,20 @@
 """The report's tables, in Markdown."""
 
+import re
 from collections.abc import Sequence
 
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.statistics import Spread, beyond_the_spread, error_reduction
 
 Targets = Sequence[str | None]
+# A score, a share, a difference: "88.29 ± 0.01", "41.0%", "**+8.13**".
+NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column to the left, the others to the right."""
-    marks = [":--", *["--:"] * (len(header) - 1)]
+    """A Markdown table: columns of numbers to the right, the others and the first to the left."""
+    others = [[row[place] for row in rows] for place in range(1, len(header))]
+    marks = [":--", *("--:" if cells and all(map(NUMBER.fullmatch, cells)) else ":--" for cells in others)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
 
 

@@ -77,6 +77,13 @@ def test_the_best_of_a_column_is_bold(tmp_path):
     ]
 
 
+def test_columns_of_numbers_stand_to_the_right_and_prose_to_the_left():
+    """A sign, a spread, a per cent and bold are of the number; the first column names the rows."""
+    rows = [["1", "**88.29 ± 0.01**", "+8.13", "41.0%", "yes", "1 of 2"], ["2", "1,204", "-2", "3", "no", ""]]
+    assert tables.table(list("abcdef"), rows).splitlines()[1] == "| :-- | --: | --: | --: | :-- | :-- |"
+    assert tables.table(list("ab"), []).splitlines()[1] == "| :-- | :-- |"
+
+
 def test_the_page_links_the_pictures_it_draws(tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib")
     some = settings(tmp_path)

@@ -132,6 +132,24 @@ def test_words_of_two_tags_are_found(folder):
         two_senses("tree", found, examples)
 
 
+def rows_of_neighbours(page):
+    """The cells of each row of the neighbours' table."""
+    rows = page.split("| word | asked | nearest |\n")[1].split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in row.split(" | ")] for row in rows]
+
+
+def test_the_table_of_neighbours_names_each_word_once_with_static_vectors_and_without(written, folder, tmp_path):
+    """The word stands in the first of its rows, whatever that row is about."""
+    rows = rows_of_neighbours(written[0].read_text(encoding="utf-8"))
+    assert sorted(row[0].lstrip("| ") for row in rows) == ["", "", "play", "work"]
+    assert all(row[1].startswith("biLM: ") for row in rows)
+    (tmp_path / "v.txt").write_text("4 2\nplay 1 0\nwork 1 1\nthe 0 1\ndog 1 2\n")
+    changes = {"vectors": str(tmp_path / "v.txt"), "experiments": ("neighbours",), "save_dir": str(tmp_path)}
+    rows = rows_of_neighbours(write_report(settings(folder, **changes), report=lambda line: None).read_text())
+    assert sorted(row[0].lstrip("| ") for row in rows) == ["", "", "", "", "play", "work"]
+    assert {row[1] for row in rows if row[0].lstrip("| ")} == {"static vectors"}
+
+
 def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain_search(folder):
     from elmo_fast.modules import ElmoEmbedder
 
