@@ -20,7 +20,7 @@ from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
 from elmo_fast.pretrain.inputs import take_vectors
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.losses import target_counts
-from elmo_fast.pretrain.metrics import METRICS_FILE
+from elmo_fast.pretrain.metrics_file import METRICS_FILE
 from elmo_fast.pretrain.origin import Origin, origin_of, take_architecture
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.plan import check_possible
@@ -104,9 +104,12 @@ def begun(
         take_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
     peers.led(lambda: write_beside(config, folder, corpus))
     step = None if snapshot is None and not began_before else 0 if snapshot is None else snapshot.position.step
+    unreported = 0 if snapshot is None else len(snapshot.position.unreported)
     record = peers.led_by_itself(
         lambda leads: held.enter_context(
-            Record(folder, report, step=step, tensorboard=config.run.tensorboard, silent=not leads)
+            Record(
+                folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
+            )
         )
     )
     return Trainer(config, model, corpus, record, snapshot=snapshot, heldout=heldout, device=device, peers=peers)

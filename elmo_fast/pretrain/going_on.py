@@ -8,7 +8,7 @@ from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.metrics import METRICS_FILE
+from elmo_fast.pretrain.metrics_file import METRICS_FILE
 from elmo_fast.pretrain.snapshot import Snapshot, read_snapshot
 
 

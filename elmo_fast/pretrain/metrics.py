@@ -1,17 +1,13 @@
 """What a run has written of itself, read back from metrics.jsonl. Needs no torch."""
 
-import json
 import os
 import pathlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-
-METRICS_FILE = "metrics.jsonl"
-Row = dict[str, Any]
+from elmo_fast.pretrain.metrics_file import METRICS_FILE, Row, lines_of
 
 
 @dataclass(frozen=True)
@@ -62,25 +58,16 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
 
 
 def _rows(path: pathlib.Path) -> Iterator[Row]:
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if _is_whole(row):
-            yield row
+    left_out = []
+    for number, _, row in lines_of(path):
+        if row is None:
+            left_out.append(number)
         else:
-            warnings.warn(
-                f"{path}, line {number}: left out, as it is not a whole row (a run that is killed leaves such a line)",
-                stacklevel=3,
-            )
-
-
-def _is_whole(row: Any) -> bool:
-    """Whether a line's value has the numbers that its kind of row is read for."""
-    if not isinstance(row, dict):
-        return False
-    wanted = {None: ("step", "words"), "heldout": ("step", "words"), "resume": ("step",)}.get(row.get("event"), ())
-    return all(isinstance(row.get(name), int | float) for name in wanted)
+            yield row
+    if left_out:
+        others = f" and {len(left_out) - 1:,} others" if len(left_out) > 1 else ""
+        warnings.warn(
+            f"{path}, line {left_out[0]}{others}: left out, as it is not a whole row (a run that is killed leaves such "
+            "a line)",
+            stacklevel=3,
+        )

@@ -157,6 +157,7 @@ def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: i
         f"plan   {total:,} steps, {steps_per_epoch:,} an epoch"
         + (f", or {duration(limit)}" if limit else "")
         + (f" | going on after step {done:,}" if done else "")
+        + (", where nothing is left to do: more max_steps or n_epochs go on" if done >= total else "")
         + (
             f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
             if config.run.checkpoint_interval < total

@@ -1,8 +1,6 @@
 """What a run says of itself: one line for people, one row of metrics.jsonl for programs."""
 
 import contextlib
-import errno
-import json
 import os
 import pathlib
 import sys
@@ -14,7 +12,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.durations import duration
-from elmo_fast.files import replacing
 from elmo_fast.pretrain.evaluate import perplexity
 from elmo_fast.pretrain.step import StepResult
 
@@ -148,50 +145,3 @@ class Progress:
             + (f"memory {memory / 2**30:.2f} GiB | " if memory else "")
             + f"data {row['data_wait']:.1%} | {duration(self.seconds_left())} left"
         )
-
-
-class MetricsFile:
-    """metrics.jsonl: one JSON object per line, each handed to the system at once; what is there already is kept.
-
-    step: of the checkpoint a run goes on from: rows of later steps, which will be written again, are taken out first,
-    as is a row that was cut off in the middle.
-    """
-
-    def __init__(self, path: str | pathlib.Path, step: int | None = None) -> None:
-        path = pathlib.Path(path)
-        if step is not None and path.exists():
-            _keep_until(path, step)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        self._cut, self._path = False, path
-
-    def __enter__(self) -> "MetricsFile":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def last_step(self, event: str) -> int:
-        """The step of the last row of that event, -1 where there is none."""
-        rows = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
-        return max((int(row["step"]) for row in rows if row.get("event") == event), default=-1)
-
-    def write(self, **row: Any) -> None:
-        """Appends one row; OSError where the disk does not take it whole."""
-        line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
-        self._cut = True
-        if self._file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
-        self._cut = False
-
-
-def _keep_until(path: pathlib.Path, step: int) -> None:
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # cut off when the run was killed; its step comes again
-        if row.get("step", 0) <= step:
-            kept.append(line + "\n")
-    with replacing(path) as aside:
-        aside.write_text("".join(kept), encoding="utf-8")

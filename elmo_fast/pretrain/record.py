@@ -7,15 +7,15 @@ from typing import Any
 
 from elmo_fast.errors import sentence_of
 from elmo_fast.pretrain.evaluate import Perplexity
-from elmo_fast.pretrain.metrics import METRICS_FILE
-from elmo_fast.pretrain.progress import MetricsFile
+from elmo_fast.pretrain.metrics_file import METRICS_FILE, MetricsFile
 
 
 class Record:
     """The record of one run.
 
     folder: of the run; report: takes each line for people; step: of the checkpoint the run goes on from, None for a
-    new one; tensorboard: whether to write for TensorBoard too; silent: say and write nothing (another process does).
+    new one; unreported: steps before it that no report has averaged; tensorboard: whether to write for TensorBoard too;
+    silent: say and write nothing (another process does).
     """
 
     def __init__(
@@ -24,18 +24,24 @@ class Record:
         report: Callable[[str], None] = print,
         *,
         step: int | None = None,
+        unreported: int = 0,
         tensorboard: bool = False,
         silent: bool = False,
     ) -> None:
         self.folder, self._report, self._silent = folder, report, silent
-        self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step)
+        self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported)
         self._board: Any = None
         if tensorboard and not silent:
             from elmo_fast.pretrain.tensorboard import TensorBoard
 
             self._board = TensorBoard(folder / "tensorboard")
         # The step of the last evaluation that is on record, -1 where there is none.
-        self.evaluated_at = -1 if self._metrics is None else self._metrics.last_step("heldout")
+        self.evaluated_at = -1 if self._metrics is None else self._metrics.evaluated_at
+        if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
+            self.say(
+                f"WARNING {METRICS_FILE} holds lines that are not whole rows: set aside as {aside}; the whole "
+                "rows stay, and the run goes on"
+            )
         if step is not None:
             self._write(event="resume", step=step)
 

@@ -17,7 +17,7 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.inputs import spelling
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.optimisers import new_optimiser, new_scheduler
+from elmo_fast.pretrain.optimisers import course, new_optimiser, new_scheduler
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
 from elmo_fast.pretrain.progress import Progress
@@ -81,6 +81,8 @@ class Trainer:
         if snapshot is not None:
             self._go_on(snapshot)
         self.scheduler = new_scheduler(optimiser, self.optimiser, total, self.progress.step)
+        # Of the last step, which an earlier sitting may have taken and not reported.
+        self.rate = optimiser.rate * course(optimiser, total)(max(self.progress.step - 1, 0))
         self.update = Step(
             model,
             self.optimiser,

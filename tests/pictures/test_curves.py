@@ -12,7 +12,8 @@ from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.curves import draw, picture
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.progress import MetricsFile, Progress
+from elmo_fast.pretrain.metrics_file import MetricsFile
+from elmo_fast.pretrain.progress import Progress
 from elmo_fast.pretrain.step import StepResult
 from tests.pretrain.toy import toy_config
 
@@ -61,7 +62,13 @@ def test_what_lies_beyond_a_resumed_step_is_taken_back(tmp_path):
     assert metrics.restarts == [200, 300]
 
 
-@pytest.mark.parametrize("line", ['{"step": 6, "wor', "[1]", '{"step": 6}', '{"event": "heldout", "step": 6}', "\0\0"])
+NOT_WHOLE = [
+    '{"step": 6, "wor', "[1]", '{"step": 6}', '{"event": "heldout", "step": 6}', "\0\0", '{"step": "6", "words": 300}',
+    '{"step": 6, "words": 300, "loss": "low"}', '{"step": 0, "words": 0}', '{"event": {}, "step": 6}', "[" * 10_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NOT_WHOLE)
 def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path, line):
     """Half a line at the end, of a run that was killed, or in the middle, where the run then went on."""
     whole = read_metrics(written(tmp_path / "whole", report(2), report(4)))
@@ -71,6 +78,14 @@ def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path, lin
     ):
         with pytest.warns(UserWarning, match=rf"metrics.jsonl, line {number}: left out, as it is not a whole row"):
             assert read_metrics(folder) == whole
+
+
+def test_all_lines_that_are_not_whole_rows_are_told_in_one_warning(tmp_path):
+    folder = written(tmp_path, report(2), rest="\n".join(NOT_WHOLE))
+    (folder / "metrics.jsonl").write_bytes((folder / "metrics.jsonl").read_bytes() + b"\n\xff\n")
+    with pytest.warns(UserWarning, match=r"metrics.jsonl, line 2 and 10 others: left out") as told:
+        assert [row["step"] for row in read_metrics(folder).steps] == [2]
+    assert len(told) == 1
 
 
 def test_no_run_and_no_report_are_said(tmp_path):

@@ -19,7 +19,7 @@ from elmo_fast.lock import FolderLock
 from elmo_fast.pretrain import snapshot
 from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.progress import MetricsFile
+from elmo_fast.pretrain.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
 from elmo_fast.pretrain.trainer import Trainer
@@ -191,3 +191,12 @@ def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
         metrics.write(step=3, words=3, loss=1.0)
     with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
         assert [row["step"] for row in read_metrics(tmp_path).steps] == [1, 3]
+
+
+def test_every_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for damaged in ("metrics.damaged.jsonl", "metrics.damaged-2.jsonl"):
+        path.write_bytes(b'{"step": 1, "words": 5}\n\xff\n')
+        with MetricsFile(path, step=1) as metrics:
+            assert metrics.set_aside == tmp_path / damaged
+        assert path.read_bytes() == b'{"step": 1, "words": 5}\n'

@@ -9,7 +9,7 @@ import torch
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain import loop
+from elmo_fast.pretrain import interrupts, loop
 from elmo_fast.pretrain.checkpoint import load_model, save_step
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
@@ -75,6 +75,88 @@ def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
     more = pretrain(longer(tmp_path, 6), report=quiet)
     assert more.outcome.steps == 6
     assert not same(weights(first.folder), before)
+
+
+def reports(folder):
+    """What the rows tell that does not depend on the clock."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["loss"], row["gradient_norm"], row["learning_rate"]) for row in rows if "loss" in row]
+
+
+def killed_with_unreported_steps(tmp_path, **changes):
+    """A run whose newest checkpoint, after step 4, has a step in it that no report has averaged."""
+
+    def die(line):
+        if "after step 4" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(longer(tmp_path, 8, log_interval=3, **changes), report=die)
+    assert len(read_snapshot(saved_steps(tmp_path / "out")[-1][1]).position.unreported) == 1
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_a_run_with_nothing_left_to_do_reports_and_leaves_its_model(tmp_path, steps):
+    """The step it reports is reported again, with those after it, when the run goes on: as of one sitting."""
+    schedule = {"schedule": "linear", "n_train_tokens": 15, "n_epochs": 8}
+    whole = pretrain(longer(tmp_path, 8, log_interval=3, save_dir=str(tmp_path / "whole"), **schedule), report=quiet)
+    killed_with_unreported_steps(tmp_path, **schedule)
+    lines = []
+    done = pretrain(longer(tmp_path, steps, log_interval=3, **schedule), report=lines.append)
+    assert (done.outcome.steps, done.outcome.stopped_by) == (4, "steps")
+    assert any("going on after step 4, where nothing is left to do" in line for line in lines)
+    assert same(weights(done.folder), read_snapshot(saved_steps(done.folder)[-1][1]).weights)
+    assert [step for step, *_ in reports(done.folder)] == [3, 4]
+    on = pretrain(longer(tmp_path, 8, log_interval=3, **schedule), report=quiet)
+    assert same(weights(on.folder), weights(whole.folder))
+    assert reports(on.folder) == reports(whole.folder)
+    assert len(reports(on.folder)) == 3
+
+
+def test_a_signal_before_the_first_step_of_a_resumed_run_leaves_its_model(tmp_path, monkeypatch):
+    whole = pretrain(longer(tmp_path, 8, log_interval=3, save_dir=str(tmp_path / "whole")), report=quiet)
+    killed_with_unreported_steps(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(interrupts.StopRequest, "__enter__", lambda self: setattr(self, "signal", 15) or self)
+        stopped = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
+    assert (stopped.outcome.steps, stopped.outcome.stopped_by, stopped.outcome.signal) == (4, "interrupt", 15)
+    assert same(weights(stopped.folder), read_snapshot(saved_steps(stopped.folder)[-1][1]).weights)
+    on = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
+    assert same(weights(on.folder), weights(whole.folder))
+    assert reports(on.folder) == reports(whole.folder)
+
+
+DAMAGES = {
+    "cut": lambda content: content[:-40],
+    "a line cut": lambda content: content.replace(b'"loss"', b'\n"loss"', 1),
+    "not UTF-8": lambda content: content.replace(b"loss", b"l\xffss", 1),
+    "another value": lambda content: b"[1, 2]\n" + content,
+    "another type": lambda content: content.replace(b'"step": 2', b'"step": "two"', 1),
+    "an event of another type": lambda content: content.replace(b'"event": "checkpoint"', b'"event": [1]', 1),
+    "deep": lambda content: b"[" * 100_000 + b"\n" + content,
+    "zeros": lambda content: b"\0" * 300 + b"\n" + content,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_metrics_are_set_aside_and_the_run_goes_on(tmp_path, damage):
+    """But for a last line that a kill has cut, which is no damage."""
+    run = pretrain(longer(tmp_path, 4, heldout_prefix=str(tmp_path / "train-1*")), report=quiet)
+    path = run.folder / "metrics.jsonl"
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    before, lines = path.read_bytes(), []
+    on = pretrain(longer(tmp_path, 6), report=lines.append)
+    assert on.outcome.steps == 6
+    said = [line for line in lines if "set aside as" in line]
+    if damage == "cut":
+        assert not said
+    else:
+        assert (run.folder / "metrics.damaged.jsonl").read_bytes() == before
+        assert len(said) == 1
+        assert "metrics.damaged.jsonl" in said[0]
+    steps = [step for step, *_ in reports(run.folder)]
+    assert steps in ([4, 6], [2, 4, 6])
+    assert all(isinstance(step, int) for step in steps)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "rows.safetensors", "position.json"])
