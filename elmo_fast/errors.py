@@ -27,6 +27,15 @@ def sentence_of(error: OSError) -> str:
     return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
 
 
+def not_a_string(value: Any, name: str, wanted: str) -> None:
+    """Raises ElmoFastError where a list is wanted and one string is given, which would be read letter by letter.
+
+    name: of the argument; wanted: what it must be, as "a list of words"
+    """
+    if isinstance(value, str | bytes):
+        raise ElmoFastError(f"{name} must be {wanted}; got the string {value!r:.60}, whose letters would be taken")
+
+
 def require(module: str, extra: str, purpose: str) -> Any:
     """The module of that dotted name, imported now.
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD, words_to_ids
 
 
@@ -75,6 +75,7 @@ class ELMoTokenCharactersIndexer:
         self, tokens: Iterable[Any], vocabulary: Any = None, index_name: str = "elmo_tokens"
     ) -> dict[str, list[list[int]]]:
         """{index_name: one list of 50 ids per token}."""
+        not_a_string(tokens, "tokens", "a list of tokens")
         return {index_name: self._mapper._ids([_text(token) for token in tokens])}
 
     def get_padding_lengths(self, indexed_tokens: Any) -> dict[str, int]:

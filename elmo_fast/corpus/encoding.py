@@ -13,7 +13,7 @@ import numpy.typing as npt
 from elmo_fast.corpus._format import State
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.corpus.type_table import TypeTable
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.text import Vocabulary
 
 Places = npt.NDArray[np.int64]
@@ -151,7 +151,9 @@ def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus
     """The corpus of tokenised sentences; those without words are left out."""
     numbers = numbering(None)
     ids = array("I", [0])
+    not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
     for sentence in sentences:
+        not_a_string(sentence, "a sentence", "a list of words")
         if sentence:
             ids.extend([numbers[word] for word in sentence])
             ids.append(0)

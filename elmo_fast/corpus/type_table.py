@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.errors import not_a_string
 from elmo_fast.text.characters import BOS, BOS_LENGTH, BOW, EOS, EOW, PAD, CharacterTable, utf8_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class TypeTable:
     @classmethod
     def of(cls, words: Iterable[str]) -> "TypeTable":
         """The table of `words`, in their order; surrogates, which UTF-8 has no bytes for, are dropped."""
+        not_a_string(words, "words", "a list of words")
         return cls(*utf8_of(words))
 
     def __len__(self) -> int:

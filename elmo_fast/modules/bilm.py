@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._loading import State, check_settings, load_state, read_bilm, section, vocabulary_of
 from elmo_fast.modules._replayed import Replayed
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors
@@ -211,7 +211,8 @@ class BiLM(nn.Module):
     @torch.no_grad()
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
         """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
-        padding."""
+        padding. Raises: ElmoFastError for a string, in place of a list."""
+        not_a_string(tokens, "vocab_to_cache", "a list of words")
         device = self._token_embedder._char_embedding_weights.device
         ids = batch_to_ids([["<S>", "</S>", *tokens]])[0].to(device)
         vectors = torch.cat([self._token_embedder.encode(part) for part in ids.split(1024)])

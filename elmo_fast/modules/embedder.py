@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.bilm import BiLM
@@ -19,6 +19,7 @@ from elmo_fast.modules.boundaries import remove_sentence_boundaries
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 BATCH_SIZE = 64
+TOKENISED = "a list of words (text.split() makes one at blanks)"
 OUTPUT_FORMATS = ("all", "top", "average")
 
 
@@ -81,15 +82,19 @@ class ElmoEmbedder:
         return self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
-        """The vectors of one tokenised sentence, [L+1, T, 2D]."""
+        """The vectors of one tokenised sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
+        not_a_string(sentence, "sentence", TOKENISED)
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
         """The vectors of each tokenised sentence, [L+1, T, 2D], run as one batch.
 
         An empty sentence gives [L+1, 0, 2D]. Alone in a batch it is not run (the state stays as it is), as it never
-        was.
+        was. Raises: ElmoFastError where the batch or a sentence of it is a string, in place of a list.
         """
+        not_a_string(batch, "batch", f"a list of sentences, each {TOKENISED}")
+        for number, sentence in enumerate(batch):
+            not_a_string(sentence, f"sentence {number}", TOKENISED)
         if len(batch) == 1 and len(batch[0]) == 0:
             return [self._empty()]
         if len(batch) == 0:
@@ -108,6 +113,7 @@ class ElmoEmbedder:
         """The vectors of each tokenised sentence, in order, `batch_size` sentences at a time."""
         if batch_size < 1:
             raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
+        not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
         waiting = iter(sentences)
         while batch := list(itertools.islice(waiting, batch_size)):
             yield from self.embed_batch(batch)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.long_sentences import long_activations
@@ -77,6 +77,7 @@ class TokenVectors:
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[Array]:
         """The vectors [T, W] of each tokenised sentence, in order; [0, W] for an empty one. Raises: ElmoFastError."""
+        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
         checked = (_checked(i, words) for i, words in enumerate(sentences))
         cut = batches(checked, batch_size=self.batch_size, max_tokens=self.max_tokens, window=WINDOW)
         return in_order(pair for batch in cut for pair in zip(batch.indices, self._run(batch.sentences), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replacing
 
 TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
@@ -35,6 +35,7 @@ def write_projector(
 
     Raises: ElmoFastError for shapes that do not fit, or a label with a tab or a line break, which these files part by.
     """
+    not_a_string(words, "words", "a list of words")
     if matrix.ndim != 2 or len(matrix) != len(words) or not len(words):
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word, one or more; got {list(matrix.shape)}")
     if not np.isfinite(matrix).all():

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.pictures.labels import Box, Label, place_labels
 from elmo_fast.pictures.reduction import Plane, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
@@ -51,6 +51,7 @@ def words_picture(
     Raises: ElmoFastError; MissingExtraError without matplotlib or scikit-learn.
     """
     format_of(path)
+    not_a_string(words, "words", "a list of words")
     if matrix.ndim != 2 or len(matrix) != len(words):
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)

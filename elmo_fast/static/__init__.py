@@ -12,6 +12,7 @@ _HOMES = {
     "load_vectors": "vectors",
     "most_similar": "neighbours",
     "nearest": "neighbours",
+    "nearest_words": "neighbours",
     "save_vectors": "vectors",
     "train_glove": "glove",
     "train_word2vec": "word2vec",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.token_vectors import TokenVectors, load_bilm
 from elmo_fast.static.vectors import Vectors
@@ -29,6 +29,7 @@ def context_free_vectors(
     """
     if batch_size < 1:
         raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
+    not_a_string(words, "words", "a list of words")
     bilm = model if isinstance(model, BiLM) else load_bilm(model)
     device = next(bilm.parameters()).device
     matrix = np.empty((len(words), bilm.encoder.get_output_dim()), np.float32)
@@ -65,6 +66,7 @@ def averaged_vectors(
     Source: of such means as word vectors: Bommasani et al. 2020, "Interpreting Pretrained Contextualized
     Representations via Reductions to Static Embeddings", ACL.
     """
+    not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
     if iter(sentences) is sentences:
         raise ElmoFastError("sentences are gone through twice: give a list, not what can be read once")
     embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)

@@ -1,12 +1,13 @@
 """The nearest of many vectors by cosine: exact, block by block, so that a million need no second copy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.static.evaluation import unit_rows
 from elmo_fast.static.vectors import Vectors
 
 Matrix = npt.NDArray[np.float32]
@@ -61,15 +62,55 @@ def rows_of_a_block(width: int) -> int:
     return max(1, BLOCK_BYTES // (4 * width))
 
 
-def most_similar(vectors: Vectors, words: list[str], topn: int = 10) -> list[list[tuple[str, float]]]:
-    """The `topn` words nearest to each of `words`, but itself, and their cosines; ElmoFastError for unknown words."""
-    queries = np.stack([vectors.vector(word) for word in words])
-    rows = [vectors.index[word] for word in words]
-    found = nearest(vectors.matrix, queries, topn + 1)
-    return [
-        [(vectors.words[other], cosine) for other, cosine in zip(others, cosines, strict=True) if other != row][:topn]
-        for row, others, cosines in zip(rows, found.rows.tolist(), found.cosines.tolist(), strict=True)
-    ]
+def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:
+    """The `topn` words nearest to each of `words` by itself, but that word, and their cosines: a list for each.
+
+    Raises ElmoFastError for a word without a vector, topn below 1, and a string in place of a list.
+    """
+    not_a_string(words, "words", "a list of words")
+    queries = [vectors.vector(word) for word in words]
+    return _words_near(vectors, np.stack(queries), [{word} for word in words], topn) if queries else []
+
+
+def most_similar(
+    vectors: Vectors,
+    positive: str | Sequence[str] | None = None,
+    negative: str | Sequence[str] | None = None,
+    topn: int = 10,
+) -> list[tuple[str, float]]:
+    """The `topn` words nearest to all words of `positive` and far from those of `negative`, and their cosines.
+
+        argmax over w of cos(w, sum of p/|p| - sum of n/|n|),    w none of the words given
+
+    positive, negative: words, or a word; positive=["king", "woman"], negative=["man"] asks what is to woman as king is
+        to man (3CosAdd)
+    Raises ElmoFastError for a word without a vector, no word at all, and topn below 1.
+    Source: the name, arguments and numbers of gensim's KeyedVectors.most_similar.
+    """
+    plus, minus = _given_words("positive", positive), _given_words("negative", negative)
+    if not plus and not minus:
+        raise ElmoFastError("most_similar: give positive words, negative words or both; got none")
+    unit = unit_rows(np.stack([vectors.vector(word) for word in [*plus, *minus]]))
+    query = unit[: len(plus)].sum(0) - unit[len(plus) :].sum(0)
+    return _words_near(vectors, query[None], [{*plus, *minus}], topn)[0]
+
+
+def _given_words(name: str, given: Any) -> list[str]:
+    words = [given] if isinstance(given, str) else [] if given is None else given
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise ElmoFastError(f"most_similar: {name} must be a word or a list of words; got {given!r:.60}")
+    return list(words)
+
+
+def _words_near(vectors: Vectors, queries: Matrix, given: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
+    """The words nearest to each query, less those that it was made of."""
+    _check(vectors.matrix, queries, topn)
+    found = nearest(vectors.matrix, queries, topn + max(map(len, given)))
+    near = []
+    for left_out, rows, cosines in zip(given, found.rows.tolist(), found.cosines.tolist(), strict=True):
+        pairs = [(vectors.words[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
+        near.append([pair for pair in pairs if pair[0] not in left_out][:topn])
+    return near
 
 
 def _check(matrix: Any, queries: Any, topn: int) -> None:

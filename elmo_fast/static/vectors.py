@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import ElmoFastError, not_a_string, require
 from elmo_fast.static import _binary_file, _cache, _safetensors_file, _text_file
 from elmo_fast.static._bytes import SAFETENSORS, Parsed, detected
 
@@ -44,6 +44,7 @@ class Vectors:
     matrix: Matrix
 
     def __post_init__(self) -> None:
+        not_a_string(self.words, "Vectors: words", "a list of words")
         matrix = self.matrix
         if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype != np.float32 or not matrix.shape[1]:
             given = f"{matrix.dtype} {list(matrix.shape)}" if isinstance(matrix, np.ndarray) else type(matrix).__name__

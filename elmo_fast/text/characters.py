@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +42,7 @@ class CharacterTable:
     """
 
     def __init__(self, words: Iterable[str], max_characters: int = MAX_CHARACTERS) -> None:
+        not_a_string(words, "words", "a list of words")
         words = list(words)
         self._spell(utf8_of(words), max_characters)
         for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
@@ -117,6 +118,8 @@ def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_c
 
 
 def _offender(batch: Sequence[Sequence[str]]) -> str:
+    if isinstance(batch, str | bytes):
+        return f"the batch is {batch!r:.60}"
     for i, sentence in enumerate(batch):
         if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
             return f"sentence {i} is {sentence!r:.60}"
@@ -132,7 +135,7 @@ def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARA
     batch: sentences, each a list of words; no sentence markers are added
     returns: ids, [B, T, C] int64 with T the longest sentence; padding tokens are all zero
 
-    Raises ElmoFastError when a sentence is a string instead of a list of strings, or a word is not a string.
+    Raises ElmoFastError when the batch or a sentence is a string instead of a list, or a word is not a string.
     """
     import torch
 
@@ -140,7 +143,7 @@ def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARA
     rows: dict[str, int] = {}
     number = rows.setdefault
     try:
-        if any(isinstance(sentence, str) for sentence in batch):
+        if isinstance(batch, str | bytes) or any(isinstance(sentence, str) for sentence in batch):
             raise TypeError
         matrix = np.zeros((len(batch), max(map(len, batch), default=0)), np.int64)
         for i, sentence in enumerate(batch):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replacing
 from elmo_fast.text.characters import BOS_WORD, EOS_WORD, MAX_CHARACTERS, CharacterTable
 from elmo_fast.text.sentences import read_lines
@@ -29,6 +29,7 @@ class Vocabulary:
     """
 
     def __init__(self, words: Iterable[str], source: str = "the vocabulary") -> None:
+        not_a_string(words, "words", "a list of words (Vocabulary.read takes the path of a file)")
         self.words = [word for word in words if word != SKIPPED]
         self._ids = {word: i for i, word in enumerate(self.words)}
         missing = [marker for marker in MARKERS if marker not in self._ids]
@@ -90,6 +91,7 @@ class Vocabulary:
 
     def ids(self, words: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The ids of `words`, [len(words)] int64, <UNK>'s for those out of the vocabulary."""
+        not_a_string(words, "words", "a list of words (id takes one)")
         get, unk = self._ids.get, self.unk
         return np.array([get(word, unk) for word in words], np.int64)
 
@@ -101,6 +103,7 @@ class Vocabulary:
         """Word ids + 1 of each sentence between <S> and </S>, then zeros, [B, T + 2] int64 (bilm-tf's TokenBatcher)."""
         ids = np.zeros((len(batch), max(map(len, batch), default=-2) + 2), np.int64)
         for row, sentence in zip(ids, batch, strict=True):
+            not_a_string(sentence, "a sentence", "a list of words")
             row[: len(sentence) + 2] = self.ids([BOS_WORD, *sentence, EOS_WORD]) + 1
         return ids
 
@@ -109,5 +112,6 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
     """How often each word occurs in a stream of tokenised sentences."""
     counts: Counter[str] = Counter()
     for sentence in sentences:
+        not_a_string(sentence, "a sentence", "a list of words")
         counts.update(sentence)
     return counts

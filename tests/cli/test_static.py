@@ -41,9 +41,12 @@ def test_neighbours(vectors, tmp_path, capsys):
     """Those of gensim's rule, printed and as JSON."""
     results = tmp_path / "n.json"
     words = ["static", "neighbours", str(tmp_path / "v.txt"), "--topn", "3", "-q"]
-    assert main([*words, "--words", "rome dog", "--results", str(results)]) == 0
+    assert main([*words, "--words", "rome dog"]) == 0
+    together = capsys.readouterr().out
+    assert main([*words, "--results", str(results), "--words", "rome", "dog"]) == 0
     lines = capsys.readouterr().out.splitlines()
     unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
+    assert together.splitlines() == lines
     found = json.loads(results.read_text())
     for start, word in ((0, "rome"), (4, "dog")):
         cosines = unit @ unit[vectors.index[word]]
@@ -57,6 +60,34 @@ def test_neighbours(vectors, tmp_path, capsys):
     assert main([*words, "--words", "berlin"]) == 2
     assert "'berlin' has no vector; 'Berlin' has one" in capsys.readouterr().err
     assert main([*words, "--words", " "]) == 2
+    assert "give --words, as --words king night, or --analogy" in capsys.readouterr().err
+
+
+def test_a_word_with_a_blank_in_it_is_one_word(tmp_path, capsys):
+    """The own format holds such words; parted where the file has no such word."""
+    save_vectors(Vectors(["New York", "Rome", "New"], np.eye(3, dtype=np.float32)), tmp_path / "v.safetensors")
+    assert main(["static", "neighbours", str(tmp_path / "v.safetensors"), "-q", "--words", "New York", "New Rome"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["New York", "New", "Rome"]
+
+
+def test_an_analogy(tmp_path, capsys):
+    """Words and signs in turn, as one argument or several; a sign may be a word where a word stands."""
+    plane = {"king": (1, 1), "man": (1, 0), "woman": (0, 1), "queen": (0, 2), "-": (3, 1)}
+    save_vectors(Vectors(list(plane), np.array(list(plane.values()), np.float32)), tmp_path / "v.txt")
+    asked = ["static", "neighbours", str(tmp_path / "v.txt"), "-q", "--topn", "1"]
+    for words in (["king - man + woman"], ["king", "-", "man", "+", "woman"]):
+        assert main([*asked, "--results", str(tmp_path / "r.json"), "--analogy", *words]) == 0
+        out = capsys.readouterr().out.splitlines()
+        assert out[0] == "king - man + woman"
+        assert out[1].split()[::2] == ["1", "queen"]
+        assert json.loads((tmp_path / "r.json").read_text())["king - man + woman"][0]["word"] == "queen"
+    assert main([*asked, "--analogy", "- - king", "--words", "man"]) == 0
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["man", "-", "king", "man"]
+    for wrong in ("king man", "king -", "king - man woman"):
+        assert main([*asked, "--analogy", wrong]) == 2
+        assert f"with + or - between them, blanks around, as king - man + woman; got '{wrong}'" in (
+            capsys.readouterr().err
+        )
 
 
 def test_eval_of_own_sets(vectors, tmp_path, capsys):

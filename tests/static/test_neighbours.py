@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static import Vectors, most_similar, nearest
+from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
 from elmo_fast.static import neighbours as module
 from elmo_fast.static.token_file import DamagedFile, TokenFile, writing_token_file
 
@@ -60,18 +60,60 @@ def test_what_does_not_fit(matrix, queries, topn, sentence):
         nearest(matrix, queries, topn)
 
 
-def test_most_similar_is_gensims():
-    """Words and cosines, the word itself left out."""
-    pytest.importorskip("gensim", reason="gensim is not installed")
+@pytest.fixture(scope="module")
+def fifty():
+    """w0 to w49, of unlike lengths."""
     rng = np.random.default_rng(3)
-    vectors = Vectors([f"w{i}" for i in range(50)], rng.standard_normal((50, 8)).astype(np.float32))
-    for words in (["w3"], ["w0", "w49"]):
-        for word, found in zip(words, most_similar(vectors, words, 5), strict=True):
-            theirs = vectors.to_gensim().most_similar(word, topn=5)
-            assert [w for w, _ in found] == [w for w, _ in theirs]
-            assert [c for _, c in found] == pytest.approx([c for _, c in theirs], abs=1e-6)
-    with pytest.raises(ElmoFastError, match="'W3' has no vector; 'w3' has one"):
-        most_similar(vectors, ["W3"])
+    matrix = rng.standard_normal((50, 8)) * rng.uniform(0.1, 9, (50, 1))
+    return Vectors([f"w{i}" for i in range(50)], matrix.astype(np.float32))
+
+
+def alike(found, theirs):
+    """The same words in the same order, and cosines within rounding."""
+    assert [word for word, _ in found] == [word for word, _ in theirs]
+    assert [cosine for _, cosine in found] == pytest.approx([cosine for _, cosine in theirs], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "by_name"),
+    [
+        (("w3",), {}),
+        ((["w3"],), {"topn": 5}),
+        ((["w0", "w49"],), {}),
+        ((), {"positive": ["w1", "w2"], "negative": ["w3"], "topn": 4}),
+        ((["w1"], "w3", 50), {}),
+        ((), {"negative": ["w7"]}),
+    ],
+)
+def test_most_similar_is_gensims(fifty, given, by_name):
+    """Its arguments, by place and by name, its words and its cosines; words that were given are left out."""
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    found = most_similar(fifty, *given, **by_name)
+    alike(found, fifty.to_gensim().most_similar(*given, **by_name))
+    assert not {word for word, _ in found} & {"w3" if by_name.get("negative") == ["w3"] else "none"}
+
+
+def test_nearest_words_are_those_of_each_word_by_itself(fifty):
+    for word, found in zip(["w0", "w49"], nearest_words(fifty, ["w0", "w49"], 5), strict=True):
+        alike(found, most_similar(fifty, word, topn=5))
+    assert nearest_words(fifty, []) == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda v: most_similar(v, ["W3"]), "'W3' has no vector; 'w3' has one"),
+        (lambda v: most_similar(v), "give positive words, negative words or both; got none"),
+        (lambda v: most_similar(v, ["w1"], 5), "negative must be a word or a list of words; got 5"),
+        (lambda v: most_similar(v, ["w1", 2]), "positive must be a word or a list of words; got .'w1', 2."),
+        (lambda v: most_similar(v, "w1", topn=0), "topn must be 1 or more; got 0"),
+        (lambda v: nearest_words(v, ["w1"], 0), "topn must be 1 or more; got 0"),
+        (lambda v: nearest_words(v, "w1"), "words must be a list of words; got the string 'w1'"),
+    ],
+)
+def test_what_is_no_question_about_words(fifty, ask, sentence):
+    with pytest.raises(ElmoFastError, match=sentence):
+        ask(fifty)
 
 
 LENGTHS = [3, 1, 0, 40, 7]

@@ -5,7 +5,7 @@ from elmo_fast.cli._nested import Chosen, NestedParser
 KINDS = {
     "train": "word vectors of your own text: skip-gram or CBOW (by gensim), or GloVe",
     "eval": "analogies and similarity of word pairs, with how much of each set is covered",
-    "neighbours": "the words nearest to a word",
+    "neighbours": "the words nearest to words, or to king - man + woman",
     "convert": "between word2vec's binary and text files, GloVe's and the own",
     "export": "an ELMo model's vectors of words, by themselves or averaged over a text, as such a file",
 }

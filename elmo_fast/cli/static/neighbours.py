@@ -1,5 +1,6 @@
-"""`elmo-fast static neighbours`: the words nearest to words."""
+"""`elmo-fast static neighbours`: the words nearest to words, or to sums and differences of words."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.cli import _common
@@ -11,11 +12,18 @@ def build_parser() -> Any:
     """The options of `elmo-fast static neighbours`."""
     parser = _common.new_parser(
         "static neighbours",
-        "Lists the words whose vectors have the greatest cosine with a word's: one table a word. For tokens in their "
-        "sentences see `elmo-fast neighbours`.",
+        "Lists the words whose vectors have the greatest cosine with a word's, one table a word, or with a sum and "
+        "difference of words. For tokens in their sentences see `elmo-fast neighbours`.",
     )
     _files.add_reading(parser)
-    parser.add_argument("--words", type=str, required=True, help="one or more words, parted by blanks")
+    parser.add_argument("--words", type=str, nargs="+", default=[], help="words, a table each; the file stands before")
+    parser.add_argument(
+        "--analogy",
+        type=str,
+        nargs="+",
+        default=[],
+        help="words with + or - between them, parted by blanks: king - man + woman",
+    )
     parser.add_argument("--topn", type=int, default=10, help="how many to list")
     parser.add_argument("--results", type=str | None, default=None, help="JSON file to write them to as well")
     return parser
@@ -23,17 +31,37 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Reads, looks, prints."""
-    from elmo_fast.static import most_similar
+    from elmo_fast.static import most_similar, nearest_words
 
     _files.set_up(arguments)
-    words = arguments.words.split()
-    if not words or arguments.topn < 1:
-        raise ElmoFastError(f"give --words, and --topn of 1 or more; got {arguments.words!r}, {arguments.topn}")
-    found = most_similar(_files.read(arguments), words, arguments.topn)
-    for word, neighbours in zip(words, found, strict=True):
-        print(word)
+    signed = " ".join(arguments.analogy).split()
+    positive, negative = parted(signed)
+    if not signed and not "".join(arguments.words).strip():
+        raise ElmoFastError("give --words, as --words king night, or --analogy, as --analogy king - man + woman")
+    if arguments.topn < 1:
+        raise ElmoFastError(f"--topn must be 1 or more; got {arguments.topn}")
+    vectors = _files.read(arguments)
+    # A vectors file can hold words with blanks in them; several words in one argument are parted.
+    words = [word for each in arguments.words for word in ([each] if each in vectors else each.split())]
+    found = dict(zip(words, nearest_words(vectors, words, arguments.topn), strict=True))
+    if signed:
+        found[" ".join(signed)] = most_similar(vectors, positive, negative, arguments.topn)
+    for asked, neighbours in found.items():
+        print(asked)
         for rank, (other, cosine) in enumerate(neighbours, start=1):
             print(f"{rank:>3}  {cosine:.4f}  {other}")
-    as_json = {w: [{"word": o, "cosine": c} for o, c in n] for w, n in zip(words, found, strict=True)}
+    as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
     _files.write_json(arguments.results, as_json)
     return 0
+
+
+def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words with a plus and those with a minus, of a word, a sign, a word ...; the first has a plus."""
+    signs, words = ["+", *signed[1::2]], signed[::2]
+    if signed and (len(signed) % 2 == 0 or not {"+", "-"}.issuperset(signs)):
+        raise ElmoFastError(
+            f"--analogy wants words with + or - between them, blanks around, as king - man + woman; got "
+            f"{' '.join(signed)!r}"
+        )
+    plus, minus = ([word for sign, word in zip(signs, words, strict=False) if sign == kind] for kind in "+-")
+    return plus, minus

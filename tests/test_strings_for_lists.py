@@ -1,0 +1,94 @@
+"""A string where a list of words or sentences is wanted is refused in one sentence, and not read letter by letter."""
+
+import numpy as np
+import pytest
+
+from elmo_fast import BiLM, ElmoEmbedder, Vocabulary, batch_to_ids
+from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer
+from elmo_fast.corpus import TypeTable, encode
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.pictures import words_picture, write_projector
+from elmo_fast.static import Vectors, averaged_vectors, context_free_vectors
+from elmo_fast.text import CharacterTable, batches, count_words, words_to_ids
+from tests.weights import make_weights
+
+LETTERS = np.eye(4, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return make_weights(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def bilm(toy):
+    return BiLM(*toy, stateful=False)
+
+
+@pytest.fixture(scope="module")
+def embedder(toy):
+    return ElmoEmbedder(*toy)
+
+
+VOCABULARY = Vocabulary(["<S>", "</S>", "<UNK>", "k", "i", "n", "g"])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: batch_to_ids("king"),
+        lambda: batch_to_ids(""),
+        lambda: batch_to_ids(["king"]),
+        lambda: Vocabulary("king"),
+        lambda: VOCABULARY.ids("king"),
+        lambda: VOCABULARY.batch_to_token_ids(["king"]),
+        lambda: CharacterTable("king"),
+        lambda: words_to_ids("king"),
+        lambda: count_words(["king"]),
+        lambda: list(batches("king")),
+        lambda: TypeTable.of("king"),
+        lambda: encode(["king"], VOCABULARY),
+        lambda: encode("king", VOCABULARY),
+        lambda: Vectors("king", LETTERS),
+        lambda: words_picture("king", LETTERS, "words.png"),
+        lambda: write_projector("king", LETTERS, "projector"),
+        lambda: ELMoTokenCharactersIndexer().tokens_to_indices("king"),
+    ],
+)
+def test_functions_of_words_and_sentences(ask):
+    with pytest.raises(ElmoFastError, match=r"a list of (words|sentences|tokens)"):
+        ask()
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda e: e.embed_batch("king"), "batch must be a list of sentences, each a list of words .* 'king'"),
+        (lambda e: e.embed_batch(""), "batch must be a list of sentences"),
+        (lambda e: e.embed_batch([""]), "sentence 0 must be a list of words"),
+        (lambda e: e.embed_batch([["I"], "so do I"]), r"sentence 1 must be a list of words \(text.split\(\)"),
+        (lambda e: e.embed_sentence("so do I"), "sentence must be a list of words"),
+        (lambda e: next(e.embed_sentences("king")), "sentences must be a list of sentences"),
+        (lambda e: e.batch_to_embeddings("king"), "the batch is 'king'"),
+    ],
+)
+def test_the_embedder(embedder, ask, sentence):
+    with pytest.raises(ElmoFastError, match=sentence):
+        ask(embedder)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda b: context_free_vectors(b, "king"),
+        lambda b: averaged_vectors(b, "king"),
+        lambda b: averaged_vectors(b, ["king"]),
+        lambda b: list(TokenVectors(b)("king")),
+        lambda b: b.create_cached_cnn_embeddings("king"),
+        lambda b: b.batch_to_ids("king"),
+    ],
+)
+def test_functions_of_a_model(bilm, ask):
+    with pytest.raises(ElmoFastError, match=r"a list of (words|sentences)"):
+        ask(bilm)
