@@ -1,65 +1,44 @@
 """Files that are either complete under their name or absent."""
 
 import contextlib
-import errno
 import hashlib
 import io
 import os
 import pathlib
 import signal
-import stat
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-
-_PARTIAL = ".partial"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from elmo_fast.workplace import usual_mode, workplace
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields a temporary name beside `path`; renames it to `path` when the block ends well, else removes it.
+    """Yields an empty file, in a folder beside `path`; renames it to `path` when the block ends well, else removes it.
 
     The bytes are on the disk before the name appears, so that no error, signal or crash leaves a part of a file under
-    `path`; an existing file stays as it was until then. Raises ElmoFastError when `path` is something other than a
-    regular file, and OSError when the folder cannot be written.
+    `path`; an existing file stays as it was until then. What killed processes were writing there is removed. Raises
+    ElmoFastError when `path` is something other than a regular file, and OSError when the folder cannot be written.
     """
     target = pathlib.Path(os.path.realpath(path))
-    mode = 0o666 & ~_umask()
-    if target.exists():
-        if not target.is_file():
-            kind = "a folder" if target.is_dir() else "a device or pipe"
-            raise ElmoFastError(f"cannot write {os.fspath(path)!r}: it is {kind}, and a regular file is needed")
-        mode = stat.S_IMODE(target.stat().st_mode)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=_PARTIAL, dir=target.parent)
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
-    os.close(handle)
-    temporary = pathlib.Path(name)
-    try:
+    refuse_other_kinds(target, path)
+    with workplace(target) as work:
+        temporary = work / target.name
+        temporary.touch()
         yield temporary
-        temporary.chmod(mode)
+        temporary.chmod(usual_mode(target, work))
         flush(temporary)
         os.replace(temporary, target)
         flush(target.parent)
-    except OSError as error:
-        # A write to an open file fails without a name; these errors come from writing alone.
-        if error.filename is None and error.errno in NO_ROOM:
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def remove_partial(folder: pathlib.Path) -> None:
-    """Removes from a folder the files that killed processes were writing. Only where no other process writes."""
-    for path in folder.glob(f".*{_PARTIAL}"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
+def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> None:
+    """Raises ElmoFastError when `target` is there and is no regular file; `shown` is how the message names it."""
+    if target.exists() and not target.is_file():
+        kind = "a folder" if target.is_dir() else "a device or pipe"
+        raise ElmoFastError(f"cannot write {os.fspath(shown)!r}: it is {kind}, and a regular file is needed")
 
 
 @contextlib.contextmanager
@@ -159,12 +138,6 @@ class WrittenBytes(io.RawIOBase):
         except OSError as error:
             self._error = error
             return size
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def flush(path: str | os.PathLike[str]) -> None:

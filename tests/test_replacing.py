@@ -8,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import hdf5_replacing, replacing
@@ -18,7 +19,7 @@ def test_the_file_appears_at_the_end_only(tmp_path):
     with replacing(target) as temporary:
         temporary.write_text("new")
         assert not target.exists()
-        assert temporary.parent == tmp_path
+        assert temporary.parent.parent == tmp_path
     assert target.read_text() == "new"
     assert os.listdir(tmp_path) == ["out"]
 
@@ -58,6 +59,50 @@ def test_a_new_file_has_the_usual_mode(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_writer_that_puts_another_file_there_does_not_choose_its_mode(tmp_path):
+    """safetensors does so, with 0600."""
+    save_file({"a": np.zeros(3)}, tmp_path / "plain")
+    with replacing(tmp_path / "out") as temporary:
+        save_file({"a": np.zeros(3)}, temporary)
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
+KILLED = """
+import os, signal, sys
+from elmo_fast.files import replacing
+from safetensors.numpy import save_file
+import numpy
+
+with replacing(sys.argv[1]) as temporary:
+    save_file({"a": numpy.zeros(1000)}, temporary)
+    print("writes", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_killed_process_was_writing_goes_with_the_next_write_and_what_a_living_one_writes_stays(tmp_path):
+    command = [sys.executable, "-c", KILLED, tmp_path / "out"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    (tmp_path / ".out.x7_3k.partial").write_text("of an older version")
+    (tmp_path / ".other.x7_3k.partial").write_text("of another file")
+    with subprocess.Popen(command, **pipes) as killed, subprocess.Popen(command, **pipes) as living:
+        assert killed.stdout.readline() == living.stdout.readline() == "writes\n"
+        killed.kill()
+        killed.wait()
+        assert len(list(tmp_path.glob(".out.*.partial"))) == 2
+        with replacing(tmp_path / "out") as temporary:
+            temporary.write_text("new")
+        (left,) = tmp_path.glob(".out.*.partial")
+        assert (left / "out").stat().st_size > 8000
+        assert (tmp_path / "out").read_text() == "new"
+        living.communicate("\n")
+        assert living.returncode == 0
+    assert sorted(os.listdir(tmp_path)) == [".other.x7_3k.partial", "out"]
+    assert (tmp_path / "out").stat().st_size > 8000
 
 
 def test_devices_and_folders_are_refused(tmp_path):

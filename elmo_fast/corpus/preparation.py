@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from elmo_fast.corpus import _format
 from elmo_fast.corpus._format import State, digests, is_prepared, read_meta
-from elmo_fast.corpus._new_folder import put, workplace
+from elmo_fast.corpus._new_folder import put
 from elmo_fast.corpus._shards import Shards, array_file, renumbered
 from elmo_fast.corpus.counting import Progress, read_pieces
 from elmo_fast.corpus.encoding import Corpus, fingerprint_begun, ranked
@@ -20,6 +20,7 @@ from elmo_fast.corpus.pieces import pieces_matching
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.text import Vocabulary
+from elmo_fast.workplace import workplace
 
 SHARD_TOKENS = 2**28
 

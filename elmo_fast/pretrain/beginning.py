@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_fast.checkpoints import VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import remove_partial, replacing
+from elmo_fast.files import replacing
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
@@ -29,6 +29,7 @@ from elmo_fast.pretrain.snapshot import Position
 from elmo_fast.pretrain.texts import CORPUS_FOLDER, heldout_corpus, prepared_corpus, training_corpus
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import Vocabulary
+from elmo_fast.workplace import remove_leftovers
 
 CONFIG_FILE = "pretrain.yaml"
 # What options.json tells of the training.
@@ -128,7 +129,7 @@ def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
 def clear_leftovers(folder: pathlib.Path) -> None:
     """Removes what killed runs were writing in a run's folder."""
     remove_unfinished(folder)
-    remove_partial(folder)
+    remove_leftovers(folder)
 
 
 def agreed_corpus(

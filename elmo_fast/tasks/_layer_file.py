@@ -90,10 +90,6 @@ def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
     """
     handle = _locked(path, waiting)
     try:
-        if handle is not None:
-            # Whoever was writing this file without holding the lock any more was killed.
-            for left in path.parent.glob(f".{path.stem}.safetensors.*.partial"):
-                left.unlink(missing_ok=True)
         yield
     finally:
         if handle is not None:

@@ -192,7 +192,7 @@ def begun(folder, toy, text):
     )
     until = time.monotonic() + 120
     while time.monotonic() < until and process.poll() is None:
-        if any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial")):
+        if any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial/out")):
             return process
         time.sleep(0.01)
     process.kill()
