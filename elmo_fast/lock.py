@@ -1,10 +1,12 @@
-"""One run per folder."""
+"""One process at a time, by files that the system unlocks when a process ends, however it ends."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
 import socket
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 
 from elmo_fast.errors import ElmoFastError
@@ -12,42 +14,81 @@ from elmo_fast.errors import ElmoFastError
 LOCK_FILE = ".lock"
 
 
+def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
+    """The handle of the file `path`, made and locked; None, and no file, where files cannot be locked.
+
+    waiting: called with who holds it before waiting for that process; what it raises is raised.
+    """
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting(os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "another process")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            os.close(handle)
+            path.unlink(missing_ok=True)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+        # The one before may have removed the file that it had locked: then another may hold a new one.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+                return handle
+        os.close(handle)
+
+
 class FolderLock:
     """While open, the folder is this process's: another one is refused. The system frees it when the process ends.
 
-    Raises ElmoFastError naming the process that holds it.
+    argument: what the user calls the folder; does: what is done there, in the words of the refusal; beside: lock a file
+    beside the folder, which goes at the end, as the folder itself is made or replaced.
+
+    held: whether the file system has locks. Raises ElmoFastError naming the process that holds the folder.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.path = folder / LOCK_FILE
+    def __init__(
+        self, folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, beside: bool = False
+    ) -> None:
+        self.folder, self._argument, self._does, self._beside = folder, argument, does, beside
+        self.path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if beside else folder / LOCK_FILE
 
     def __enter__(self) -> "FolderLock":
-        self._made = not self.path.parent.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._made = not self._beside and not self.folder.exists()
+        if not self._beside:
+            self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(self._handle, 200, 0).decode("utf-8", "replace").strip() or "another process"
-            os.close(self._handle)
-            raise ElmoFastError(
-                f"save_dir {self.path.parent}: {holder} trains there now; wait for its end, or give another save_dir"
-            ) from error
+            self._handle = locked(self.path, self._refuse)
         except OSError as error:
+            raise type(error)(error.errno, error.strerror, os.fspath(self.folder)) from error
+        self.held = self._handle is not None
+        if not self.held:
             warnings.warn(
-                f"{self.path.parent}: this file system has no locks ({error.strerror}); see to it that no second "
-                "run is started there",
+                f"{self.folder}: this file system has no locks; see to it that no second process {self._does} there",
                 stacklevel=2,
             )
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         return self
+
+    def _refuse(self, holder: str) -> None:
+        raise ElmoFastError(
+            f"{self._argument} {self.folder}: {holder} {self._does} there now; wait for its end, or give another "
+            f"{self._argument}"
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._made and kind is not None and os.listdir(self.path.parent) == [self.path.name]:
-            # A run that failed before it wrote anything leaves no folder behind.
-            self.path.unlink()
-            self.path.parent.rmdir()
+        if self._handle is None:
+            return
+        # A run that failed before it wrote anything leaves no folder behind.
+        left = self._made and kind is not None and os.listdir(self.folder) == [self.path.name]
+        if left or self._beside:
+            self.path.unlink(missing_ok=True)
+        if left:
+            self.folder.rmdir()
         os.close(self._handle)

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "ops": {"errors"},
     "checkpoints": {"errors", "files"},
     "text": {"errors", "files"},
-    "corpus": {"errors", "files", "workplace", "text", "ops"},
+    "corpus": {"errors", "files", "workplace", "lock", "text", "ops"},
     "modules": BELOW_MODULES,
     "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},
     "static": BELOW_MODULES | {"modules", "corpus"},

@@ -19,6 +19,7 @@ from elmo_fast.corpus.folder import as_written, open_corpus
 from elmo_fast.corpus.pieces import pieces_matching
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
+from elmo_fast.lock import FolderLock
 from elmo_fast.text import Vocabulary
 from elmo_fast.workplace import workplace
 
@@ -45,7 +46,7 @@ def prepare(
     without it one that holds this corpus already is left as it is; progress: takes bytes done, bytes in all, words.
 
     Raises ElmoFastError when the text has no words or cannot be read, when the vocabulary has a word twice, and when
-    `folder` holds something else; OSError when it cannot be written.
+    `folder` holds something else or another process prepares it; OSError when it cannot be written.
     """
     target = pathlib.Path(os.path.realpath(folder))
     _check(vocabulary, min_count, max_vocab_size, shard_tokens)
@@ -58,7 +59,7 @@ def prepare(
             "shard_tokens": shard_tokens,
         }
         _check_target(target, made_from, overwrite)
-        with workplace(target) as work:
+        with FolderLock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
             types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True)
             words, counts = types.words, types.counts
             if not words:

@@ -5,7 +5,6 @@ of) and the SHA-256 of the tensor's bytes. The header's length depends on neithe
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.lock import locked
 
 FORMAT = "elmo_fast layers 1"
 STORAGES = {"float32": "F32", "float16": "F16"}
@@ -88,33 +88,13 @@ def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
 
     Where files cannot be locked all are let in, each writes its own file, and the last one's stays: they are the same.
     """
-    handle = _locked(path, waiting)
+    handle = locked(path, lambda holder: waiting())
     try:
         yield
     finally:
         if handle is not None:
             path.unlink(missing_ok=True)
             os.close(handle)
-
-
-def _locked(path: pathlib.Path, waiting: Callable[[], None]) -> int | None:
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            os.close(handle)
-            path.unlink(missing_ok=True)
-            return None
-        # The one before has removed the file that it had locked: then another may hold a new one.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(path)):
-                return handle
-        os.close(handle)
 
 
 def _header(key: str, shape: Shape, storage: str, digest: str) -> bytes:

@@ -181,12 +181,15 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
 
 
-def test_what_another_run_is_writing_is_left_alone(tmp_path):
+def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_path, capsys):
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 5_000_000)
     process, _ = begun(tmp_path)
     (tmp_path / "small.txt").write_text("a b\n")
     words = ["--train-prefix", str(tmp_path / "small.txt"), "--out-dir", str(tmp_path / "out"), "-q"]
-    assert main(["prepare", *words]) == 0
+    assert main(["prepare", *words]) == 2
+    refusal = capsys.readouterr().err
+    assert f"out_dir {tmp_path / 'out'}: process {process.pid} on " in refusal
+    assert "prepares a corpus there now; wait for its end, or give another out_dir" in refusal
     assert process.poll() is None
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
