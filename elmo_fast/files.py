@@ -149,6 +149,19 @@ def flush(path: str | os.PathLike[str]) -> None:
         os.close(handle)
 
 
+def replaces(output: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
+    """Whether writing `output` takes the place of `path`: the same file, be it by a link, or a file in that folder.
+
+    "-" is the standard input.
+    """
+    read = 0 if path == "-" else path
+    if not (os.path.exists(output) and os.path.exists(read)):
+        return os.path.realpath(output) == os.path.realpath(path)
+    if os.path.isdir(output) and not os.path.isdir(read) and path != "-":
+        return pathlib.Path(output).resolve() in pathlib.Path(path).resolve().parents
+    return os.path.samefile(output, read)
+
+
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as file:

@@ -3,9 +3,11 @@
 import difflib
 import re
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jsonargparse
+
+from elmo_fast.cli._outputs import check_outputs
 
 UNKNOWN = "unrecognized arguments: "
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
@@ -13,6 +15,20 @@ KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, whose complaints are a line in place of the usage of all options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._writes: dict[str, tuple[str, ...]] = {}
+
+    def writes(self, option: str, *files: str) -> None:
+        """Makes known that `option` names a file that is written, or a folder for these `files`."""
+        self._writes[option] = files
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        """The options; ElmoFastError where what is written would replace what is read."""
+        arguments = super().parse_args(*args, **kwargs)
+        check_outputs(arguments, self._writes)
+        return arguments
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints what is wrong and where the options are told, and leaves with status 2."""

@@ -15,6 +15,7 @@ def build_parser() -> Any:
     _model.add_options(parser)
     parser.add_argument("--vocab_file", type=str, required=True, help="a vocabulary with <S>, </S> and <UNK>")
     parser.add_argument("--outfile", type=str, required=True, help="HDF5 file to write")
+    parser.writes("outfile")
     parser.add_argument("--batch_size", type=int, default=1024, help="words encoded together")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser

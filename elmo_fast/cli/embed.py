@@ -27,6 +27,7 @@ def build_parser() -> Any:
     )
     parser.add_argument("input_file", type=str, help="text, one sentence per line")
     parser.add_argument("output_file", type=str, help="file to write")
+    parser.writes("output_file")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true", help="all layers, [layers, tokens, 2D] per sentence")
     which.add_argument("--top", action="store_true", help="the top layer, [tokens, 2D]")

@@ -38,6 +38,8 @@ def build_parser() -> Any:
         help="where to write one row per sentence, parted by tabs: its line (counted through all files), its words, "
         "what these and its end lose together in nats, and the perplexities",
     )
+    parser.writes("output_file")
+    parser.writes("per_sentence")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
 

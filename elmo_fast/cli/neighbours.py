@@ -47,6 +47,7 @@ def build_parser() -> Any:
         help="file for the corpus's vectors: written by the first query, read by the next, which take a second; "
         "4 bytes x tokens x width (1024 for the published model) a layer",
     )
+    parser.writes("cache")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
 

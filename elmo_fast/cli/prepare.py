@@ -17,6 +17,7 @@ def build_parser() -> Any:
     )
     add_text_options(parser)
     parser.add_argument("--out_dir", type=str, required=True, help="folder to write")
+    parser.writes("out_dir")
     parser.add_argument(
         "--vocab_file", type=str | None, default=None, help="the words to predict; default: built from the text"
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.files import hdf5_replacing
+from elmo_fast.files import hdf5_replacing, replaces
 from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
@@ -138,10 +138,14 @@ class ElmoEmbedder:
             forget_sentences: leaves "sentence_to_index" out.
             use_sentence_keys: names the datasets by the sentences, and leaves "sentence_to_index" out.
 
-        Raises: ElmoFastError: an unknown format, an empty line, a sentence that cannot name a dataset; OSError.
+        Raises: ElmoFastError: an unknown format, one file for both, an empty line, a sentence that cannot name a
+            dataset; OSError.
         """
         if output_format not in OUTPUT_FORMATS:
             raise ElmoFastError(f"output_format must be one of {', '.join(OUTPUT_FORMATS)}; got {output_format!r}")
+        name = getattr(input_file, "name", None)
+        if isinstance(name, str) and replaces(output_file_path, name):
+            raise ElmoFastError(f"output_file_path must be another file than input_file; got {name!r} for both")
         sentences = [line.strip() for line in input_file]
         _check_lines(sentences, use_sentence_keys)
         keys = sentences if use_sentence_keys else [str(i) for i in range(len(sentences))]

@@ -9,6 +9,7 @@ import torch
 
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import replaces
 from elmo_fast.lock import FolderLock
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.data import read_data, read_labelled
@@ -156,7 +157,7 @@ def predict_task(
     Raises: ElmoFastError: the folder holds no trained task, the file holds no sentence, it is `out`, or it is a .txt
     and no format is given.
     """
-    if os.path.exists(out) and os.path.exists(path) and os.path.samefile(path, out):
+    if replaces(out, path):
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(

@@ -67,7 +67,7 @@ def test_prepare_reads_the_standard_input(tmp_path):
         (["--train-prefix", "empty.txt"], ["empty.txt", "not one word"]),
         (["--train-prefix", "nothing"], ["no file in the folder", "nothing"]),
         (["--train-prefix", "binary"], ["binary, line 1", "NUL"]),
-        (["--out-dir", "in.txt"], ["in.txt", "not a folder"]),
+        (["--out-dir", "empty.txt"], ["empty.txt", "not a folder"]),
         (["--out-dir", "absent/out"], ["absent", "No such file"]),
         (["--out-dir", "texts"], ["texts", "holds other files"]),
         (["--vocab-file", "absent"], ["absent", "No such file"]),

@@ -17,6 +17,7 @@ def build_parser() -> Any:
     parser.add_argument(
         "--output", type=str | None, default=None, help="picture to write: .png, .pdf or .svg (default: RUN/curves.png)"
     )
+    parser.writes("output")
     parser.add_argument(
         "--also", type=str, nargs="+", default=[], metavar="RUN", help="other runs to draw beside it, a colour each"
     )

@@ -15,6 +15,7 @@ def build_parser() -> Any:
     )
     parser.add_argument("source", type=str, nargs="+", help="folders of models or tasks, or files results.json")
     parser.add_argument("--output", type=str, default="layers.png", help="picture to write: .png, .pdf or .svg")
+    parser.writes("output")
     parser.add_argument("--title", type=str, default="", help="above the picture")
     return parser
 

@@ -15,6 +15,7 @@ def build_parser() -> Any:
     )
     _vectors.add_options(parser, count=10_000)
     parser.add_argument("--outdir", type=str, required=True, help="folder to write to")
+    parser.writes("outdir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
     return parser
 
 

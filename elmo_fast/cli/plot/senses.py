@@ -20,6 +20,7 @@ def build_parser() -> Any:
     parser.add_argument(
         "--output", type=str, nargs="+", default=["senses.html"], help="files to write: .html, .png, .pdf, .svg"
     )
+    parser.writes("output")
     parser.add_argument("--layer", type=str, default="top", help='"top", or a number from 0 (0 knows no context)')
     parser.add_argument("--clusters", type=str, default="auto", help='"auto" (by their silhouette), or a number')
     parser.add_argument("--clustering", type=Literal["kmeans", "agglomerative"], default="kmeans", help="which method")

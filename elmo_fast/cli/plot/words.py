@@ -19,6 +19,7 @@ def build_parser() -> Any:
     parser.add_argument("--method", type=Literal["tsne", "pca"], default="tsne", help="how to come to two dimensions")
     parser.add_argument("--most_labels", type=int, default=300, help="words beyond these are points alone")
     parser.add_argument("--output", type=str, default="words.png", help="picture to write: .png, .pdf or .svg")
+    parser.writes("output")
     parser.add_argument("--title", type=str, default="", help="above the picture")
     return parser
 

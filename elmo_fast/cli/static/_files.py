@@ -43,6 +43,7 @@ def add_output(parser: Any) -> None:
     parser.add_argument(
         "--output", type=str, required=True, help="file to write: .bin, .txt, .vec (+ .gz), .safetensors"
     )
+    parser.writes("output")
     parser.add_argument("--output_format", type=Format, default="auto", help="of that file; auto goes by its name")
 
 

@@ -32,6 +32,7 @@ def build_parser() -> Any:
     )
     parser.add_argument("--batch_size", type=int, default=256, help="analogies answered together")
     parser.add_argument("--results", type=str | None, default=None, help="JSON file to write the scores to as well")
+    parser.writes("results")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
 

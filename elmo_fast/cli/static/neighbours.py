@@ -26,6 +26,7 @@ def build_parser() -> Any:
     )
     parser.add_argument("--topn", type=int, default=10, help="how many to list")
     parser.add_argument("--results", type=str | None, default=None, help="JSON file to write them to as well")
+    parser.writes("results")
     return parser
 
 

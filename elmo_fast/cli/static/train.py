@@ -52,6 +52,7 @@ def build_parser() -> Any:
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     _files.add_output(parser)
     parser.add_argument("--results", type=str | None, default=None, help="JSON file for settings and every pass")
+    parser.writes("results")
     return parser
 
 

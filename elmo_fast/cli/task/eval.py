@@ -14,6 +14,7 @@ def build_parser() -> Any:
     parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
     parser.add_argument("path", type=str, help="file of labelled sentences")
     parser.add_argument("--output", type=str | None, default=None, help="JSON file of the scores to write")
+    parser.writes("output")
     _reading.add_options(parser)
     return parser
 

@@ -1,0 +1,63 @@
+"""What a command writes is never what it reads, nor a second thing that it writes: asked before anything is written."""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.files import replaces
+
+# The options, of all commands, that name what is read: a text (a file, a folder or a glob), else a file or a folder.
+TEXTS = ("train_prefix", "test_prefix")
+READ = (
+    "input_file", "corpus", "text", "word_file", "vocab_file", "vectors", "analogies", "pairs", "path", "config",
+    "options_file", "weight_file", "softmax_file", "model", "save_dir", "source", "run", "also",
+)  # fmt: skip
+# What commands read of the folder of a model, a run or a task, beside the model itself.
+KEPT = ("config.json", "metrics.jsonl", "vocab.txt", "labels.json", "words.json", "results.json")
+
+
+def check_outputs(arguments: Any, writes: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises ElmoFastError where an option that names an output names a file that is read, or another output.
+
+    writes: options -> the files' names where an option names a folder for some, () where it names the file itself
+    """
+    outputs = [(name, file) for name in writes for file in _written(arguments, name, writes[name])]
+    inputs = [(name, file) for name in (*TEXTS, *READ) if name not in writes for file in _read(arguments, name)]
+    for (name, file), (other, path) in [*itertools.product(outputs, inputs), *itertools.combinations(outputs, 2)]:
+        if replaces(file, path):
+            what = "also written" if other in writes else "read"
+            where = "holds" if os.path.isdir(file) else "is the same file as"
+            raise ElmoFastError(f"{name} {file!r} {where} {other} {path!r}, which is {what}; name another to write")
+
+
+def _values(arguments: Any, name: str) -> list[str]:
+    value = getattr(arguments, name, None)
+    return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each]
+
+
+def _written(arguments: Any, name: str, files: tuple[str, ...]) -> list[str]:
+    return [path for value in _values(arguments, name) for path in ([os.path.join(value, f) for f in files] or [value])]
+
+
+def _read(arguments: Any, name: str) -> Iterator[str]:
+    from elmo_fast.text import files_matching
+
+    for value in _values(arguments, name):
+        if name in TEXTS:
+            with contextlib.suppress(ElmoFastError):  # that there is none is said where it is read
+                yield from files_matching(value)
+        elif os.path.isdir(value):
+            yield from _files_of(value)
+        else:
+            yield value
+
+
+def _files_of(folder: str) -> Iterator[str]:
+    from elmo_fast.checkpoints import model_files
+
+    with contextlib.suppress(CheckpointError):  # as above
+        yield from map(os.fspath, model_files(folder))
+    yield from (path for name in KEPT if os.path.isfile(path := os.path.join(folder, name)))

@@ -1,0 +1,110 @@
+"""What is read is never replaced by what is written: refused before anything is written, also through links."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from elmo_fast.cli.main import main
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoEmbedder
+
+# (words, what they would write over); {m} is a folder with a model, IN a file that is read, OUT the output.
+CASES = {
+    "embed": "embed IN OUT --top --model {m}",
+    "embed, weights": "embed in.txt OUT --top --options_file {m}/options.json --weight_file IN",
+    "embed, the model's folder": "embed in.txt {m}/weights.hdf5 --top --model {m}",
+    "embed, its configuration": "embed in.txt config.yaml --top --model {m} --config ./config.yaml",
+    "vocab": "vocab --train_prefix IN --vocab_file OUT",
+    "vocab, a folder": "vocab --train_prefix texts --vocab_file texts/a",
+    "vocab, a glob": "vocab --train_prefix texts/* --vocab_file texts/b",
+    "prepare": "prepare --train_prefix texts/a --out_dir texts --overwrite",
+    "eval": "eval --model {m} --test_prefix IN --output_file OUT",
+    "eval, per sentence": "eval --model {m} --test_prefix in.txt --vocab_file IN --per_sentence OUT",
+    "eval, two outputs": "eval --model {m} --test_prefix in.txt --output_file new --per_sentence ./new",
+    "neighbours": "neighbours --model {m} --corpus IN --query a --index 0 --cache OUT",
+    "cache-vocab": "cache-vocab --model {m} --vocab_file IN --outfile OUT",
+    "static train": "static train --train_prefix IN --output OUT --output_format glove",
+    "static train, results": "static train --train_prefix IN --output new.txt --results OUT",
+    "static convert": "static convert IN --output OUT --output_format glove",
+    "static eval": "static eval in.txt --pairs other IN --results OUT",
+    "static neighbours": "static neighbours IN --words a --results OUT",
+    "static export": "static export --model {m} --corpus IN --output OUT --output_format glove",
+    "task eval": "task eval {m} IN --output OUT",
+    "task predict": "task predict {m} IN OUT",
+    "task predict, the task": "task predict {m} in.txt {m}/vocab.txt",
+    "plot layers": "plot layers IN --output OUT",
+    "plot words": "plot words --vectors IN --output OUT",
+    "plot senses": "plot senses --model {m} --text IN --word a --output new.html OUT",
+    "plot projector": "plot projector --vectors in.txt --word_file texts/metadata.tsv --outdir texts",
+    "plot curves": "plot curves {m} --output {m}/metrics.jsonl",
+}
+LINKS = {"itself": shutil.copy, "a symbolic link": os.symlink, "a hard link": os.link}
+
+
+@pytest.fixture
+def place(tmp_path, toy, monkeypatch):
+    """A folder with a text, texts, a configuration and a model, in which the commands run; what it holds, as bytes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    for name in ("in.txt", "texts/a", "texts/b", "texts/metadata.tsv"):
+        (tmp_path / name).write_text("a b\n")
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    shutil.copytree(os.path.dirname(toy[0]), tmp_path / "model")
+    for name in ("vocab.txt", "metrics.jsonl"):
+        (tmp_path / "model" / name).write_text("a\n")
+    return tmp_path
+
+
+def contents(folder):
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("link", [link for link in LINKS if link != "itself"])
+@pytest.mark.parametrize("case", [name for name, words in CASES.items() if "IN" in words])
+def test_an_input_is_not_written_over_through_a_link(place, capsys, case, link):
+    LINKS[link](place / "in.txt", place / "out.txt")
+    refused(place, capsys, CASES[case].replace("IN", "in.txt").replace("OUT", "out.txt"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_input_is_not_written_over(place, capsys, case):
+    refused(place, capsys, CASES[case].replace("IN", "in.txt").replace("OUT", "./in.txt"))
+
+
+def refused(place, capsys, line):
+    before = contents(place)
+    assert main(line.format(m="model").split()) == 2
+    error = capsys.readouterr().err
+    assert "is the same file as" in error or "out_dir 'texts' holds train_prefix 'texts/a'" in error, error
+    assert len(error.splitlines()) == 1
+    assert contents(place) == before
+
+
+def test_the_standard_input_is_not_written_over(place):
+    before = contents(place)
+    words = [sys.executable, "-m", "elmo_fast", "embed", "-", "in.txt", "--top", "--model", "model"]
+    with open("in.txt", "rb") as stream:
+        done = subprocess.run(words, stdin=stream, capture_output=True, text=True)
+    assert (done.returncode, contents(place)) == (2, before)
+    assert "output_file 'in.txt' is the same file as input_file '-', which is read" in done.stderr
+
+
+def test_embed_file_does_not_write_over_its_input(place, toy):
+    """A stream without a name is taken as before."""
+    os.symlink("in.txt", "link.txt")
+    with open("in.txt") as stream, pytest.raises(ElmoFastError, match="must be another file than input_file"):
+        ElmoEmbedder(*toy).embed_file(stream, "link.txt")
+    assert (place / "in.txt").read_text() == "a b\n"
+    ElmoEmbedder(*toy).embed_file(io.StringIO("a b\n"), "out.hdf5")
+    assert (place / "out.hdf5").exists()
+
+
+def test_what_was_written_before_is_written_anew(place):
+    """An output beside the model, which the model is not read from, is no input."""
+    pair = ["--options_file", "model/options.json", "--weight_file", "model/weights.hdf5"]
+    for _ in range(2):
+        assert main(["embed", "in.txt", "model/vectors.hdf5", "--top", *pair, "-q"]) == 0
