@@ -47,6 +47,12 @@ class _EncoderBase(StatefulModule):
             (output, final state, indices that restore the order of the batch once the empty rows are put back at its
             end).
         """
+        with self.turn(self.stateful):
+            return self._run_sorted(module, inputs, mask, hidden_state)
+
+    def _run_sorted(
+        self, module: Callable[..., Any], inputs: Tensor, mask: Tensor, hidden_state: Tensor | States | None
+    ) -> tuple[Any, Any, Tensor]:
         lengths = get_lengths_from_binary_sequence_mask(mask)
         filled = int((lengths > 0).sum())
         rows, lengths, restoration, order = sort_batch_by_length(inputs, lengths)

@@ -37,9 +37,13 @@ class Replayed:
             and inputs.numel() > 0
         )
 
-    def run(self, model: "BiLM", inputs: Tensor) -> tuple[Tensor, Tensor] | None:
-        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C], the carried state brought forward;
-        None when no graph could be captured (a warning said why)."""
+    def run(self, model: "BiLM", inputs: Tensor, carry: bool) -> tuple[Tensor, Tensor] | None:
+        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C]; None when no graph could be
+        captured (a warning said why). carry: whether to start from the carried state and bring it forward."""
+        with self.graphs.lock:
+            return self._run(model, inputs, carry)
+
+    def _run(self, model: "BiLM", inputs: Tensor, carry: bool) -> tuple[Tensor, Tensor] | None:
         (batch, time, slots), lstm = inputs.shape, model._elmo_lstm
         rows, words = _graphs.bucket(batch, SENTENCES), _graphs.bucket(time, WORDS)
         weight = lstm.forward_layers[0].input_linearity.weight
@@ -58,7 +62,7 @@ class Replayed:
         ids, h, c = entry.inputs
         ids.zero_()
         _graphs.write(ids, inputs, (batch, time))
-        state = lstm._initial(weight.new_empty(batch, 0)) if lstm.stateful else None
+        state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
         for into, held in zip((h, c), state or (None, None), strict=True):
             if held is None:
                 into.zero_()
@@ -66,6 +70,6 @@ class Replayed:
                 _graphs.write(into, held, (lstm.num_layers, 2, batch))
         entry.replay()
         activations, mask, h, c = entry.outputs
-        if lstm.stateful:
+        if carry:
             lstm._carry((h.narrow(2, 0, batch).clone(), c.narrow(2, 0, batch).clone()))
         return activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()

@@ -141,7 +141,9 @@ class BiLM(nn.Module):
         """Forgets the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()
 
-    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
+    def forward(
+        self, inputs: Tensor, word_inputs: Tensor | None = None, *, stateful: bool | None = None
+    ) -> dict[str, Any]:
         """Runs both directions over a batch of sentences, BOS and EOS put around each.
 
         Args:
@@ -149,18 +151,26 @@ class BiLM(nn.Module):
                 word ids: ids + 1 as from its `batch_to_ids`, [B, T] int64; 0 is padding.
             word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, in place of the characters; where one
                 lies outside, or nothing is cached, the characters are used.
+            stateful: in place of the module's own setting, for this call; None: that.
 
         Returns:
             'activations': L+1 tensors [B, T+2, 2D], lowest first (layer 0 is the word's vector, twice), 0 at padding;
             'mask': [B, T+2] bool.
+
+        Raises: ElmoFastError: inputs of another shape; stateful, and exported or used by another thread meanwhile.
         """
+        carry = self.stateful if stateful is None else stateful
+        with self._elmo_lstm.turn(carry):
+            return self._run(inputs, word_inputs, carry)
+
+    def _run(self, inputs: Tensor, word_inputs: Tensor | None, carry: bool) -> dict[str, Any]:
         cached = self._word_embedding is not None and (word_inputs is not None or self.reads_words)
         if not cached and self._replayed.serves(self, inputs):
-            replayed = self._replayed.run(self, inputs)
+            replayed = self._replayed.run(self, inputs, carry)
             if replayed is not None:
                 return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
         words, mask = self._words(inputs, word_inputs)
-        layers = self._elmo_lstm(words, mask)
+        layers = self._elmo_lstm(words, mask, stateful=carry)
         return {"activations": [_lowest(words, mask), *layers.unbind(0)], "mask": mask}
 
     def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

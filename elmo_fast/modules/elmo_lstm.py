@@ -1,5 +1,7 @@
 """The stacked bidirectional LSTM of ELMo, and the state it carries from one batch to the next."""
 
+import contextlib
+import threading
 from collections.abc import Callable
 
 import torch
@@ -16,9 +18,29 @@ Drop = Callable[[Tensor, int, int], Tensor]
 """Dropout of x [B, T, D], the input of a layer (0 .. L-1) or the result (L), of a direction (0, 1)."""
 
 
+class _Turn:
+    """Held by the thread that runs a stateful module; another one that comes meanwhile is refused. A copy is free."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[type["_Turn"], tuple[()]]:
+        return _Turn, ()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ElmoFastError(
+                "two threads used one stateful module at once, and it has one state to carry from batch to batch; make "
+                "the module with stateful=False, or give each thread one of its own"
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class StatefulModule(nn.Module):
     """A module that keeps states [layers, B, size] between calls as the tuple `_states`: moved by .to(), not in
-    state_dict.
+    state_dict. Two threads that use it at once are an ElmoFastError.
 
     Args:
         stateful: whether a call starts from the state after the one before; False: always from zeros.
@@ -28,9 +50,25 @@ class StatefulModule(nn.Module):
         super().__init__()
         self.stateful = stateful
         self._states: tuple[Tensor, ...] | None = None
+        self._turn = _Turn()
+
+    def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
+        """What a call runs within that carries the state, or not: one thread at a time, and in no exported program.
+
+        Raises: ElmoFastError.
+        """
+        if carry and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
+            raise ElmoFastError(
+                "an exported program cannot carry the state from batch to batch; make the module with stateful=False"
+            )
+        return self._turn if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
 
     def reset_states(self, mask: Tensor | None = None) -> None:
         """Forgets the state: of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError when B differs."""
+        with self.turn(self.stateful):
+            self._reset_states(mask)
+
+    def _reset_states(self, mask: Tensor | None) -> None:
         if mask is None:
             self._states = None
             return
@@ -125,18 +163,22 @@ class ElmoLstm(StatefulModule):
         """The backward direction's layers, the lowest first."""
         return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
 
-    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> Tensor:
         """The outputs of every layer, [L, B, T, 2D] (forward, then backward), 0 where masked.
 
         Args:
             inputs: [B, T, I].
             mask: valid positions, [B, T] bool or number; each row's first ones.
+            stateful: in place of the module's own setting, for this call; None: that.
+
+        Raises: ElmoFastError: stateful, and exported or used by another thread meanwhile.
         """
-        lengths = mask.long().sum(dim=1)
-        state = self._initial(inputs) if self.stateful else None
-        outputs, state = self.run_layers(inputs, inputs, lengths, state)
-        if self.stateful:
-            self._carry(state)
+        lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
+        with self.turn(carry):
+            state = self._initial(inputs) if carry else None
+            outputs, state = self.run_layers(inputs, inputs, lengths, state)
+            if carry:
+                self._carry(state)
         return both_ways(outputs)
 
     def run_layers(
@@ -166,7 +208,7 @@ class ElmoLstm(StatefulModule):
         for i, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
-            masks = [m for lstm in pair if (m := lstm.recurrent_mask(len(both[0]), both[0])) is not None]
+            masks = [m for lstm in pair if (m := lstm.recurrent_mask(both[0].shape[0], both[0])) is not None]
             output, (h, c) = ops.projected_lstm(
                 both,
                 [lstm.weights for lstm in pair],

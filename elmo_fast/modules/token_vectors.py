@@ -100,15 +100,10 @@ class TokenVectors:
 
     @torch.no_grad()
     def _run_filled(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
-        carry, device = self.bilm.stateful, next(self.bilm.parameters()).device
-        ids = self.bilm.batch_to_ids(sentences).to(device)
+        ids = self.bilm.batch_to_ids(sentences).to(next(self.bilm.parameters()).device)
         if ids.shape[1] > self.max_tokens:  # batches() leaves it alone
             return [self._numpy(long_activations(self.bilm, ids[0], self.max_tokens))]
-        self.bilm.stateful = False
-        try:
-            vectors = self._numpy(self.bilm(ids)["activations"])
-        finally:
-            self.bilm.stateful = carry
+        vectors = self._numpy(self.bilm(ids, stateful=False)["activations"])
         # A view would keep the padding of its batch. The first position is the marker of the begin.
         return [row[1 : len(words) + 1].copy() for row, words in zip(vectors, sentences, strict=True)]
 

@@ -1,5 +1,6 @@
 """The vectors of words met before, kept across batches at inference."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 
@@ -16,19 +17,21 @@ class WordCache:
 
     Everything is forgotten when the parameters are seen to have changed: another tensor, another version counter, or
     another value at one of up to 64 positions spread over each (the counter misses writes through `.data`). A copy or a
-    pickle of the cache is empty.
+    pickle of the cache is empty. Several threads may use one cache at once.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self._lock = threading.RLock()
         self.clear()
 
     def clear(self) -> None:
         """Forgets every word."""
-        self._slots: OrderedDict[bytes, int] = OrderedDict()
-        self._vectors: Tensor | None = None
-        self._seen: tuple[Hashable, ...] = ()
-        self._values: Tensor | None = None
+        with self._lock:
+            self._slots: OrderedDict[bytes, int] = OrderedDict()  # another one: a lookup under way keeps nothing here
+            self._vectors: Tensor | None = None
+            self._seen: tuple[Hashable, ...] = ()
+            self._values: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -44,24 +47,25 @@ class WordCache:
 
         `parameters` and `settings` are all that the vectors depend on besides the words.
         """
-        self._forget_if_changed(list(parameters), settings)
         keys = _keys(words)
-        slots = [self._slots.get(key, -1) for key in keys]
-        missing = [row for row, slot in enumerate(slots) if slot < 0]
-        for key, slot in zip(keys, slots, strict=True):
-            if slot >= 0:
-                self._slots.move_to_end(key)
-        if not missing and self._vectors is not None:
-            return self._vectors[slots]
-        fresh = encode(words[missing] if len(missing) < len(keys) else words)
-        vectors = self._merged(slots, missing, fresh)
-        self._keep([keys[row] for row in missing], fresh)
-        return vectors
-
-    def _merged(self, slots: list[int], missing: list[int], fresh: Tensor) -> Tensor:
-        if len(missing) == len(slots) or self._vectors is None:
+        with self._lock:
+            self._forget_if_changed(list(parameters), settings)
+            known, slots = self._slots, [self._slots.get(key, -1) for key in keys]
+            missing = [row for row, slot in enumerate(slots) if slot < 0]
+            for key, slot in zip(keys, slots, strict=True):
+                if slot >= 0:
+                    known.move_to_end(key)
+            vectors = None
+            if self._vectors is not None and len(missing) < len(keys):
+                vectors = self._vectors[[max(slot, 0) for slot in slots]]
+        if vectors is not None and not missing:
+            return vectors
+        fresh = encode(words[missing] if len(missing) < len(keys) else words)  # other threads go on meanwhile
+        with self._lock:
+            if self._slots is known:
+                self._keep([keys[row] for row in missing], fresh)
+        if vectors is None:
             return fresh
-        vectors = self._vectors[[max(slot, 0) for slot in slots]]
         vectors[missing] = fresh
         return vectors
 
@@ -74,6 +78,7 @@ class WordCache:
             if slot == self.size:
                 slot = self._slots.popitem(last=False)[1]
             self._slots[key] = slot
+            self._slots.move_to_end(key)  # kept by another thread meanwhile: not the next to go
             slots.append(slot)
         with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
             self._vectors = _with_room(self._vectors, max(slots, default=-1) + 1, self.size, fresh)

@@ -1,6 +1,7 @@
 """CUDA graphs of functions of tensors, by bucket of shapes, so that launching does not cost more than computing."""
 
 import os
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -51,7 +52,8 @@ def capture(function: Function, inputs: list[Tensor]) -> Entry:
                 function(*inputs)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            # Other threads may allocate meanwhile: only what this one does is looked at.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 outputs = function(*inputs)
     finally:
         _capturing = False
@@ -62,7 +64,8 @@ class Graphs:
     """The last `limit` captured runs of one function's buckets, each with memory of its own.
 
     A key names everything besides its tensors' values that a run depends on. Entries of different streams are apart:
-    two streams may not write one entry's inputs.
+    two streams may not write one entry's inputs. Two threads may not either: hold `lock` from `get` to the copy of the
+    outputs.
     """
 
     def __init__(self, limit: int = 16, capturing: Callable[[Function, list[Tensor]], Entry] = capture) -> None:
@@ -70,6 +73,7 @@ class Graphs:
         self.capturing = capturing
         self.entries: OrderedDict[tuple[Any, ...], Entry] = OrderedDict()
         self.refused: set[Hashable] = set()
+        self.lock = threading.RLock()
 
     def get(
         self, key: Hashable, device: torch.device, function: Function, empty: Callable[[], list[Tensor]]

@@ -1,5 +1,6 @@
 """Copies of parameters in the form a kernel wants (16-bit, rearranged), kept until the parameter changes or dies."""
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from torch import Tensor
 
 _kept: dict[tuple[Any, ...], "_Entry"] = {}
 _generation = 0
+_lock = threading.RLock()
 
 
 class _Entry:
@@ -41,6 +43,13 @@ def packed(
         copies = empty()
         fill(copies)
         return copies
+    with _lock:
+        return _up_to_date(name, sources, empty, fill)
+
+
+def _up_to_date(
+    name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
+) -> list[Tensor]:
     key = (name, *(id(source) for source in sources))
     entry = _kept.get(key)
     if entry is not None and entry.is_of(sources):
@@ -96,7 +105,7 @@ def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
 
 def packed_bytes() -> int:
     """Memory of all kept copies, in bytes."""
-    return sum(copy.nbytes for entry in _kept.values() for copy in entry.copies)
+    return sum(copy.nbytes for entry in list(_kept.values()) for copy in entry.copies)
 
 
 def generation() -> int:

@@ -173,17 +173,13 @@ def _compute(
     starts = (np.cumsum(lengths) - lengths).tolist()
     order = sorted(range(len(sentences)), key=lambda index: -lengths[index])
     device = next(model.parameters()).device
-    carried, model.stateful = model.stateful, False
     done, total = 0, sum(lengths)
-    try:
-        for batch in batches((sentences[index] for index in order), batch_size=max_tokens, max_tokens=max_tokens):
-            output = model(model.batch_to_ids(batch.sentences).to(device))
-            layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]]).cpu().numpy()
-            for row, place in enumerate(batch.indices):
-                index = order[place]
-                write(starts[index], layers[:, row, : lengths[index]])
-                done += lengths[index]
-            if progress is not None:
-                progress(done, total)
-    finally:
-        model.stateful = carried
+    for batch in batches((sentences[index] for index in order), batch_size=max_tokens, max_tokens=max_tokens):
+        output = model(model.batch_to_ids(batch.sentences).to(device), stateful=False)
+        layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]]).cpu().numpy()
+        for row, place in enumerate(batch.indices):
+            index = order[place]
+            write(starts[index], layers[:, row, : lengths[index]])
+            done += lengths[index]
+        if progress is not None:
+            progress(done, total)

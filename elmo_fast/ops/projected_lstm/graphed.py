@@ -23,8 +23,7 @@ def forward(
     scan: host.Scan = host.scan,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """As `host.forward` without saving and masks; None when no graph could be captured (a warning said why)."""
-    b, t = layer.batch, layer.time
-    padded = layer._replace(batch=_graphs.bucket(b, ROWS), time=_graphs.bucket(t, STEPS))
+    padded = layer._replace(batch=_graphs.bucket(layer.batch, ROWS), time=_graphs.bucket(layer.time, STEPS))
     copies = host.packed_layer(weights, layer.dtype)  # brought up to date here: a replay reads them as they are
 
     def run(*tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,9 +38,20 @@ def forward(
         return [*xs, new(padded.batch, dtype=host.LENGTHS), *states]
 
     key = (padded, scan, _packed.generation(), *(copy.data_ptr() for copy in copies))
-    entry = GRAPHS.get(key, inputs[0].device, run, empty)
+    with GRAPHS.lock:
+        return _replayed(GRAPHS.get(key, inputs[0].device, run, empty), layer, inputs, lengths, state)
+
+
+def _replayed(
+    entry: _graphs.Entry | None,
+    layer: Layer,
+    inputs: list[Tensor],
+    lengths: Tensor | None,
+    state: tuple[Tensor | None, Tensor | None],
+) -> tuple[Tensor, Tensor, Tensor] | None:
     if entry is None:
         return None
+    b, t = layer.batch, layer.time
     *xs, valid, h0, c0 = entry.inputs
     for into, x in zip(xs, inputs, strict=True):
         _graphs.write(into, x, (b, t))

@@ -1,0 +1,159 @@
+"""Many threads on one module: without carried state they get what one thread gets; with it they are refused."""
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM
+from elmo_fast.modules._replayed import Replayed
+from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.text import batch_to_ids
+from tests.ops.test_graphs import again
+
+THREADS, CACHE = 8, 20
+# More different words than the cache holds; every batch shares some with others.
+BATCHES = [[[f"w{(7 * i + 3 * k) % 61}" for k in range(6)], [f"w{(5 * i) % 61}"]] for i in range(96)]
+
+
+@pytest.fixture
+def hurried():
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def at_once(work, threads=THREADS):
+    """What `work(number of the thread)` returns in threads that begin together; the first error of one is raised."""
+    begin = threading.Barrier(threads)
+
+    def run(number):
+        begin.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(run, range(threads)))
+
+
+def layers_of(model, batch):
+    with torch.no_grad():
+        return torch.stack(model(batch_to_ids(batch))["activations"])
+
+
+@pytest.mark.parametrize("unique_words", [True, False])
+def test_eight_threads_on_a_stateless_module_get_what_one_gets(files, hurried, native_encoder, unique_words):
+    """Bit-equal, while words come and go in the cache; and the cache is as good as before afterwards."""
+    paths = files()
+    alone = BiLM(*paths, stateful=False, cache_size=0)
+    wanted = [layers_of(alone, batch) for batch in BATCHES]
+    model = BiLM(*paths, stateful=False, cache_size=CACHE, unique_words=unique_words)
+    places = [range(number, len(BATCHES), THREADS) for number in range(THREADS)]
+    found = at_once(lambda number: [layers_of(model, BATCHES[i]) for i in places[number]])
+    wrong = [
+        i
+        for number in range(THREADS)
+        for i, each in zip(places[number], found[number], strict=True)
+        if not torch.equal(each, wanted[i])
+    ]
+    assert wrong == []
+    assert len(model.encoder._cache) == CACHE
+    assert all(torch.equal(layers_of(model, batch), each) for batch, each in zip(BATCHES[:10], wanted, strict=False))
+
+
+def test_weights_that_change_while_a_thread_encodes_leave_no_old_vector_behind(files):
+    """What was computed of the weights of before is not kept for those of after."""
+    model = BiLM(*files(), stateful=False)
+    encoder, ids = model.encoder, batch_to_ids([["a", "b"]])
+    encode = encoder._encode
+
+    def slow(rows):
+        vectors = encode(rows)
+        encoder._encode = encode
+        with torch.no_grad():
+            encoder.char_conv_0.bias.add_(1)
+        encoder(batch_to_ids([["a"]]))  # another thread's, meanwhile
+        return vectors
+
+    encoder._encode = slow
+    before = encoder(ids)["token_embedding"]
+    after = encoder(ids)["token_embedding"]
+    encoder.cache_size = 0
+    assert torch.equal(encoder(ids)["token_embedding"], after)
+    assert not torch.equal(before, after)
+
+
+def test_two_threads_at_once_on_a_stateful_module_are_refused_and_in_turn_they_are_not(files):
+    """The second is told while the first is within; afterwards, and after an error, the module is free again."""
+    model, ids = BiLM(*files()), batch_to_ids([["a", "b"]])
+    within, leave = threading.Event(), threading.Event()
+    run_layers = model._elmo_lstm.run_layers
+
+    def wait(*arguments):
+        within.set()
+        assert leave.wait(10)
+        return run_layers(*arguments)
+
+    model._elmo_lstm.run_layers = wait
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(model, ids)
+        assert within.wait(10)
+        try:
+            for use in (
+                lambda: model(ids),
+                lambda: model._elmo_lstm(torch.zeros(1, 1, 8), torch.ones(1, 1)),
+                model.reset_states,
+            ):
+                with pytest.raises(
+                    ElmoFastError, match=r"two threads used one stateful module at once.*stateful=False"
+                ):
+                    use()
+        finally:
+            leave.set()
+        assert len(first.result(10)["activations"]) == model.num_layers
+        with pytest.raises(ElmoFastError, match="inputs must be"):
+            pool.submit(model, ids.float()).result(10)
+    model.reset_states()
+    alone = BiLM(model.options, model.state_dict())
+    for _ in range(5):
+        with ThreadPoolExecutor(1) as pool:  # another thread for each batch: strictly in turn
+            found = pool.submit(layers_of, model, [["a", "b"]]).result(10)
+        assert torch.equal(found, layers_of(alone, [["a", "b"]]))
+
+
+def test_vectors_of_tokens_neither_use_nor_change_the_state_of_a_stateful_model(files):
+    """Eight threads over one stateful BiLM: the vectors of a stateless one, and it goes on carrying its state."""
+    model = BiLM(*files())
+    layers_of(model, BATCHES[0])
+    kept = model._elmo_lstm._states
+    vectors = TokenVectors(model, "all")
+    wanted = list(TokenVectors(BiLM(model.options, model.state_dict(), stateful=False), "all")(BATCHES[1]))
+    for found in at_once(lambda _: [list(vectors(BATCHES[1])) for _ in range(5)]):
+        for each in found:
+            assert all((a == b).all() for a, b in zip(each, wanted, strict=True))
+    assert model.stateful
+    assert model._elmo_lstm._states is kept
+
+
+def slowly(function, inputs):
+    """A stand-in for a captured graph, whose replay lets other threads run first."""
+    entry = again(function, inputs)
+    return entry._replace(replay=lambda: (time.sleep(0.002), entry.replay()))
+
+
+def test_threads_that_share_a_captured_graph_take_turns(files, hurried):
+    """The graph's inputs are one piece of memory: written, run and read by one thread at a time."""
+    paths = files()
+    model, alone = (BiLM(*paths, stateful=False).eval() for _ in range(2))
+    model._replayed = Replayed(slowly)
+    model._replayed.serves = lambda *_: True
+    batches = [[[f"w{i}", f"w{i + 1}"]] for i in range(8)]
+    wanted = [layers_of(alone, batch) for batch in batches]
+    found = at_once(lambda number: [layers_of(model, batch) for batch in batches])
+    assert len(model._replayed.graphs.entries) == 1
+    assert all(torch.equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
