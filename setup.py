@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,12 +33,16 @@ def first_error(output: str) -> str:
 
 
 def run(*command: str) -> None:
-    """Runs a build tool, shows what it printed, and raises RuntimeError with its first error."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    sys.stdout.write(done.stdout)
-    if done.returncode:
-        sys.stderr.write(done.stderr)
-        raise RuntimeError(f"{pathlib.Path(command[0]).name} failed: {first_error(done.stdout + done.stderr)}")
+    """Runs a build tool, shows its lines as they come, and raises RuntimeError with its first error."""
+    lines = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as tool:
+        for line in tool.stdout:  # type: ignore[union-attr]
+            print(line, end="", flush=True)
+            lines.append(line)
+    if tool.returncode:
+        raise RuntimeError(f"{pathlib.Path(command[0]).name} failed: {first_error(''.join(lines))}")
 
 
 class CMakeBuild(build_ext):
@@ -75,6 +80,7 @@ class CMakeBuild(build_ext):
             f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}",
             f"-DTORCH_CUDA_VERSION={torch.version.cuda or ''}",  # what torch was built for; no GPU is asked
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         )
         run(tool("cmake"), "--build", str(build))
 
