@@ -13,6 +13,10 @@ class CheckpointError(ElmoFastError):
     """A checkpoint or options file that cannot be used, named with the tensor or key, the wanted and the found."""
 
 
+class ShortageError(ElmoFastError):
+    """Memory ran out; the message says how much was wanted and left, and what takes less."""
+
+
 class MissingExtraError(ElmoFastError, ImportError):
     """A library that only some functions need is not installed; the message names the line that installs it."""
 

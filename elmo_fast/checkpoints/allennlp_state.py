@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
+from ..shortage import reader
 from ._complaints import exact_float32, refuse
 from .options import ElmoOptions
 from .state import State, check_state
@@ -48,6 +49,7 @@ def read_allennlp_state(
     return state
 
 
+@reader
 def _load(path: str | os.PathLike[str]) -> Any:
     """The value in a file of torch.save, of tensors and plain containers only."""
     try:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..files import hdf5_replacing
+from ..shortage import reader
 from ._complaints import Shape, exact_float32, finite_complaints, refuse, shape_complaints, shape_text
 from ._writing import failures_named
 from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
@@ -64,6 +65,7 @@ def write_bilm_hdf5(
     _write(weight_file, arrays)
 
 
+@reader
 def read_token_embeddings(embedding_file: PathLike) -> Tensor:
     """The dataset `embedding` [V, D] of a cached vocabulary, after a row of zeros (padding): [V + 1, D] float32."""
     with _opened(embedding_file) as file:
@@ -119,6 +121,7 @@ def _datasets(file: Any) -> dict[str, Any]:
     return found
 
 
+@reader
 def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) -> dict[str, Tensor]:
     """The tensors of one file whose name `belongs` there, checked by name and shape before the first is read."""
     with _opened(path) as file:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..files import sha256_of
+from ..shortage import reader
 from ._complaints import refuse
 from ._writing import written_aside
 from .options import OWN_FORMAT, ElmoOptions, read_json
@@ -52,6 +53,7 @@ def save_folder(
         aside_config.write_text(text + "\n", encoding="utf-8")
 
 
+@reader
 def load_folder(path: str | os.PathLike[str]) -> tuple[State, ElmoOptions]:
     """The state and the options in a folder that save_folder wrote.
 

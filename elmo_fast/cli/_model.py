@@ -5,10 +5,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from elmo_fast import memory
 from elmo_fast.errors import ElmoFastError
 
-# Batches below this are run without asking how much memory is free.
-UNASKED_BYTES = 1 << 30
+# Batches below this are run without asking how much memory is left.
+UNASKED_BYTES = 1 << 26
 
 
 def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -> None:
@@ -86,27 +87,25 @@ def bytes_of_batch(options: Any, sentences: int, longest: int) -> int:
     return 4 * sentences * (longest + 2) * per_token
 
 
-def check_memory(embedder: Any, sentences: Sequence[Sequence[str]], lines: Sequence[int]) -> None:
-    """Raises ElmoFastError, naming the longest line, when a batch plainly does not fit into the memory that is free."""
-    longest = max(range(len(sentences)), key=lambda i: len(sentences[i]))
-    count = len(sentences[longest])
-    needed = bytes_of_batch(embedder.elmo_bilm.options, len(sentences), count)
-    free = available_memory() if needed > UNASKED_BYTES else None
-    if free is not None and needed > free:
-        raise ElmoFastError(
-            f"line {lines[longest]} has {count} tokens, and a batch of {len(sentences)} sentences as long takes about "
-            f"{needed / 1e9:.1f} GB of memory where {free / 1e9:.1f} GB are free; give --max_tokens or a smaller "
-            "--batch_size, or split the line"
-        )
+class MemoryCheck:
+    """Raises ElmoFastError, naming the longest line, when a batch plainly does not fit into the memory that is left.
 
+    A batch no larger than one that was let through is let through: its memory is used again.
+    """
 
-def available_memory() -> int | None:
-    """Bytes of memory that a program can still have, as the system estimates them; None where it does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        return None
-    return None
+    def __init__(self, embedder: Any) -> None:
+        self._options, self._passed = embedder.elmo_bilm.options, UNASKED_BYTES
+
+    def __call__(self, sentences: Sequence[Sequence[str]], lines: Sequence[int]) -> None:
+        """lines: the number of each sentence's line."""
+        longest = max(range(len(sentences)), key=lambda i: len(sentences[i]))
+        count = len(sentences[longest])
+        needed = bytes_of_batch(self._options, len(sentences), count)
+        free = memory.available() if needed > self._passed else None
+        if free is not None and needed > free:
+            raise ElmoFastError(
+                f"line {lines[longest]} has {count} tokens, and a batch of {len(sentences)} sentences as long takes "
+                f"about {needed / 1e9:.2f} GB of memory where {free / 1e9:.2f} GB are left to this process; give "
+                "--max_tokens or a smaller --batch_size, or split the line"
+            )
+        self._passed = max(self._passed, needed)

@@ -122,12 +122,12 @@ def write_vectors(
     contents = contents_of(arguments, path, lengths, embedder)
     check_room(arguments.output_file, contents.nbytes)
     sentences = unchanged(path, lengths)
-    window = 0 if arguments.stateful else WINDOW
+    window, check_memory = 0 if arguments.stateful else WINDOW, _model.MemoryCheck(embedder)
     with progress, FORMATS[arguments.format](arguments.output_file, contents) as write:
         for indices, members in batches(
             sentences, batch_size=arguments.batch_size, max_tokens=arguments.max_tokens, window=window
         ):
-            _model.check_memory(embedder, members, [i + 1 for i in indices])
+            check_memory(members, [i + 1 for i in indices])
             for index, vectors in zip(indices, embedder.embed_batch(members), strict=True):
                 write(index, kept(arguments, vectors, index))
             progress.add(sum(map(len, members)))

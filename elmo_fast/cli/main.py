@@ -1,5 +1,6 @@
 """The console entry: finds the command, runs it, and turns user errors into one sentence and an exit status."""
 
+import argparse
 import contextlib
 import difflib
 import importlib
@@ -12,6 +13,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.errors import ElmoFastError, sentence_of
+from elmo_fast.shortage import is_shortage, told
 
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
 COMMANDS = {
@@ -110,10 +112,16 @@ def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: 
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
-    """Parses `argv` with the command's parser and runs it."""
-    module = command_module(name)
-    arguments = module.build_parser().parse_args(normalised(argv))
-    status = module.run(arguments)
+    """Parses `argv` with the command's parser and runs it; ShortageError says what to lower where memory ran out."""
+    arguments: Any = argparse.Namespace()
+    try:
+        module = command_module(name)
+        arguments = module.build_parser().parse_args(normalised(argv))
+        status = module.run(arguments)
+    except Exception as error:
+        if isinstance(error, ElmoFastError) or not is_shortage(error):
+            raise
+        raise told(error, vars(arguments)) from error
     sys.stdout.flush()
     return int(status or 0)
 

@@ -175,10 +175,11 @@ def embedded(
                 lines.append(line)
                 yield tokens
 
+    check_memory = _model.MemoryCheck(embedder)
     for indices, members in batches(
         sentences(), batch_size=arguments.batch_size, max_tokens=arguments.max_tokens, window=WINDOW
     ):
-        _model.check_memory(embedder, members, [lines[i] + 1 for i in indices])
+        check_memory(members, [lines[i] + 1 for i in indices])
         for index, tokens, vectors in zip(indices, members, embedder.embed_batch(members), strict=True):
             yield lines[index], tokens, vectors
         progress.add(sum(map(len, members)))

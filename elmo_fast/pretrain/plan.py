@@ -9,6 +9,7 @@ from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import available, resident
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.backends import backend_lines
 from elmo_fast.pretrain.config import PretrainConfig
@@ -118,6 +119,7 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {sum(needed.values()) / 2**30:.2f} GiB a process: {parts}",
+        *_shortage_lines(sum(needed.values()), device),
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}"
@@ -131,6 +133,17 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
             loss=optimiser.loss,
             characters=config.model.input == "characters",
         ),
+    ]
+
+
+def _shortage_lines(needed: int, device: torch.device) -> list[str]:
+    """A warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
+    left, held = available(), resident()
+    if device.type != "cpu" or left is None or held is None or needed <= left + held:
+        return []
+    return [
+        f"WARNING {(left + held) / 2**30:.2f} GiB are left to this process: memory will run out; lower batch_size, raise "
+        "micro_batches, or take a smaller model or vocabulary"
     ]
 
 

@@ -1,9 +1,6 @@
 """What a run says of itself: one line for people, one row of metrics.jsonl for programs."""
 
 import contextlib
-import os
-import pathlib
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.durations import duration
+from elmo_fast.memory import resident
 from elmo_fast.pretrain.evaluate import perplexity
 from elmo_fast.pretrain.step import StepResult
 
@@ -20,10 +18,7 @@ def memory_in_use(device: torch.device) -> int | None:
     """Bytes: the most a GPU has held, or what this process holds of the machine's memory; None where nobody tells."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if sys.platform != "linux":
-        return None
-    resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return resident * os.sysconf("SC_PAGE_SIZE")
+    return resident()
 
 
 class Progress:

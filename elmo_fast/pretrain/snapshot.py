@@ -14,6 +14,7 @@ from elmo_fast.errors import CheckpointError
 from elmo_fast.files import sha256_of
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.language_model import LanguageModel, State
+from elmo_fast.shortage import reader
 
 POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
 FORMAT = "elmo_fast training position"
@@ -79,6 +80,7 @@ def write_snapshot(
     (folder / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
+@reader
 def read_snapshot(folder: pathlib.Path) -> Snapshot:
     """The checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
     from safetensors.torch import load_file

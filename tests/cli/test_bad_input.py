@@ -74,7 +74,7 @@ def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run,
 
 def test_a_batch_that_cannot_fit_into_memory_names_its_longest_line(text, toy, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(_model, "UNASKED_BYTES", 0)
-    monkeypatch.setattr(_model, "available_memory", lambda: 1000)
+    monkeypatch.setattr(_model.memory, "available", lambda: 1000)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
     error = capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""Memory that ran out, however the libraries tell it, in words. Needs no torch."""
+
+import errno
+import functools
+import os
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from elmo_fast.errors import ShortageError
+from elmo_fast.memory import available
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Place = TypeVar("Place", bound=str | os.PathLike[str])
+
+# How the libraries say that memory ran out, where they raise no MemoryError.
+_SAID = re.compile(
+    r"allocate memory|not enough memory|out of memory|bad_alloc|unable to (allocate|mmap)|memory allocation failed|"
+    r"failed to map segment|can't start new thread",
+    re.IGNORECASE,
+)
+# What the file's own size explains: its bytes, read, converted and copied, and something beside them.
+_COPIES, _BESIDE = 4, 1 << 28
+# A command's options of which less, or more, takes less memory.
+_LESS = (
+    "batch_size",
+    "max_tokens",
+    "unroll_steps",
+    "n_negative_samples_batch",
+    "processes",
+    "threads",
+    "max_vocab_size",
+)
+_MORE = ("micro_batches",)
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came of, says that memory ran out."""
+    while error is not None:
+        if isinstance(error, MemoryError | ShortageError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return True
+        if isinstance(error, RuntimeError | ImportError | OSError) and _SAID.search(str(error)):
+            return True
+        error = error.__cause__
+    return False
+
+
+def told(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
+    """The shortage as one sentence, with what to lower of a command's options."""
+    less = [f"--{name}" for name in _LESS if name in options]
+    more = [f"--{name}" for name in _MORE if name in options]
+    advice = [f"lower {' or '.join(less)}"] * bool(less) + [f"raise {' or '.join(more)}"] * bool(more)
+    return ShortageError(
+        f"memory ran out{_asked(error)}{_left()}; {', '.join([*advice, 'end other programs'])}, or allow more (ulimit "
+        "-v, the container's limit)"
+    )
+
+
+def _asked(error: BaseException) -> str:
+    found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
+    if found is None:
+        return ""
+    return f", as {f'{int(found[1]) / 1e9:.2f} GB' if found[1] else found[2].replace('. ', ' ')} more were wanted"
+
+
+def _left() -> str:
+    left = available()
+    return "" if left is None else f" ({left / 1e9:.2f} GB are left to this process)"
+
+
+def reader(
+    function: Callable[Concatenate[Place, Parameters], Result],
+) -> Callable[Concatenate[Place, Parameters], Result]:
+    """Lets a function that reads a file or folder raise ShortageError where memory ran out, whatever it was told as.
+
+    A file that asks for memory out of all proportion to its size is damaged, and what the function says of it stays.
+    """
+
+    @functools.wraps(function)
+    def reading(path: Place, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+        try:
+            return function(path, *arguments, **named)
+        except Exception as error:
+            left = available()
+            if not is_shortage(error) or (left is not None and left > _COPIES * _size(path) + _BESIDE):
+                raise
+            raise ShortageError(f"{path}: memory ran out while it was read{_left()}; the file may be whole") from error
+
+    return reading
+
+
+def _size(path: str | os.PathLike[str]) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    place = pathlib.Path(path)
+    files = place.rglob("*") if place.is_dir() else [place]
+    return sum(file.stat().st_size for file in files if file.is_file())

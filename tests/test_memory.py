@@ -1,0 +1,163 @@
+"""What is left of the memory, and a shortage of it in one sentence."""
+
+import resource
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast import memory
+from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings, write_token_embeddings
+from elmo_fast.cli import eval as eval_command
+from elmo_fast.cli.main import main
+from elmo_fast.errors import CheckpointError, ShortageError
+from elmo_fast.memory import available
+from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.plan import lines
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.shortage import is_shortage, reader, told
+from tests.pretrain.toy import toy_config
+
+MIB = 1 << 20
+
+
+def machine(root, groups="", **files):
+    """A machine with 1,000 MiB left: `files` are limits of control groups, named by their path with _ for /."""
+    contents = {
+        "proc/meminfo": f"MemTotal:  9999999 kB\nMemAvailable:  {1000 * 1024} kB\n",
+        "proc/self/status": f"Name:\tpython\nVmSize:\t{300 * 1024} kB\nVmData:\t{100 * 1024} kB\n",
+        "proc/self/cgroup": groups,
+    } | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_the_machine_tells_what_is_left(tmp_path):
+    assert available(machine(tmp_path)) == 1000 * MIB
+    assert available(tmp_path / "nobody") is None
+
+
+def test_a_group_of_version_2_counts_with_those_above_it_and_what_the_kernel_gives_back(tmp_path):
+    files = {
+        "job/memory.max": f"{400 * MIB}\n", "job/memory.current": f"{350 * MIB}\n",
+        "job/memory.stat": f"anon 7\ninactive_file {100 * MIB}\n",
+        "job/step/memory.max": "max\n", "job/step/memory.current": "5\n", "job/step/memory.stat": "inactive_file 0\n",
+    }  # fmt: skip
+    assert available(machine(tmp_path, "0::/job/step\n", **files)) == 150 * MIB
+
+
+def test_a_group_of_version_1_counts_in_a_container_that_sees_only_its_root(tmp_path):
+    files = {
+        "memory/memory.limit_in_bytes": f"{200 * MIB}\n", "memory/memory.usage_in_bytes": f"{150 * MIB}\n",
+        "memory/memory.stat": f"total_inactive_file {10 * MIB}\n",
+    }  # fmt: skip
+    groups = "5:cpu,cpuacct:/docker/abc\n4:hugetlb,memory:/docker/abc\n"
+    assert available(machine(tmp_path, groups, **files)) == 60 * MIB
+
+
+@pytest.mark.parametrize(("limit", "left"), [(resource.RLIMIT_AS, 200 * MIB), (resource.RLIMIT_DATA, 400 * MIB)])
+def test_ulimit_counts(tmp_path, monkeypatch, limit, left):
+    known = resource.getrlimit
+    monkeypatch.setattr(resource, "getrlimit", lambda each: (500 * MIB, -1) if each == limit else (-1, -1))
+    assert available(machine(tmp_path)) == left
+    assert known(resource.RLIMIT_AS)
+
+
+def test_this_process_has_memory_left_and_holds_some():
+    assert available() > MIB
+    assert memory.resident() > MIB
+
+
+def raised(work):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (what it is, is the question)
+        work()
+    return caught.value
+
+
+def test_what_libraries_raise_is_known_for_a_shortage():
+    huge = 1 << 58
+    errors = [
+        raised(lambda: torch.empty(huge)), raised(lambda: np.empty(huge)), raised(lambda: bytearray(huge)),
+        MemoryError("std::bad_alloc"), OSError(12, "Cannot allocate memory"),
+        RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)"),
+        OSError("Can't synchronously read data (memory allocation failed)"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ]  # fmt: skip
+    assert all(map(is_shortage, errors))
+    wrapped = CheckpointError("damaged")
+    wrapped.__cause__ = errors[0]
+    assert is_shortage(wrapped)
+    assert not any(map(is_shortage, [ValueError("out of memory"), OSError(28, "No space left"), RuntimeError("shape")]))
+    assert "as 1152921504.61 GB more were wanted" in str(told(errors[0], {}))
+    assert "as 2.00 EiB more were wanted" in str(told(errors[1], {}))
+    advice = str(told(errors[1], {"batch_size": 8, "micro_batches": 1}))
+    assert "lower --batch_size, raise --micro_batches, end other programs" in advice
+
+
+def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(bytes(1000))
+
+    @reader
+    def read(path):
+        try:
+            raise MemoryError("std::bad_alloc")
+        except MemoryError as error:
+            raise CheckpointError(f"{path}: damaged") from error
+
+    monkeypatch.setattr("elmo_fast.shortage.available", lambda: 1 << 40)
+    with pytest.raises(CheckpointError, match="damaged"):
+        read(tmp_path / "file")
+    monkeypatch.setattr("elmo_fast.shortage.available", lambda: 30 * MIB)
+    with pytest.raises(ShortageError, match=r"file: memory ran out while it was read \(0\.03 GB are left"):
+        read(tmp_path / "file")
+
+
+def test_a_whole_file_of_weights_is_not_called_damaged_under_ulimit(tmp_path):
+    """The system's own limit, that of this process, with room for less than the file."""
+    write_token_embeddings(tmp_path / "table.hdf5", torch.zeros(1001, 1 << 14))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = memory._kilobytes(memory.pathlib.Path("/proc/self/status"))["VmSize"]
+    resource.setrlimit(resource.RLIMIT_AS, (used + 40 * MIB, before[1]))
+    try:
+        with pytest.raises(ShortageError, match=r"table\.hdf5: memory ran out while it was read \(0\.0. GB are left"):
+            read_token_embeddings(tmp_path / "table.hdf5")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert read_token_embeddings(tmp_path / "table.hdf5").shape == (1001, 1 << 14)
+
+
+def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkeypatch):
+    config = toy_config(tmp_path, checkpoint_interval=2, max_steps=4)
+    pretrain(config, report=lambda line: None)
+
+    def short(path):
+        raise MemoryError("Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr("safetensors.torch.load_file", short)
+    monkeypatch.setattr("elmo_fast.shortage.available", lambda: 1000)
+    said = []
+    with pytest.raises(ShortageError, match=r"step-0000004.*memory ran out while it was read"):
+        pretrain(config, report=said.append)
+    assert not [line for line in said if line.startswith("NOT USED")]
+
+
+def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("elmo_fast.pretrain.plan.resident", lambda: 1 << 10)
+    warned = []
+    for left in (1 << 11, 1 << 40):
+        monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda left=left: left)
+        told_lines = lines(toy_config(tmp_path), 20, Peers(), torch.device("cpu"))
+        warned.append([line for line in told_lines if "GiB are left to this process: memory will run out" in line])
+    assert list(map(len, warned)) == [1, 0]
+
+
+def test_a_command_says_what_to_lower(monkeypatch, capsys):
+    monkeypatch.setattr(eval_command, "run", lambda arguments: torch.empty(1 << 58))
+    assert main(["eval", "--save_dir", "run", "--test_prefix", "x"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("elmo-fast eval: error: memory ran out, as 1152921504.61 GB more were wanted (")
+    assert "left to this process); lower --batch_size" in error
+    assert error.count("\n") == 1
