@@ -14,6 +14,8 @@ from .steps import CHECKPOINTS, saved_steps
 
 PathLike = str | os.PathLike[str]
 OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
+# As published: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
+PUBLISHED = ("*_options.json", "*_weights.hdf5")
 _TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
 
 
@@ -25,8 +27,7 @@ def load_checkpoint(
 ) -> tuple[State, ElmoOptions]:
     """The state and the options of a model: from a folder, or from a pair of files.
 
-    model: a folder with config.json and model.safetensors, or with options.json and model.hdf5 (else its first other
-        *.hdf5), where softmax.hdf5 holds the softmax if it is there.
+    model: a folder as `model_files` takes it, where softmax.hdf5 holds the softmax if it is there.
     options_file, weight_file: bilm-tf's options.json, and HDF5 weights or a .th/.pt state dictionary of AllenNLP's.
     softmax_file: beside the pair: HDF5 with softmax/W and softmax/b, where the weights lack them.
     Raises: CheckpointError naming the file and what is wrong with it.
@@ -49,7 +50,7 @@ def model_folder(path: PathLike) -> Path:
     """`path` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
     folder = Path(path)
     saved = saved_steps(folder)
-    if not saved or (folder / OPTIONS).exists() or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
+    if not saved or _options_in(folder) or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
         return folder
     return saved[-1][1]
 
@@ -68,24 +69,44 @@ def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
 
 
 def model_files(path: PathLike) -> list[Path]:
-    """The files of the model in a folder: config.json and model.safetensors; or options.json, the HDF5 weights and,
-    where it is there, softmax.hdf5.
+    """The files of the model in a folder: config.json and model.safetensors; or the options (options.json, or as
+    published *_options.json), the HDF5 weights and, where it is there, softmax.hdf5.
 
-    Raises: CheckpointError where the folder holds no model.
+    path: the folder, or that of a run, which stands for its newest checkpoint where it never came to its end. Weights
+    are called as the options, or model.hdf5, or by another name where no other *.hdf5 is there.
+    Raises: CheckpointError where the folder holds no model, or several.
     """
-    folder = Path(path)
+    folder = model_folder(path)
     if not folder.is_dir():
         hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
         raise CheckpointError(f"{folder}: wanted a folder with a model, found {'a file' if hint else 'nothing'}{hint}")
-    if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not (folder / OPTIONS).exists()):
+    pairs = _pairs(folder)
+    if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
         return [folder / CONFIG, folder / WEIGHTS]
-    weights = folder / "model.hdf5"
-    if not weights.exists():
-        weights = next((file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX), weights)
-    if not (folder / OPTIONS).exists() or not weights.exists():
+    if len(pairs) > 1:
+        names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
+        raise CheckpointError(f"{folder} holds several models: {names}; name one by options_file and weight_file")
+    if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
         raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
-    return [folder / OPTIONS, weights, *([folder / SOFTMAX] if (folder / SOFTMAX).exists() else [])]
+    return [*pairs[0], *([folder / SOFTMAX] if (folder / SOFTMAX).exists() else [])]
+
+
+def _options_in(folder: Path) -> list[Path]:
+    return [file for file in (folder / OPTIONS, *sorted(folder.glob(PUBLISHED[0]))) if file.exists()]
+
+
+def _pairs(folder: Path) -> list[tuple[Path, Path]]:
+    """Options and weights that go together by their names; where none do, each of the one with each of the other."""
+    options = _options_in(folder)
+    named = [(file, weights) for file in options if (weights := _weights_named_as(file)) is not None]
+    others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX]
+    return named or [(file, weights) for file in options for weights in others]
+
+
+def _weights_named_as(options: Path) -> Path | None:
+    names = (["model.hdf5"] if options.name == OPTIONS else []) + [options.name.replace(OPTIONS, "weights.hdf5")]
+    return next((file for name in names if (file := options.with_name(name)).exists()), None)
 
 
 def _read(first: Path, weights: Path, softmax: Path | None = None) -> tuple[State, ElmoOptions]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from elmo_fast import memory
+from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
 
 # Batches below this are run without asking how much memory is left.
@@ -18,7 +19,11 @@ def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -
     softmax: adds --softmax_file too, for commands that want the language model whole.
     """
     parser.add_argument(
-        "--model", type=str | None, default=None, help="folder with config.json + safetensors, or options.json + HDF5"
+        "--model",
+        type=str | None,
+        default=None,
+        help="folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json beside "
+        "*_weights.hdf5), or of a run (unfinished: its newest checkpoint)",
     )
     parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
     parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
@@ -38,8 +43,11 @@ def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -
         )
 
 
-def check_named(arguments: Any) -> None:
-    """Raises ElmoFastError unless the options name one model, and files that exist."""
+def resolve(arguments: Any) -> None:
+    """Makes --model the folder that holds the model, and says so where that is a checkpoint of an unfinished run.
+
+    Raises ElmoFastError unless the options name one model, and files that exist.
+    """
     pair = (arguments.options_file, arguments.weight_file)
     softmax = getattr(arguments, "softmax_file", None)
     if (arguments.model is None) == (pair == (None, None)) or (arguments.model is None and None in pair):
@@ -57,6 +65,14 @@ def check_named(arguments: Any) -> None:
             named = path == arguments.model and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
             hint = f"; a model of that name on the hub is fetched by `elmo-fast download {path}`" if named else ""
             raise ElmoFastError(f"there is no {path!r}{hint}")
+    if arguments.model is not None:
+        from elmo_fast.checkpoints import model_files
+
+        folder = os.fspath(model_files(arguments.model)[0].parent)
+        if not os.path.samefile(folder, arguments.model):
+            _common.set_up_logging(arguments)
+            _common.logger().info("model  %s, the newest checkpoint of an unfinished run", folder)
+            arguments.model = folder
 
 
 def model_name(arguments: Any) -> str:

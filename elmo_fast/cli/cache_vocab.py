@@ -25,7 +25,7 @@ def run(arguments: Any) -> int:
     """Encodes the vocabulary batch by batch and writes as it goes."""
     if arguments.batch_size < 1:
         raise ElmoFastError(f"--batch_size must be 1 or more; got {arguments.batch_size}")
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     vocabulary = Vocabulary.read(arguments.vocab_file)
     device = _common.set_up(arguments)
     bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm

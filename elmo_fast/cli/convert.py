@@ -42,12 +42,10 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Converts, then verifies; exit status 2, with the files taken away again, when the vectors differ."""
-    from elmo_fast.checkpoints import load_checkpoint, model_folder
+    from elmo_fast.checkpoints import load_checkpoint
 
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     _common.set_up(arguments)
-    if arguments.model is not None:
-        arguments.model = os.fspath(model_folder(arguments.model))
     names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     state, options = load_checkpoint(*names)
     folder = pathlib.Path(arguments.outdir)

@@ -63,7 +63,7 @@ def run(arguments: Any) -> int:
         arguments.device = f"cuda:{arguments.cuda_device}"
     if arguments.use_sentence_keys and arguments.format != "hdf5":
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     with rereadable(arguments.input_file) as path:
         name = "standard input" if arguments.input_file == "-" else arguments.input_file
         lengths = survey(path, name, keys=arguments.use_sentence_keys)

@@ -3,8 +3,8 @@
 import contextlib
 from typing import Any
 
-from elmo_fast.cli._common import logger, new_parser, set_up
-from elmo_fast.cli._model import add_options, check_named
+from elmo_fast.cli._common import new_parser, set_up
+from elmo_fast.cli._model import add_options, resolve
 from elmo_fast.errors import ElmoFastError
 
 
@@ -51,10 +51,10 @@ def _check(arguments: Any) -> None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
     if arguments.save_dir is not None:
         arguments.model = arguments.save_dir
-    check_named(arguments)
     for name in ("batch_size", "unroll_steps"):
         if getattr(arguments, name) < 1:
             raise ElmoFastError(f"--{name} must be 1 or more; got {getattr(arguments, name)}")
+    resolve(arguments)
 
 
 def run(arguments: Any) -> int:
@@ -91,16 +91,13 @@ def run(arguments: Any) -> int:
 
 def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     """The language model on its device, and its vocabulary."""
-    from elmo_fast.checkpoints import model_folder
     from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
     from elmo_fast.text import Vocabulary
 
-    folder = None if arguments.model is None else model_folder(arguments.model)
-    files = (folder, arguments.options_file, arguments.weight_file, arguments.softmax_file)
+    files = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     model = load_model(*files, precision=arguments.precision).to(device)
-    if folder is not None:
-        logger().info(f"model  {folder}")
-        arguments.vocab_file = arguments.vocab_file or vocabulary_beside(folder)
+    if arguments.model is not None:
+        arguments.vocab_file = arguments.vocab_file or vocabulary_beside(arguments.model)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
     return model, Vocabulary.read(arguments.vocab_file)

@@ -54,7 +54,7 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Embeds the query, then the corpus, keeping the nearest, and prints one list per layer."""
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     query = arguments.query.split()
     if not 0 <= arguments.index < len(query):
         places = " ".join(f"{i}:{token}" for i, token in enumerate(query)) or "none"

@@ -9,12 +9,14 @@ import torch
 from elmo_fast.checkpoints import (
     file_beside,
     load_checkpoint,
+    model_files,
     model_folder,
     save_folder,
     write_bilm_hdf5,
     write_options,
 )
 from elmo_fast.errors import CheckpointError
+from elmo_fast.modules import ElmoEmbedder
 from tests.weights import make_weights
 
 
@@ -34,12 +36,16 @@ def test_a_pair_and_both_kinds_of_folder_give_the_same_model(tmp_path):
         assert read_options == options
 
 
-def test_a_folder_prefers_own_then_model_hdf5_then_the_first(tmp_path):
+def test_a_folder_prefers_own_then_model_hdf5_then_weights_hdf5(tmp_path):
     _, weights = make_weights(tmp_path, seed=1)
+    (tmp_path / "a.hdf5").write_bytes(b"never read")
     state, options = load_checkpoint(tmp_path)
-    shutil.copy(weights, tmp_path / "a.hdf5")
-    weights.write_bytes(b"never read")
+    weights.rename(tmp_path / "b.hdf5")
+    with pytest.raises(CheckpointError, match=r"several models: options.json with a.hdf5; options.json with b.hdf5"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "a.hdf5").unlink()
     assert equal(load_checkpoint(tmp_path)[0], state)
+    (tmp_path / "b.hdf5").rename(weights)
     _, other = make_weights(tmp_path / "other", seed=2)
     shutil.copy(other, tmp_path / "model.hdf5")
     second, _ = load_checkpoint(tmp_path)
@@ -51,6 +57,43 @@ def test_a_folder_prefers_own_then_model_hdf5_then_the_first(tmp_path):
     (tmp_path / "options.json").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read"):
         load_checkpoint(tmp_path)
+
+
+PUBLISHED = "elmo_2x4096_512_2048cnn_2xhighway"
+
+
+def published(folder, name, seed):
+    """A pair of files called as published; its state."""
+    options, weights = make_weights(folder / "made", seed=seed)
+    state, _ = load_checkpoint(options_file=options, weight_file=weights)
+    options.rename(folder / f"{name}_options.json")
+    weights.rename(folder / f"{name}_weights.hdf5")
+    return state
+
+
+def test_a_folder_with_the_published_names_is_a_model(tmp_path):
+    """By load_checkpoint and all that stands on it; two pairs are refused with their names."""
+    state = published(tmp_path, PUBLISHED, 1)
+    (tmp_path / "vectors.hdf5").write_bytes(b"never read")
+    assert equal(load_checkpoint(tmp_path)[0], state)
+    assert [file.name for file in model_files(tmp_path)] == [f"{PUBLISHED}_options.json", f"{PUBLISHED}_weights.hdf5"]
+    for read in (ElmoEmbedder.from_pretrained(tmp_path), ElmoEmbedder(tmp_path, None)):
+        assert equal(read.elmo_bilm.state_dict(), state)
+    published(tmp_path, f"{PUBLISHED}_5.5B", 2)
+    both = rf"{PUBLISHED}_5.5B_options.json with {PUBLISHED}_5.5B_weights.hdf5; {PUBLISHED}_options.json with"
+    with pytest.raises(
+        CheckpointError, match=f"holds several models: {both} .*name one by options_file and weight_file"
+    ):
+        load_checkpoint(tmp_path)
+
+
+def test_a_folder_of_a_killed_run_is_its_newest_checkpoint(tmp_path):
+    """load_checkpoint, and what is given a folder in place of options: none needs model_folder first."""
+    for step in (1, 2):
+        model = load_checkpoint(None, *make_weights(tmp_path / f"pair{step}", seed=step))
+        save_folder(tmp_path / "run" / "checkpoints" / f"step-000000{step}", *model)
+    assert equal(load_checkpoint(tmp_path / "run")[0], model[0])
+    assert equal(ElmoEmbedder(tmp_path / "run", None).elmo_bilm.state_dict(), model[0])
 
 
 def test_the_softmax_may_lie_beside_the_weights(tmp_path):

@@ -45,7 +45,7 @@ def read(arguments: Any) -> Labelled:
         raise ElmoFastError("--text goes with a model, and without --words and --word_file: its tokens are drawn")
     if not named:
         return _of_file(arguments, words)
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     device = _common.set_up(arguments)
     if arguments.text is not None:
         return _of_tokens(arguments, device)

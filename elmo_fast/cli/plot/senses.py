@@ -39,7 +39,7 @@ def run(arguments: Any) -> int:
     _check_outputs(arguments.output)
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     occurrences, total = find_occurrences(
         arguments.text, arguments.word, most=arguments.most, match_case=arguments.match_case, seed=arguments.seed
     )

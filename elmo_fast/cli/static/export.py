@@ -35,7 +35,7 @@ def run(arguments: Any) -> int:
     """Embeds words or a text, writes one vector a word."""
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (vectors of words by themselves) or --corpus (means over a text)")
-    _model.check_named(arguments)
+    _model.resolve(arguments)
     _files.check_output(arguments)
     if arguments.vocab_file is not None:
         vectors = of_vocabulary(arguments, Vocabulary.read(arguments.vocab_file))

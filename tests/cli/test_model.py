@@ -1,0 +1,68 @@
+"""--model: one resolver for all; the folder of a killed run stands for its newest checkpoint, and it is said."""
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from elmo_fast.checkpoints import load_checkpoint, save_folder
+from elmo_fast.cli.main import main
+from elmo_fast.modules import ElmoEmbedder
+from tests.weights import make_weights
+
+COMMANDS = {
+    "embed": "embed in.txt out --top",
+    "neighbours": "neighbours --corpus in.txt --query cat --index 0",
+    "cache-vocab": "cache-vocab --vocab_file run/vocab.txt --outfile out",
+    "eval": "eval --test_prefix in.txt",
+    "convert": "convert --to hdf5 --outdir out",
+    "static export": "static export --vocab_file run/vocab.txt --output out.txt",
+    "plot projector": "plot projector --words cat dog --outdir out",
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The folder "run" of a killed run with two checkpoints, and a text beside it."""
+    monkeypatch.chdir(tmp_path)
+    for step in (900, 1000):
+        model = load_checkpoint(None, *make_weights(tmp_path / "pair", seed=step, softmax=5))
+        save_folder(tmp_path / "run" / "checkpoints" / f"step-{step:07d}", *model, extra={"pretraining_step": step})
+    (tmp_path / "run" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\ncat\ndog\n")
+    (tmp_path / "in.txt").write_text("the cat sat\n")
+    return "run"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_killed_run_is_its_newest_checkpoint_and_that_is_said(run, capsys, command):
+    assert main([*COMMANDS[command].split(), "--model", run]) == 0
+    said = capsys.readouterr().err
+    assert "model  run/checkpoints/step-0001000, the newest checkpoint of an unfinished run\n" in said
+
+
+def test_the_vectors_are_those_of_the_newest_checkpoint(run, capsys):
+    assert main(["embed", "in.txt", "out", "--top", "--model", run, "--format", "hdf5-flat", "-q"]) == 0
+    wanted = ElmoEmbedder("run/checkpoints/step-0001000", None).embed_sentence(["the", "cat", "sat"])[-1]
+    with h5py.File("out") as file:
+        np.testing.assert_array_equal(file["embeddings"][:, 0], wanted)
+        assert file.attrs["model"] == "run/checkpoints/step-0001000"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_finished_run_is_itself_and_nothing_is_said(run, capsys):
+    save_folder("run", *load_checkpoint("run/checkpoints/step-0000900"), extra={"pretraining_step": 1000})
+    assert main(["embed", "in.txt", "out", "--top", "--model", run]) == 0
+    assert "model" not in capsys.readouterr().err
+
+
+def test_published_names_are_a_model_for_the_commands_and_two_pairs_are_refused(run, toy, capsys, tmp_path):
+    for name in ("original", "5.5B"):
+        for path, kind in zip(toy, ("options.json", "weights.hdf5"), strict=True):
+            (tmp_path / "published").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "published" / f"elmo_{name}_{kind}")
+        status = main(["embed", "in.txt", f"{name}.hdf5", "--top", "--model", "published", "-q"])
+        error = capsys.readouterr().err
+        assert (status, error) == (0, "") if name == "original" else status == 2
+    assert "elmo_5.5B_options.json with elmo_5.5B_weights.hdf5; elmo_original_options.json with" in error
+    assert not (tmp_path / "5.5B.hdf5").exists()
