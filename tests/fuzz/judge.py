@@ -1,0 +1,47 @@
+"""What the library may do with whatever it is given, and what is said of anything else."""
+
+import contextlib
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+
+from elmo_fast.errors import ElmoFastError
+
+
+class Wrong(AssertionError):
+    """A wrong result, or an answer that is not one sentence."""
+
+
+@contextlib.contextmanager
+def may_refuse(*also: type[BaseException]) -> Iterator[None]:
+    """Lets pass what a user is told in one sentence: ElmoFastError, OSError, and what the docstring says (`also`)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (ElmoFastError, *also) as error:
+            if isinstance(error, ElmoFastError):
+                sentence(str(error))
+        except OSError as error:
+            # h5py and others raise bare OSErrors of C's: those are no sentence of ours.
+            if error.errno is None:
+                raise
+
+
+def sentence(text: str, most: int = 4000) -> None:
+    """Raises Wrong unless `text` is one line that a person can read."""
+    if not text.strip() or len(text) > most or "Traceback" in text:
+        raise Wrong(f"no sentence: {text[:300]!r} ({len(text)} characters)")
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """A finding: what kind it is, where (which makes findings equal), and its text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
+    place = f"{ours[-1].filename.rpartition('/elmo_fast/')[2]}:{ours[-1].name}" if ours else "?"
+    if isinstance(error, Wrong):
+        kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", str(error))[:70]
+    else:
+        kind = type(error).__name__
+    return {"kind": kind, "where": place, "text": "".join(traceback.format_exception(error))[-6000:]}

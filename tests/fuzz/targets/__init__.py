@@ -1,0 +1,1 @@
+"""The targets: each a file with `case(rng)`."""

@@ -1,0 +1,50 @@
+"""Checkpoints of pretraining and metrics.jsonl: what is damaged is refused, or is bit by bit what was saved."""
+
+import dataclasses
+import random
+
+import torch
+
+from elmo_fast.checkpoints import saved_steps
+from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.progress import MetricsFile
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.snapshot import read_snapshot
+from tests.fuzz import place
+from tests.fuzz.damage import damaged, damaged_json
+from tests.fuzz.judge import Wrong, may_refuse
+from tests.pretrain.toy import toy_config
+from tests.tasks.toy import silent
+
+
+@place.valid
+def valid(folder):
+    pretrain(toy_config(folder, max_steps=3, log_interval=1), report=silent)
+    return folder / "out"
+
+
+def case(rng: random.Random) -> None:
+    folder = place.copied(valid())
+    if rng.random() < 0.35:
+        path = folder / "metrics.jsonl"
+        path.write_bytes(damaged(rng, path.read_bytes()))
+        with may_refuse():
+            read_metrics(folder)
+        with may_refuse(), MetricsFile(path, 3) as file:
+            file.last_step("heldout")
+        return
+    at = saved_steps(folder)[-1][1]
+    path = rng.choice(sorted(at.iterdir()))
+    path.write_bytes(damaged_json(rng, path.read_text()) if path.suffix == ".json" else damaged(rng, path.read_bytes()))
+    with may_refuse():
+        found, whole = (_all(read_snapshot(saved_steps(f)[-1][1])) for f in (folder, valid()))
+        if found[0] != whole[0]:
+            raise Wrong(f"checkpoint: {path.name} damaged and believed: another position")
+        for mine, wanted in zip(found[1:], whole[1:], strict=True):
+            if mine.keys() != wanted.keys() or not all(torch.equal(mine[name], wanted[name]) for name in wanted):
+                raise Wrong(f"checkpoint: {path.name} damaged and believed: other tensors")
+
+
+def _all(snapshot):
+    state = {} if snapshot.state is None else dict(zip("hc", snapshot.state, strict=True))
+    return dataclasses.asdict(snapshot.position), snapshot.weights, snapshot.optimiser, state

@@ -1,0 +1,130 @@
+"""Command lines and YAML configurations: options of every command with odd values; one sentence and status 2."""
+
+import contextlib
+import functools
+import io
+import os
+import random
+
+from elmo_fast.cli.main import COMMANDS, command_module, main
+from tests.fuzz import place
+from tests.fuzz.damage import LARGE, ODD_TEXT, damaged
+from tests.fuzz.damage import value as any_value
+from tests.fuzz.judge import Wrong, sentence
+from tests.weights import make_weights
+
+# Commands that would train, measure or reach out for minutes are given options that they refuse, or --help.
+QUICK = ("vocab", "prepare", "eval", "embed", "neighbours", "convert", "cache-vocab", "info")
+NESTED = {"static": ("neighbours", "convert", "eval", "export", "train"), "task": ("train", "eval", "predict"),
+          "plot": ("curves", "layers", "words", "senses", "projector")}  # fmt: skip
+CONFIG = """model:
+dim: 8
+projection_dim: 4
+filters: [[1, 4]]
+n_highway: 0
+max_steps: 1
+batch_size: 2
+learning_rate: 0.1
+train_prefix: in.txt
+save_dir: run
+dry_run: true
+"""
+
+
+@place.valid
+def valid(folder):
+    make_weights(folder / "bilm", softmax=7)
+    (folder / "in.txt").write_text("the cat sat\na dog\n")
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\na\ndog\n")
+    (folder / "v.txt").write_text("the 1 2 3\ncat 4 5 6\ndog 7 8 9\n")
+    return folder
+
+
+@functools.cache
+def options(name: str) -> list[str]:
+    """The long options of a command."""
+    parser = command_module(name).build_parser()
+    return sorted(flag for flag in getattr(parser, "_option_string_actions", {}) if flag.startswith("--"))
+
+
+def _value(rng):
+    return rng.choice(
+        (
+            lambda: "in.txt", lambda: "bilm", lambda: "out", lambda: "vocab.txt", lambda: "v.txt",
+            lambda: "bilm/options.json", lambda: "bilm/weights.hdf5", lambda: ".", lambda: "absent",
+            lambda: "cpu", lambda: "cuda:7", lambda: "king",
+            lambda: str(rng.choice(LARGE[:12])), lambda: "0", lambda: "1", lambda: "2", lambda: "true", lambda: "0.5",
+            lambda: rng.choice(ODD_TEXT).replace("\0", ""), lambda: "top", lambda: "float32",
+            lambda: str(any_value(rng))[:1000].replace("\0", ""), lambda: "safetensors", lambda: "-1",
+            lambda: "--", lambda: "[]", lambda: "1e9",
+        )
+    )()  # fmt: skip
+
+
+# As many processes or threads as are asked for are started.
+FEW = ("--processes", "--threads")
+
+
+def _harmless(value: str) -> str:
+    """Nothing is written outside the case's folder, whoever runs it."""
+    return value.lstrip("/").replace("..", "")
+
+
+def words_of(rng: random.Random) -> list[str]:
+    """A command line."""
+    name = rng.choice(QUICK)
+    model = ["--model", "bilm"]
+    words = {
+        "vocab": ["vocab", "--train_prefix", "in.txt", "--vocab_file", "out"],
+        "prepare": ["prepare", "--train_prefix", "in.txt", "--out_dir", "out"],
+        "eval": ["eval", *model, "--test_prefix", "in.txt", "--vocab_file", "vocab.txt", "--batch_size", "2"],
+        "embed": ["embed", "in.txt", "out", "--all", *model],
+        "neighbours": ["neighbours", *model, "--corpus", "in.txt", "--query", "the cat", "--index", "1"],
+        "convert": ["convert", *model, "--to", "safetensors", "--outdir", "out"],
+        "cache-vocab": ["cache-vocab", *model, "--vocab_file", "vocab.txt", "--outfile", "out"],
+        "info": ["info"],
+    }[name]
+    if rng.random() < 0.25:
+        name = rng.choice(sorted(NESTED))
+        words = [name, rng.choice(NESTED[name]), *rng.choice((["v.txt"], [], ["--vectors", "v.txt", "--words", "the"]))]
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        how, at = rng.randrange(5), rng.randrange(len(words))
+        if how == 0 and at:
+            del words[at]
+        elif how == 1 and at:
+            words[at] = _value(rng)
+        else:
+            flag = rng.choice(options(words[0]) or ["--help"]) if words and words[0] in COMMANDS else "--help"
+            flag = flag if rng.random() < 0.9 else flag[:-1] or "--x"
+            value = rng.choice(("0", "1", "2", "-1", "x", "")) if flag in FEW else _value(rng)
+            words += [flag] if rng.random() < 0.2 else [flag, value]
+    return list(map(_harmless, words))
+
+
+def case(rng: random.Random) -> None:
+    folder = place.copied(valid())
+    if rng.random() < 0.25:
+        (folder / "run.yaml").write_bytes(damaged(rng, CONFIG.removeprefix("model:\n").encode()))
+        words = ["pretrain", "--config", "run.yaml", "--dry_run"]
+    else:
+        words = words_of(rng)
+    printed, errors = io.StringIO(), io.StringIO()
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+            try:
+                status = main(words)
+            except SystemExit as stop:
+                status = stop.code
+    finally:
+        os.chdir(before)
+    said = [line for line in errors.getvalue().splitlines() if line.strip()]
+    if status not in (0, 1, 2):
+        raise Wrong(f"command_line {words[0]}: status {status}: {words}")
+    if status == 2 and not any(": error: " in line for line in said) and words:
+        raise Wrong(f"command_line {words[0]}: status 2 and no error: {words}: {said[-3:]}")
+    if "Traceback" in errors.getvalue():
+        raise Wrong(f"command_line {words[0]}: a traceback: {words}")
+    if status == 2:
+        sentence(said[-1], most=10_000)

@@ -1,0 +1,79 @@
+"""full_softmax, sampled_softmax, negative_sampling, hierarchical_softmax: any rows, widths, words and chunks."""
+
+import random
+
+import torch
+
+from elmo_fast.ops import (
+    full_softmax,
+    hierarchical_softmax,
+    huffman_tree,
+    log_uniform_sample,
+    negative_sampling,
+    sampled_softmax,
+)
+from tests.fuzz.tensors import compare, floating, kind, numbers, precision, size, threads, whole
+
+
+def case(rng: random.Random) -> None:
+    threads(rng)
+    op = rng.choice(("full_softmax", "sampled_softmax", "negative_sampling", "hierarchical_softmax"))
+    rows, width, words = size(rng, 60), size(rng), size(rng, 100, zero=rng.random() < 0.1)
+    dtype, values = floating(rng, op), kind(rng)
+    inner = words - 1 if op == "hierarchical_softmax" else words
+    tensors = [
+        numbers(rng, shape, values, dtype=dtype) for shape in ((rows, width), (max(inner, 0), width), (max(inner, 0),))
+    ]
+    targets = whole(rng, (rows,), words)
+    if rng.random() < 0.03:
+        targets = targets + rng.choice((-1, words, 2**40))
+    options: dict = {} if op == "hierarchical_softmax" else {"chunk_bytes": rng.choice((32 << 20, 1, 64, 1000, 5000))}
+    if op != "full_softmax":
+        options["sparse"] = rng.random() < 0.4
+    call = {"full_softmax": _full, "sampled_softmax": _sampled, "negative_sampling": _negative,
+            "hierarchical_softmax": _hierarchical}[op](rng, max(words, 1), targets, options, tensors)  # fmt: skip
+    compare(op, call, tensors, rng, precision=precision(rng, op, dtype))
+
+
+def _full(rng, words, targets, options, tensors):
+    def call(t, backend, precision):
+        yield full_softmax(t[0], targets, t[1], t[2], precision=precision, backend=backend, **options)
+
+    return call
+
+
+def _sampled(rng, words, targets, options, tensors):
+    count = min(size(rng, 30, zero=False), words)
+    samples, tries = log_uniform_sample(count, words, seed=rng.getrandbits(30))
+    options["correction"] = rng.choice(("tensorflow", "allennlp", "allennlp-0.9"))
+
+    def call(t, backend, precision):
+        yield sampled_softmax(
+            t[0], targets, t[1], t[2], samples, tries, precision=precision, backend=backend, **options
+        )
+
+    return call
+
+
+def _negative(rng, words, targets, options, tensors):
+    samples = whole(rng, (size(rng, 30),), words)
+    options["negatives"] = rng.choice((None, 5, 0.5))
+    noise = rng.random() < 0.4
+    log_noise = torch.full((words,), -2.0, dtype=tensors[0].dtype)
+
+    def call(t, backend, precision):
+        law = log_noise.to(t[0].dtype) if noise else None
+        yield negative_sampling(
+            t[0], targets, t[1], t[2], samples, log_noise=law, precision=precision, backend=backend, **options
+        )
+
+    return call
+
+
+def _hierarchical(rng, words, targets, options, tensors):
+    tree = huffman_tree(whole(rng, (words,), rng.choice((2, 1000, 2**40))).contiguous())
+
+    def call(t, backend, precision):
+        yield hierarchical_softmax(t[0], targets, t[1], t[2], tree, precision=precision, backend=backend, **options)
+
+    return call

@@ -1,0 +1,30 @@
+"""scalar_mix: any layers, mixes, masks, dropout."""
+
+import random
+
+import torch
+
+from elmo_fast.ops import scalar_mix
+from tests.fuzz.tensors import compare, floating, kind, numbers, size, threads, whole
+
+
+def case(rng: random.Random) -> None:
+    threads(rng)
+    layers, mixes = rng.choice((1, 2, 3, 5, 9)), size(rng, 4)
+    shape = [size(rng, 20) for _ in range(rng.choice((3, 3, 1, 2, 4)))]
+    dtype, values = floating(rng, "scalar_mix"), kind(rng)
+    tensors = [numbers(rng, shape, values, dtype=dtype) for _ in range(layers)]
+    tensors += [numbers(rng, (mixes, layers), values, dtype=dtype), numbers(rng, (mixes,), values, dtype=dtype)]
+    mask = None if rng.random() < 0.5 else whole(rng, shape[:-1], 2, dtype=rng.choice((torch.bool, torch.int64)))
+    options = {
+        "layer_norm": rng.random() < 0.6,
+        "statistics_mask": mask,
+        "eps": rng.choice((1e-12, 1e-13, 1e-5)),
+        "dropout": rng.choice((0.0, 0.0, 0.5, 0.999)),
+        "seed": rng.getrandbits(60),
+    }
+
+    def call(t, backend, precision):
+        yield scalar_mix(t[:layers], t[layers], t[layers + 1], backend=backend, **options)
+
+    compare("scalar_mix", call, tensors, rng)

@@ -1,0 +1,56 @@
+"""Vector files, gzip among them: word2vec's text and binary, GloVe's, the own one (never believed damaged)."""
+
+import gzip
+import random
+
+import numpy as np
+
+from elmo_fast.static import Vectors, load_vectors, save_vectors
+from tests.fuzz import place
+from tests.fuzz.damage import damaged
+from tests.fuzz.judge import Wrong, may_refuse
+
+FILES = {"glove": "v.glove.txt", "word2vec-text": "v.vec", "word2vec-binary": "v.bin", "safetensors": "v.safetensors"}
+
+
+def whole() -> Vectors:
+    words = ["the", "cat", "Résumé", "a" * 40, "7", "•", *(f"w{i}" for i in range(14))]
+    return Vectors(words, np.random.default_rng(0).normal(size=(20, 5)).astype("f4"))
+
+
+@place.valid
+def valid(folder):
+    for format, name in FILES.items():
+        save_vectors(whole(), folder / name, format)
+    return folder
+
+
+def case(rng: random.Random) -> None:
+    format = rng.choice(sorted(FILES))
+    data = damaged(rng, (valid() / FILES[format]).read_bytes())
+    packed = rng.random() < 0.2
+    if packed:
+        data = gzip.compress(data, 1)
+        data = damaged(rng, data) if rng.random() < 0.7 else data
+    path = place.fresh() / (FILES[format] + ".gz" * packed)
+    path.write_bytes(data)
+    with may_refuse():
+        found = load_vectors(
+            path, rng.choice(("auto", format)), limit=rng.choice((None, None, 3, 0, 10**9, 10**18)), cache=False
+        )
+        if not np.isfinite(found.matrix).all() or found.matrix.dtype != np.float32:
+            raise Wrong("vector_files: vectors that are not finite float32 were accepted")
+        if data[8:9] == b"{":
+            known = whole()
+            if not all(np.array_equal(found.vector(w), known.vector(w)) for w in found.words):
+                raise Wrong("vector_files: the own format damaged and believed")
+        _written(path, found)
+
+
+def _written(path, found):
+    with may_refuse():
+        other = path.with_name("again.safetensors")
+        save_vectors(found, other)
+        again = load_vectors(other)
+        if again.words != found.words or not np.array_equal(again.matrix, found.matrix):
+            raise Wrong("vector_files: what was written is read otherwise")

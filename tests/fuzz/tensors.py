@@ -1,0 +1,241 @@
+"""Tensors at random: sizes that kernels stumble over, odd strides, odd values; and two backends held together."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import PRECISIONS, _dispatch
+from tests.fuzz.judge import Wrong, sentence
+from tests.tolerances import RATIO, SMALL
+
+# An output that nothing wrote is NaN, and is seen.
+torch.use_deterministic_algorithms(True)
+torch.utils.deterministic.fill_uninitialized_memory = True
+CPU = torch.device("cpu")
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-11}
+Call = Callable[[list[Tensor], str, str], Sequence[Tensor]]
+
+
+def size(rng: random.Random, most: int = 40, zero: bool = True) -> int:
+    """A size: often small or about a block of kernels, sometimes 0."""
+    kind = rng.randrange(16)
+    if kind == 1 and zero:
+        return 0
+    if kind < 3:
+        return 1
+    if kind < 12:
+        return rng.randrange(1, most + 1)
+    return min(rng.choice((8, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 256, 513)), 4 * most)
+
+
+def _generator(rng: random.Random) -> torch.Generator:
+    return torch.Generator().manual_seed(rng.getrandbits(31))
+
+
+def laid_out(rng: random.Random, values: Tensor) -> Tensor:
+    """The same values under other strides, or at an offset into a storage."""
+    kind = rng.randrange(10)
+    if kind == 1 and values.dim() >= 2:
+        a, b = rng.sample(range(values.dim()), 2)
+        return values.transpose(a, b).contiguous().transpose(a, b)
+    if kind == 2 and values.dim():
+        wide = values.new_zeros([*values.shape[:-1], 2 * values.shape[-1]])
+        wide[..., ::2] = values
+        return wide[..., ::2]
+    if kind == 3:
+        offset = rng.randrange(1, 9)
+        flat = values.new_zeros(values.numel() + offset + 3)
+        flat[offset : offset + values.numel()] = values.reshape(-1)
+        return flat[offset : offset + values.numel()].view(values.shape)
+    if kind == 4 and values.dim() and values.shape[0] > 1:
+        return values[:1].expand(values.shape)
+    if kind == 5 and values.dim():
+        wide = values.new_zeros([*values.shape[:-1], values.shape[-1] + 5])
+        wide[..., 2 : 2 + values.shape[-1]] = values
+        return wide[..., 2 : 2 + values.shape[-1]]
+    return values
+
+
+class Kind(NamedTuple):
+    """How the values of one case are: factor, share of zeros, whether NaN and infinity are among them."""
+
+    scale: float
+    zeros: float
+    odd: bool
+
+
+def kind(rng: random.Random) -> Kind:
+    """Mostly plain numbers."""
+    at = rng.randrange(20)
+    scale = rng.choice((1e-30, 1e-3, 10.0, 1e3)) if at in (17, 18) else 1.0
+    return Kind(scale, rng.choice((0.1, 0.9, 1.0)) if at == 16 else 0.0, at == 19)
+
+
+def numbers(
+    rng: random.Random, shape: Sequence[int], kind: Kind, *, dtype: torch.dtype = torch.float32, scale: float = 1.0
+) -> Tensor:
+    """Floating-point numbers of that kind, under any strides."""
+    g = _generator(rng)
+    values = torch.randn(tuple(shape), generator=g, dtype=torch.float64) * scale * kind.scale
+    if kind.zeros:
+        values = torch.where(torch.rand(tuple(shape), generator=g) < kind.zeros, 0.0, values)
+    if kind.odd and values.numel() and rng.random() < 0.5:
+        places = torch.randint(values.numel(), (rng.choice((1, 1, 2, 5)),), generator=g)
+        values.view(-1)[places] = rng.choice((torch.nan, torch.inf, -torch.inf))
+    return laid_out(rng, values.to(dtype))
+
+
+def whole(
+    rng: random.Random, shape: Sequence[int], most: int, *, low: int = 0, dtype: torch.dtype = torch.int64
+) -> Tensor:
+    """Whole numbers from `low` up to, but not including, `most`, in any strides; zeros where there are none such."""
+    values = torch.randint(low, max(most, low + 1), tuple(shape), generator=_generator(rng), dtype=torch.int64)
+    return laid_out(rng, values.to(dtype))
+
+
+def precision(rng: random.Random, op: str, dtype: torch.dtype = torch.float32) -> str:
+    """One that the native backend serves."""
+    chosen = rng.choice(("float32", "float32", *PRECISIONS)) if dtype == torch.float32 else "float32"
+    why = _dispatch._REGISTRY[op]["native"].unsupported(CPU, dtype, chosen)
+    return "float32" if why else chosen
+
+
+def floating(rng: random.Random, op: str) -> torch.dtype:
+    """Mostly float32; float64 where the native backend takes it."""
+    double = (
+        rng.randrange(6) == 5 and _dispatch._REGISTRY[op]["native"].unsupported(CPU, torch.float64, "float32") is None
+    )
+    return torch.float64 if double else torch.float32
+
+
+def threads(rng: random.Random) -> None:
+    """So many as the case is to run on: results may not depend on it."""
+    torch.set_num_threads(rng.choice((1, 1, 2, 3)))
+
+
+class Results(NamedTuple):
+    """What a backend gave: refused, in words; or tensors by name, outputs and gradients (None: it gave none)."""
+
+    refused: str | None
+    tensors: dict[str, Tensor | None]
+
+
+def results(
+    call: Call, tensors: Sequence[Tensor], wanted: Sequence[int], backend: str, precision: str, cotangents: int
+) -> Results:
+    """The outputs of a call and the gradients of `tensors[i]` for i in `wanted`; the same cotangents for a seed."""
+    leaves = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors)]
+    try:
+        outputs = list(call(leaves, backend, precision))
+    except ElmoFastError as error:
+        sentence(str(error))
+        return Results(str(error), {})
+    found: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
+    flowing = [t for t in outputs if t.requires_grad]
+    if wanted and flowing:
+        g = torch.Generator().manual_seed(cotangents)
+        grads = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in flowing]
+        if cotangents % 4 == 1:
+            grads = [torch.ones((), dtype=t.dtype).expand(t.shape) for t in flowing]
+        gradients = torch.autograd.grad(flowing, [leaves[i] for i in wanted], grads, allow_unused=True)
+        for i, gradient in zip(wanted, gradients, strict=True):
+            found[f"gradient of tensor {i}"] = None if gradient is None else _dense(gradient)
+    return Results(None, found)
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    return tensor.to_dense() if tensor.is_sparse else tensor
+
+
+def compare(
+    op: str,
+    call: Call,
+    tensors: Sequence[Tensor],
+    rng: random.Random,
+    *,
+    precision: str = "float32",
+    differentiate: bool = True,
+) -> None:
+    """Raises Wrong unless "native" gives what "reference" gives: refusal, None, NaN and infinity alike, and errors
+    against float64 within the one table of tolerances.
+
+    Where a result jumps (a maximum, a clip), both sides may be right: an error passes that the reference has as well
+    when its inputs differ in the last place.
+    """
+    wanted = [i for i in range(len(tensors)) if rng.random() < 0.85] if differentiate and rng.random() < 0.85 else []
+    cotangents = rng.getrandbits(20)
+    ours = results(call, tensors, wanted, "native", precision, cotangents)
+    torchs = results(call, tensors, wanted, "reference", precision, cotangents)
+    if (ours.refused is None) != (torchs.refused is None):
+        raise Wrong(f"{op}, refused by one backend alone: native {ours.refused}; reference {torchs.refused}")
+    if ours.refused is not None:
+        return
+    if ours.tensors.keys() != torchs.tensors.keys():
+        raise Wrong(f"{op}, results of one backend alone: {sorted(ours.tensors.keys() ^ torchs.tensors.keys())}")
+    exact = tensors[0].dtype == torch.float64
+    truth = results(call, [t.double() for t in tensors], wanted, "reference", "float32", cotangents).tensors
+    for name, mine in ours.tensors.items():
+        theirs = torchs.tensors[name]
+        if (mine is None) != (theirs is None):
+            raise Wrong(f"{op}, {name} is None: native {mine is None}, reference {theirs is None}")
+        if mine is None or theirs is None:
+            continue
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            raise Wrong(
+                f"{op}, {name}, shape or dtype: native {mine.shape} {mine.dtype}, "
+                f"reference {theirs.shape} {theirs.dtype}"
+            )
+        true = truth.get(name)
+        assert true is not None
+        if not mine.is_floating_point():
+            if not torch.equal(mine, theirs):
+                raise Wrong(f"{op}, {name}, whole numbers: native and reference differ")
+            continue
+        _agree(f"{op}, {name}", mine, theirs, true)
+        size_in_use = "float64" if exact else precision
+        for at in range(9):
+            excess = _excess(mine, theirs, true, size_in_use)
+            if excess is None:
+                break
+            if at == 8:
+                raise Wrong(f"{op}, {name}, number ({precision}, {mine.dtype}): {excess}")
+            theirs = _jittered(call, tensors, wanted, precision, cotangents, at)[name]
+            assert theirs is not None
+            if not theirs.isfinite().all() and theirs.numel():
+                break
+
+
+def _agree(name: str, mine: Tensor, theirs: Tensor, true: Tensor) -> None:
+    """NaN and infinity stand in the same places, where the truth has them or has none near overflow."""
+    near = (true.abs() > 1e36) & true.isfinite()
+    for what, is_odd in (("NaN", torch.isnan), ("infinity", torch.isinf)):
+        different = (is_odd(mine) != is_odd(theirs)) & ~near
+        if different.any():
+            at = different.nonzero()[0].tolist()
+            a, b, c = (float(t[tuple(at)]) for t in (mine, theirs, true))
+            raise Wrong(f"{name}, {what}: at {at} native {a}, reference {b}, in float64 {c}")
+
+
+def _excess(mine: Tensor, theirs: Tensor, true: Tensor, precision: str) -> str | None:
+    """By what the error of `mine` is larger than the table of tolerances allows; None where it is not."""
+    finite = mine.isfinite() & theirs.isfinite() & true.isfinite()
+    if not finite.any():
+        return None
+    a, b, c = (t[finite].double() for t in (mine, theirs, true))
+    scale = c.abs().max().item()
+    error, bound = (a - c).abs().max().item(), RATIO * (b - c).abs().max().item() + SMALL[precision] * max(scale, 1e-30)
+    return f"error {error:.3e} exceeds {bound:.3e}" if error > bound else None
+
+
+def _jittered(
+    call: Call, tensors: Sequence[Tensor], wanted: Sequence[int], precision: str, cotangents: int, seed: int
+) -> dict[str, Tensor | None]:
+    """What the reference gives for inputs that differ in the last place of the precision."""
+    unit = UNIT[torch.float64] if tensors[0].dtype == torch.float64 else UNIT[precision]
+    g = torch.Generator().manual_seed(seed)
+    other = [t * (1 + 2 * unit * torch.randn(t.shape, generator=g, dtype=torch.float64)).to(t.dtype) for t in tensors]
+    return results(call, other, wanted, "reference", precision, cotangents).tensors

@@ -1,0 +1,89 @@
+"""The attacks find planted faults, and a few seeds of every target find nothing."""
+
+import json
+import pathlib
+import random
+
+import pytest
+
+from tests.fuzz import runner
+from tests.fuzz.choices import Choices, smaller
+from tests.fuzz.damage import damaged, damaged_json
+
+PLANTED = {
+    "crash": "import ctypes; ctypes.string_at(0)",
+    "hang": "while True: pass",
+    "traceback": "[][rng.randrange(9)]",
+    "memory": "bytearray(b'x') * (3 << 25)",
+    "refused": "raise __import__('elmo_fast.errors').errors.ElmoFastError('a sentence')",
+    "nothing": "",
+}
+KINDS = {"crash": "SIGSEGV", "hang": "hang", "traceback": "IndexError", "memory": "memory", "refused": "ElmoFastError"}
+
+
+@pytest.fixture
+def worker():
+    with runner.Worker() as one:
+        yield one
+
+
+def test_every_kind_of_fault_is_found_and_the_worker_lives_on(worker, tmp_path, monkeypatch):
+    """Each stands beside a case that finds nothing, in one worker after the other."""
+    package = tmp_path / "planted"
+    package.mkdir()
+    for name, body in PLANTED.items():
+        (package / f"{name}.py").write_text(f"def case(rng):\n    {body or 'pass'}\n")
+    (tmp_path / "sitecustomize.py").write_text(f"import tests.fuzz.targets as t\nt.__path__.append({str(package)!r})\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{runner.ROOT}")
+    monkeypatch.setattr(runner, "CPU_SECONDS", 1)
+    monkeypatch.setattr(runner, "MEMORY", 1 << 25)
+    for name, kind in KINDS.items():
+        found = worker.run(name, 3)
+        assert found["kind"] == kind, found
+        assert worker.run("nothing", 3) == {}
+    repeated = worker.run("traceback", 3)
+    assert worker.run("traceback", None, repeated["drawn"])["kind"] == "IndexError"
+
+
+def test_a_seed_repeats_its_case_and_so_do_its_draws():
+    for draw in (
+        lambda r: r.randrange(1000),
+        lambda r: r.choice("abcdef"),
+        lambda r: r.random(),
+        lambda r: r.sample(range(9), 3),
+    ):
+        one, same = Choices(5), Choices(5)
+        drawn = [draw(one) for _ in range(20)]
+        assert drawn == [draw(same) for _ in range(20)]
+        again = Choices(draws=one.drawn)
+        assert drawn == [draw(again) for _ in range(20)]
+
+
+def test_a_case_becomes_smaller_while_it_fails():
+    """What is left are the draws that matter: one above 10 and, somewhere after it, an odd one."""
+
+    def fails(draws):
+        at = next((i for i, draw in enumerate(draws) if draw > 10), None)
+        return at is not None and any(draw % 2 for draw in draws[at + 1 :])
+
+    chance = random.Random(0)
+    assert len(smaller([chance.randrange(100) for _ in range(200)], fails)) == 2
+
+
+def test_damage_changes_bytes_and_json():
+    chance, text = random.Random(0), json.dumps({"a": [1, 2, {"b": None}], "c": "x"})
+    assert len({damaged(chance, text.encode()) for _ in range(200)}) > 150
+    assert len({damaged_json(chance, text) for _ in range(200)}) > 100
+
+
+@pytest.mark.parametrize("target", runner.TARGETS)
+def test_fixed_seeds_find_nothing(target):
+    """In this process: the findings of longer runs (`make fuzz`) are tests of their own beside the parts they hit."""
+    module = __import__(f"tests.fuzz.targets.{target}", fromlist=["case"])
+    for seed in range(4):
+        module.case(Choices(seed))
+
+
+def test_every_target_says_what_it_attacks():
+    for path in (pathlib.Path(runner.__file__).parent / "targets").glob("[!_]*.py"):
+        assert path.read_text().startswith('"""')
