@@ -5,7 +5,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import _commands  # noqa: E402
 
 import elmo_fast  # noqa: E402
 
@@ -14,11 +16,12 @@ copyright = "the elmo_fast maintainers"
 version = release = elmo_fast.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "report/runs"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 default_role = "code"
+smartquotes = False  # "top" and --layer are shown as they are typed
 html_theme = "furo"
 html_title = f"elmo_fast {release}"
 html_static_path: list[str] = []
@@ -64,5 +67,6 @@ def _literal(line):
 
 def setup(app):
     """Sphinx calls this."""
+    app.connect("builder-inited", _commands.write_pages)
     # Before napoleon (500), which turns sections into fields.
     app.connect("autodoc-process-docstring", as_restructured_text, priority=400)

@@ -1,11 +1,14 @@
 """The documentation builds without a warning, every page is reached, and every snippet does what it shows."""
 
+import importlib
 import importlib.util
+import inspect
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -61,10 +64,12 @@ def test_no_block_is_of_an_unknown_kind(page):
     assert kinds <= {"python", "sh"} | NOT_SHOWN
 
 
-def test_the_pages_build_without_a_warning(tmp_path):
-    """Sphinx with warnings as errors; a page that no table of contents names is a warning too."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of built pages, and what Sphinx said, with warnings as errors."""
     if importlib.util.find_spec("sphinx") is None:
         pytest.skip('the documentation is built with Sphinx: pip install "elmo-fast[docs]"')
+    folder = tmp_path_factory.mktemp("docs")
     command = [
         sys.executable,
         "-m",
@@ -75,11 +80,56 @@ def test_the_pages_build_without_a_warning(tmp_path):
         "-b",
         "html",
         str(DOCS),
-        str(tmp_path / "html"),
+        str(folder / "html"),
     ]
-    done = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "html" / "index.html").is_file()
+    return folder / "html", subprocess.run(
+        [*command, "-d", str(folder / "trees")], capture_output=True, text=True, cwd=ROOT
+    )
+
+
+def test_the_pages_build_without_a_warning(built):
+    """A page that no table of contents names is a warning too."""
+    assert built[1].returncode == 0, built[1].stderr
+    assert (built[0] / "index.html").is_file()
+
+
+def entries(pages):
+    """What the built pages can be linked to: (name, kind) of each entry of Sphinx's inventory."""
+    packed = (pages / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    lines = zlib.decompress(packed).decode().splitlines()
+    return {re.match(r"(.+?) (\S+:\S+) ", line).groups() for line in lines}
+
+
+def test_every_public_function_and_class_can_be_linked_to(built):
+    """Of ops, compat.allennlp and the other packages of the page: each is an entry, as fields of named tuples are."""
+    found = {name for name, kind in entries(built[0]) if kind.startswith("py:")}
+    for package in ("ops", "tasks", "static", "pictures", "checkpoints", "compat.allennlp"):
+        module = importlib.import_module(f"elmo_fast.{package}")
+        public = [name for name in module.__all__ if not name.startswith("_")]
+        public = [name for name in public if inspect.isroutine(each := getattr(module, name)) or inspect.isclass(each)]
+        absent = [name for name in public if f"elmo_fast.{package}.{name}" not in found]
+        assert public
+        assert [name for name in absent if f"elmo_fast.{name}" not in found] == []  # compat.allennlp has some of these
+    assert {"elmo_fast.ops.LSTMWeights.weight_ih", "elmo_fast.ops.HuffmanTree.codes"} <= found
+
+
+def test_fields_of_named_tuples_have_words_of_their_own(built):
+    assert "Alias for field number" not in (built[0] / "api.html").read_text(encoding="utf-8")
+
+
+def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
+    """Of commands of two words too; the page of each is made of its parser."""
+    from elmo_fast.cli.main import COMMANDS, command_module
+
+    found = entries(built[0])
+    for name in COMMANDS:
+        parser = command_module(name).build_parser()
+        kinds = getattr(parser, "kinds", None)
+        parsers = {name: parser} if kinds is None else {f"{name}-{kind}": parser.parser_of(kind) for kind in kinds}
+        for page, each in parsers.items():
+            assert (built[0] / "commands" / f"{page}.html").is_file()
+            options = {f"{each.prog.replace(' ', '-')}.{option}" for option in each._option_string_actions}
+            assert {option for option in options if (option, "std:cmdoption") not in found} == set()
 
 
 def old_and_new():

@@ -3,6 +3,8 @@
 import difflib
 import importlib
 import os
+import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +42,8 @@ class NestedParser:
         usage = f"usage: elmo-fast {self.command} KIND [options]"
         tells = f"(elmo-fast {self.command} KIND --help tells the options)"
         other = [] if self.default is None else ["", f"Without a kind: {self.default}."]
-        return "\n".join([f"{usage}    {tells}", "", self.description, "", *lines, *other])
+        description = textwrap.fill(self.description, shutil.get_terminal_size().columns - 2)  # as argparse does
+        return "\n".join([f"{usage}    {tells}", "", description, "", *lines, *other])
 
     def parse_args(self, words: Sequence[str]) -> Chosen:
         """The kind and its options; prints the help and leaves where that is asked for."""
@@ -48,8 +51,15 @@ class NestedParser:
             print(self.format_help())
             raise SystemExit(0 if words else 2)
         kind, rest = self._split(list(words))
-        module = importlib.import_module(f"elmo_fast.cli.{self.command}.{kind}")
+        module = self._module(kind)
         return Chosen(module, module.build_parser().parse_args(rest))
+
+    def parser_of(self, kind: str) -> Any:
+        """The parser of a kind."""
+        return self._module(kind).build_parser()
+
+    def _module(self, kind: str) -> Any:
+        return importlib.import_module(f"elmo_fast.cli.{self.command}.{kind}")
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
         first = words[0]

@@ -22,7 +22,9 @@ class Choice(NamedTuple):
     """What was chosen for an op, and the refusals of those that were asked before it."""
 
     backend: str
+    """the backend that runs"""
     refusals: dict[str, str]
+    """backend asked before -> the sentence that says why not"""
 
 
 def register(op: str, *, plain: bool = False, **backends: ModuleType) -> None:

@@ -16,11 +16,14 @@ WINDOW = 16
 
 
 class Occurrence(NamedTuple):
-    """A word in a text: its line (from 0), its place in it (from 0), the line's tokens."""
+    """A word in a text."""
 
     line: int
+    """which line, from 0"""
     place: int
+    """which token of the line, from 0"""
     tokens: Sequence[str]
+    """all tokens of the line"""
 
 
 def find_occurrences(

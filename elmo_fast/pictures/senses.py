@@ -21,20 +21,22 @@ TYPICAL = 6
 
 
 class Senses(NamedTuple):
-    """Occurrences in clusters, the largest cluster first.
-
-    points: [N, 2], for drawing; how: what they are; labels: [N], the cluster of each occurrence; sizes, typical: of
-    each cluster, the number of occurrences and the words that are most typical of their contexts; silhouettes: number
-    of clusters tried -> mean silhouette; chance: the largest that one cloud without parts had.
-    """
+    """Occurrences in clusters, the largest cluster first."""
 
     points: npt.NDArray[np.float32]
+    """where each occurrence is drawn, [N, 2]"""
     how: str
+    """what the points are"""
     labels: npt.NDArray[np.int64]
+    """the cluster of each occurrence, [N]"""
     sizes: list[int]
+    """the number of occurrences of each cluster"""
     typical: list[list[str]]
+    """of each cluster the words that are most typical of its contexts"""
     silhouettes: dict[int, float]
+    """number of clusters tried -> mean silhouette"""
     chance: float | None = None
+    """the largest mean silhouette that one cloud without parts had; None: not drawn"""
 
 
 def senses_of(

@@ -21,13 +21,18 @@ SLICE = 1 << 20
 
 
 class GloveEpoch(NamedTuple):
-    """A pass that is done: its number from 1, of how many, f(X)(...)² per entry, its seconds, entries per second."""
+    """A pass that is done."""
 
     number: int
+    """which pass, from 1"""
     epochs: int
+    """how many passes there are"""
     loss: float
+    """f(X)(...)², the mean over the entries"""
     seconds: float
+    """how long it took"""
     entries_per_second: float
+    """how many entries were fitted a second"""
 
 
 # What is being done, how much of it is done, and how much there is.

@@ -29,7 +29,9 @@ class Example(NamedTuple):
     """A tokenised sentence and what is known of it: a tag per word, one label for all of it, or none."""
 
     words: list[str]
+    """the tokens"""
     labels: list[str]
+    """a tag for each word, or the sentence's one label, or none"""
 
 
 def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:

@@ -7,10 +7,12 @@ from torch import Tensor
 
 
 class RowOrder(NamedTuple):
-    """ids: [n], rising; positions: [n] int64, where each stood; equal ids keep their order."""
+    """The ids of a table's rows, sorted; equal ids keep their order."""
 
     ids: Tensor
+    """the ids, rising, [n]"""
     positions: Tensor
+    """where each stood, [n] int64"""
 
 
 def row_order(ids: Tensor, num_words: int) -> RowOrder:

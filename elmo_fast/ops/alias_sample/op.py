@@ -16,13 +16,12 @@ CPU = torch.device("cpu")
 
 
 class AliasTable(NamedTuple):
-    """A law over V words as `alias_sample` reads it: column k gives word k with chance thresholds[k], else aliases[k].
-
-    thresholds: [V] float64; aliases: [V] int64; both on the CPU.
-    """
+    """A law over V words as `alias_sample` reads it: column k gives k with chance thresholds[k], else aliases[k]."""
 
     thresholds: Tensor
+    """the chance that a column gives its own word, [V] float64, on the CPU"""
     aliases: Tensor
+    """the word that a column gives otherwise, [V] int64, on the CPU"""
 
 
 def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -> AliasTable:

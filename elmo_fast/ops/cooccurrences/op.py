@@ -19,11 +19,14 @@ Progress = Callable[[int, int], None]
 
 
 class Cooccurrences(NamedTuple):
-    """The non-zero entries by row, then column: rows [Z] int32, columns [Z] int32, values [Z] float32."""
+    """The Z entries that are not zero, by row, then column."""
 
     rows: Tensor
+    """the word near which was counted, [Z] int32"""
     columns: Tensor
+    """the word that was counted, [Z] int32"""
     values: Tensor
+    """how often, nearer counting more, [Z] float32"""
 
 
 def cooccurrences(

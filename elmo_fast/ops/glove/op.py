@@ -11,12 +11,16 @@ from elmo_fast.ops._dispatch import select
 
 
 class GloveWeights(NamedTuple):
-    """words: w [V, D]; contexts: w~ [V, D]; word_biases: b [V]; context_biases: b~ [V]; or sums of their squares."""
+    """GloVe's parameters or, of the same shapes, the sums of their squared gradients."""
 
     words: Tensor
+    """w, [V, D]"""
     contexts: Tensor
+    """w~, [V, D]"""
     word_biases: Tensor
+    """b, [V]"""
     context_biases: Tensor
+    """b~, [V]"""
 
 
 @torch.no_grad()

@@ -14,18 +14,16 @@ register("hierarchical_softmax", native=native, reference=reference)
 
 
 class HuffmanTree(NamedTuple):
-    """A binary tree of V words and V - 1 inner nodes, as the path from its root to each word.
-
-    first: [V + 1] int64: the path of word k is steps first[k] to first[k + 1] - 1
-    nodes: [steps] int64, the inner nodes passed, the root (V - 2) first
-    codes: [steps] uint8, 0 or 1: which child of that node the path goes on to
-    longest: the most steps of a path
-    """
+    """A binary tree of V words and V - 1 inner nodes, as the path from its root to each word."""
 
     first: Tensor
+    """where each path begins: that of word k is steps first[k] to first[k + 1] - 1, [V + 1] int64"""
     nodes: Tensor
+    """the inner nodes passed, the root (V - 2) first, [steps] int64"""
     codes: Tensor
+    """which child of that node the path goes on to, 0 or 1, [steps] uint8"""
     longest: int
+    """the most steps of a path"""
 
     def to(self, device: torch.device | str) -> "HuffmanTree":
         """The same tree on another device."""

@@ -13,10 +13,12 @@ from elmo_fast.ops.vector_text.reference import BLANKS, is_number
 
 
 class VectorText(NamedTuple):
-    """matrix: [N, D] float32; words: where each line's word begins and ends in the text, [N, 2] int64."""
+    """The vectors of N lines of text, and where their words stand in it."""
 
     matrix: Tensor
+    """the vectors, [N, D] float32"""
     words: Tensor
+    """where each line's word begins and ends in the text, [N, 2] int64"""
 
 
 def read_vector_text(

@@ -1,0 +1,79 @@
+"""A page for each command, made of its own parser when the documentation is built: nothing on them is typed twice."""
+
+import argparse
+import os
+import pathlib
+import re
+
+from elmo_fast.cli.main import COMMANDS, command_module, overview
+from elmo_fast.files import replacing
+
+FOLDER = "commands"
+
+
+def write_pages(app):
+    """Writes the pages into the folder of sources, where Sphinx then finds them; those of no command are removed."""
+    folder = pathlib.Path(app.srcdir) / FOLDER
+    folder.mkdir(exist_ok=True)
+    os.environ["COLUMNS"] = "100"  # as wide are the lines of usage
+    pages = {"index": _titled("Command line", _literally(overview()), _contents(COMMANDS))}
+    for name in COMMANDS:
+        pages |= _pages_of(name, command_module(name))
+    for path in folder.glob("*.rst"):
+        if path.stem not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # or Sphinx would read it again
+            with replacing(path) as aside:
+                aside.write_text(text, encoding="utf-8")
+
+
+def _pages_of(name, module):
+    """The page of a command and, where it has second words, a page for each: name of the page -> its text."""
+    parser = module.build_parser()
+    kinds = getattr(parser, "kinds", None)
+    if kinds is None:
+        return {name: _page(parser)}
+    below = {f"{name}-{kind}": _page(parser.parser_of(kind)) for kind in kinds}
+    return {name: _titled(f"elmo-fast {name}", _literally(parser.format_help()), _contents(below)), **below}
+
+
+def _page(parser):
+    """Usage, what the command does, and every option as an entry that can be linked to."""
+    formatter = parser._get_formatter()
+    parts = [_literally(parser.format_usage()), _prose(parser.description), f".. program:: {parser.prog}"]
+    for group in parser._action_groups:
+        entries = [_entry(formatter, action) for action in group._group_actions]
+        if entries:
+            parts += [f".. rubric:: {group.title}", _prose(group.description or ""), *entries]
+    return _titled(parser.prog, *parts)
+
+
+def _entry(formatter, action):
+    # jsonargparse's own says the same, while it prints a help.
+    named = argparse.HelpFormatter._format_action_invocation(formatter, action)
+    return f".. option:: {named}\n\n   {_prose(formatter._expand_help(action) if action.help else '')}"
+
+
+def _prose(text):
+    """One paragraph: what stands between backticks and options' names as code, the rest character by character."""
+    parts = re.split(r"`([^`]+)`|((?<!\w)--\w+)", " ".join(text.split()))
+    plain = [re.sub(r"([\\*`|_])", r"\\\1", each or "") for each in parts[::3]]
+    code = [f"``{quoted or option}``" for quoted, option in zip(parts[1::3], parts[2::3], strict=True)]
+    pieces = [plain[0]]
+    for inline, after in zip(code, plain[1:], strict=True):
+        pieces += ["\\ " * bool(re.search(r"[\w\\]$", pieces[-1])), inline, "\\ " * bool(re.match(r"\w", after)), after]
+    return "".join(pieces)
+
+
+def _literally(text):
+    return "::\n\n" + "\n".join(f"   {line}" for line in text.strip().splitlines())
+
+
+def _contents(names):
+    return ".. toctree::\n   :maxdepth: 1\n\n" + "\n".join(f"   {name}" for name in names)
+
+
+def _titled(title, *parts):
+    return "\n\n".join([f"{title}\n{'=' * len(title)}", *filter(None, parts)]) + "\n"
