@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from elmo_fast.errors import ShortageError
 from elmo_fast.memory import available
+from elmo_fast.sizes import size
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -62,12 +63,12 @@ def _asked(error: BaseException) -> str:
     found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
     if found is None:
         return ""
-    return f", as {f'{int(found[1]) / 1e9:.2f} GB' if found[1] else found[2].replace('. ', ' ')} more were wanted"
+    return f", as {size(int(found[1])) if found[1] else found[2].replace('. ', ' ')} more were wanted"
 
 
 def _left() -> str:
     left = available()
-    return "" if left is None else f" ({left / 1e9:.2f} GB are left to this process)"
+    return "" if left is None else f" ({size(left)} are left to this process)"
 
 
 def reader(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from elmo_fast import memory
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.sizes import size
 
 # Batches below this are run without asking how much memory is left.
 UNASKED_BYTES = 1 << 26
@@ -121,7 +122,7 @@ class MemoryCheck:
         if free is not None and needed > free:
             raise ElmoFastError(
                 f"line {lines[longest]} has {count} tokens, and a batch of {len(sentences)} sentences as long takes "
-                f"about {needed / 1e9:.2f} GB of memory where {free / 1e9:.2f} GB are left to this process; give "
+                f"about {size(needed)} of memory where {size(free)} are left to this process; give "
                 "--max_tokens or a smaller --batch_size, or split the line"
             )
         self._passed = max(self._passed, needed)

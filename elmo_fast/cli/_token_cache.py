@@ -12,6 +12,7 @@ import numpy as np
 from elmo_fast.cli._vector_files import free_bytes
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import sha256_of
+from elmo_fast.sizes import size
 from elmo_fast.static.neighbours import Nearest
 from elmo_fast.static.token_file import DamagedFile, TokenFile, writing_token_file
 
@@ -77,7 +78,7 @@ def _write(path: str, source: Source, width: int, made_from: str) -> None:
     corpus = source.corpus
     needed, free = 4 * len(source.layers) * sum(corpus.lengths) * width, free_bytes(path)
     if needed > free:
-        raise ElmoFastError(f"--cache {path} takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free there")
+        raise ElmoFastError(f"--cache {path} takes {size(needed)}, and {size(free)} are free there")
     with writing_token_file(path, corpus.lengths, len(source.layers), width, made_from) as file:
         for line, vectors in source.embed():
             file.write(int(np.searchsorted(corpus.lines, line)), vectors)

@@ -9,6 +9,7 @@ import numpy as np
 
 from elmo_fast.cli import _common, _model, _progress
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.sizes import size
 from elmo_fast.text import batches, read_lines, read_sentences, rereadable
 
 # Batches whose sentences are sorted by length together, where the order does not matter.
@@ -198,6 +199,6 @@ def check_room(path: str, needed: int) -> None:
     free = free_bytes(path)
     if needed > free:
         raise ElmoFastError(
-            f"no space left on device for {path!r}: the vectors take {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are "
-            "free; --average, --top and --dtype f16 take less"
+            f"no space left on device for {path!r}: the vectors take {size(needed)} and {size(free)} are free; "
+            "--average, --top and --dtype f16 take less"
         )

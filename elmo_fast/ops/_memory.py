@@ -6,16 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from elmo_fast.errors import ElmoFastError
-
-_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-
-
-def size(number: float) -> str:
-    """A number of bytes as people read it."""
-    for unit, name in _UNITS:
-        if number >= unit:
-            return f"{number / unit:.1f} {name}"
-    return f"{int(number)} bytes"
+from elmo_fast.sizes import size
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.losses import BY_NAME, NOISE_POWER
 from elmo_fast.pretrain.peers import Peers
 from elmo_fast.pretrain.texts import CORPUS_FOLDER
+from elmo_fast.sizes import size
 from elmo_fast.text import Vocabulary
 
 # A vocabulary made for a text leaves less of it out.
@@ -113,12 +114,12 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
     optimiser = config.optimiser
     _, rows = peers.share(optimiser.batch_size, optimiser.micro_batches)
     needed = memory(config, vocabulary_size, rows // optimiser.micro_batches)
-    parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in needed.items())
+    parts = ", ".join(f"{name} {size(each)}" for name, each in needed.items())
     shared = f" | {peers.size} processes x {rows} rows" if peers.together else ""
     return [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
-        f"memory about {sum(needed.values()) / 2**30:.2f} GiB a process: {parts}",
+        f"memory about {size(sum(needed.values()))} a process: {parts}",
         *_shortage_lines(sum(needed.values()), device),
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
@@ -142,7 +143,7 @@ def _shortage_lines(needed: int, device: torch.device) -> list[str]:
     if device.type != "cpu" or left is None or held is None or needed <= left + held:
         return []
     return [
-        f"WARNING {(left + held) / 2**30:.2f} GiB are left to this process: memory will run out; lower batch_size, raise "
+        f"WARNING {size(left + held)} are left to this process: memory will run out; lower batch_size, raise "
         "micro_batches, or take a smaller model or vocabulary"
     ]
 

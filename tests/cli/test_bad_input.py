@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -79,6 +80,7 @@ def test_a_batch_that_cannot_fit_into_memory_names_its_longest_line(text, toy, t
     assert main(words) == 2
     error = capsys.readouterr().err
     assert "line 2 has 9 tokens" in error
+    assert "KiB of memory where 1000 bytes are left" in error
     assert "--max_tokens" in error
     assert os.listdir(tmp_path) == ["in.txt"]
 
@@ -175,7 +177,9 @@ def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path
     monkeypatch.setattr("elmo_fast.cli._vector_files.free_bytes", lambda path: 100)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
-    assert "no space left on device" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no space left on device" in error
+    assert re.search(r"the vectors take [\d.]+ KiB and 100 bytes are free", error)
     assert os.listdir(tmp_path) == ["in.txt"]
 
 

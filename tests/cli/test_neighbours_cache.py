@@ -105,6 +105,6 @@ def test_a_damaged_file_is_told(toy, text, tmp_path, capsys):
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
     monkeypatch.setattr("elmo_fast.cli._token_cache.free_bytes", lambda path: 10)
-    assert "0.0 GB are free there" in ask("--cache", str(tmp_path / "tokens"), status=2)
+    assert ", and 10 bytes are free there" in ask("--cache", str(tmp_path / "tokens"), status=2)
     assert embedded[0] == 1
     assert not (tmp_path / "tokens").exists()

@@ -5,6 +5,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _memory
+from elmo_fast.sizes import size
 
 
 def test_it_says_what_was_asked_for_and_what_would_fit():
@@ -35,4 +36,4 @@ def test_other_errors_pass():
 
 
 def test_sizes_are_as_people_read_them():
-    assert [_memory.size(n) for n in (5, 2048, 3 * 2**20, 1.5 * 2**30)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.5 GiB"]
+    assert [size(n) for n in (5, 2048, 3 * 2**20, 1.5 * 2**30)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.5 GiB"]
