@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 
@@ -14,6 +15,7 @@ from elmo_fast.pretrain.run import pretrain
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
 from tests.snippets import BLOCK
+from tests.weights import make_weights
 
 
 @pytest.fixture
@@ -59,6 +61,30 @@ def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path, capsys):
     assert printed[0] == printed[1]
     assert main(["download", "me/elmo"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/cache/me/elmo/main\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ("options.json", "weights.hdf5"),
+        ("elmo_2x1024_128_2048cnn_1xhighway_options.json", "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5"),
+        ("elmo_2x4096_options.json", "elmo_2x4096_weights_PubMed_only.hdf5"),
+        ("options.json", "elmo_pt_weights_dgx1.hdf5"),
+    ],
+)
+def test_repositories_of_the_published_layouts_are_models(hub, tmp_path, capsys, options, weights):
+    """As docs/published_weights.md lists them: the pair is fetched, read whole, and gives the pair's vectors."""
+    pair = make_weights(tmp_path / "pair")
+    content = {options: pair[0].read_bytes(), weights: pair[1].read_bytes()}
+    hub.repos["lysandre/elmo"] = {".gitattributes": b"x", **content}
+    assert main(["download", "lysandre/elmo", "--outdir", str(tmp_path / "here"), "-q"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'here'}\n"
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == sorted(content)
+    ours, theirs = (
+        embedder.embed_sentence(["I", "like", "Berlin"])
+        for embedder in (ElmoEmbedder.from_pretrained("lysandre/elmo"), ElmoEmbedder(*pair))
+    )
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def page(hub, name="me/elmo"):
