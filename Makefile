@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test fuzz lint format build docs bench gpu cuda-check clean
+.PHONY: help demo test fuzz mutants lint format build docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
@@ -19,6 +19,7 @@ help:
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place"
+	@echo "make mutants N=300 SEED=0   change one line at random, N times, and see whether a test notices (hours); docs/trust.md"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -64,6 +65,11 @@ gpu:
 
 cuda-check:
 	$(PYTHON) tools/cuda_check.py
+
+N := 300
+SEED := 0
+mutants: $(STAMP)
+	$(BIN)/python -m tools.mutants --n $(N) --seed $(SEED)
 
 clean:
 	rm -rf build dist demo *.egg-info elmo_fast/_C*.so

@@ -130,5 +130,5 @@ def load(folder: pathlib.Path, case: str) -> dict[str, Any] | None:
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
     kind = GpuRow if "gpu" in content else Row
-    content["rows"] = [kind(**each) for each in content["rows"]]
+    content["rows"] = [kind(**each) for each in content.get("rows", [])]  # tools/mutants has none
     return content

@@ -196,6 +196,43 @@ def gpu_provenance(files: list[Content]) -> str:
     )
 
 
+def mutants(content: Content) -> str:
+    """The score of `make mutants`, what survived it and what is known to change nothing."""
+    survivors, equivalent = content["survivors"], content["equivalent"]
+    real = content["judged"] - len(equivalent)
+    none = content["refused"] + content["same"]
+    share = number(100 * content["killed"] / max(1, real))
+    lines = [
+        f"{content['judged']} mutants (seed {content['seed']}): {len(equivalent)} change nothing a test may see; of "
+        f"the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} survived. {none} more "
+        f"were none: the compiler refused them or made the same of them. Left out: {'; '.join(content['left_out'])}."
+    ]
+    for heading, found in (("survived", survivors), ("changes nothing", equivalent)):
+        if found:
+            lines += ["", line([heading, "before", "after", *["why"] * (found is equivalent)])]
+            lines.append(line([":--"] * (3 + (found is equivalent))))
+            lines += [mutant_line(each) for each in found]
+    machine, versions = content["machine"], content["versions"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{machine['cpu']}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
+            f"commit {content['commit']}, `{' '.join(content['options'])}`. Reproduce: `{content['command']}`.",
+        ]
+    )
+
+
+def mutant_line(each: Content) -> str:
+    """One mutant as a row: the file, the line before and after, and why it changes nothing where that is known."""
+
+    def code(text: str) -> str:
+        return f"`` {text} ``".replace("|", "\\|")
+
+    said = [each["why"]] if "why" in each else []
+    return line([f"`{each['file']}`", code(each["before"]), code(each["after"]), *said])
+
+
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "headline": ("embed", headline),
     "embed": ("embed", case_table),
@@ -215,6 +252,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "static_quality": ("static_quality", case_table),
     "demo": ("demo", demo),
     "ops": ("ops", case_table),
+    "mutants": ("mutants", mutants),
 }
 
 

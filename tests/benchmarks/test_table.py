@@ -1,5 +1,7 @@
 """README.md's tables are what the result files say, and nothing else."""
 
+import json
+
 import pytest
 
 from benchmarks import machine, table
@@ -88,3 +90,19 @@ def test_the_demonstration_is_told_in_one_sentence(tmp_path):
     said = table.render("demo", tmp_path)
     assert "it took 200 s" in said
     assert "12,345 held-out words fell from 4,000 to 100, 40 times lower" in said
+
+
+def test_mutants_are_scored_without_those_that_change_nothing(tmp_path):
+    """Of 5, one equivalent, 3 killed, one survivor: 75 %; a pipe in code does not end a cell."""
+    mutant = {"file": "a.cpp", "line": 3, "before": "a || b;", "after": "a && b;"}
+    content = {
+        **machine.describe("make mutants N=5 SEED=7"),
+        **{"seed": 7, "judged": 5, "killed": 3, "refused": 1, "same": 2, "options": ["-O1"], "left_out": ["CUDA"]},
+        **{"survivors": [mutant], "equivalent": [{**mutant, "why": "b is never true"}]},
+    }
+    (tmp_path / "mutants.json").write_text(json.dumps(content), encoding="utf-8")
+    found = table.render("mutants", tmp_path)
+    assert "of the other 4 the tests killed 3, 75 %, and 1 survived. 3 more were none" in found
+    assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` |\n" in found
+    assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` | b is never true |" in found
+    assert found.endswith("Reproduce: `make mutants N=5 SEED=7`.")

@@ -1,0 +1,119 @@
+"""tools/mutants: what is changed and what is not, that every source has tests, and that a run is judged as it ended."""
+
+import pathlib
+
+import pytest
+
+from tools.mutants import judge
+from tools.mutants.plan import SOURCES, Plan
+from tools.mutants.sites import cpp_mutations, python_mutations
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EVERYTHING = ["amx_bf16"]  # nothing is left out for want of it
+
+CPP = """\
+#include <a.h> // 1 < 2
+template <typename T, int N = 4>
+T f(T* x, int n) {  // n + 1 < 2
+  for (int i = 0; i < n; ++i) x[i] += 2.5f * g("a < b", 'c');
+  if (n == 3 && n > 0) return true;
+  drop(x);
+}
+"""
+PYTHON = '''\
+"""One < two."""
+from a import b
+
+def f(x: int | None, n: int = 3) -> int | str:
+    """Of 1 < 2."""
+    if n < 3 and not x:
+        raise ValueError(f"{n + 1} or {n} < 3")
+    g(x)
+    return n + 1
+'''
+
+
+def changes(found, line):
+    return {each.after.strip() for each in found if each.line == line}
+
+
+def test_cpp_is_changed_in_operators_numbers_conditions_and_statements_alone():
+    found = cpp_mutations("a.cpp", CPP, [])
+    assert {each.line for each in found} == {4, 5, 6}
+    assert changes(found, 5) == {
+        "if (n != 3 && n > 0) return true;",
+        "if (n == 3 || n > 0) return true;",
+        "if (n == 3 && n >= 0) return true;",
+        "if (n == 4 && n > 0) return true;",
+        "if (n == 3 && n > 1) return true;",
+        "if (n == 3 && n > 0) return false;",
+        "if (!(n == 3 && n > 0)) return true;",
+    }
+    assert changes(found, 6) == {";"}
+    assert "for (int i = 0; i < n; ++i) x[i] -= 2.5f * g(\"a < b\", 'c');" in changes(found, 4)
+    assert not any("a <= b" in each.after for each in found)
+
+
+def test_python_is_changed_where_it_computes_alone():
+    found = python_mutations("a.py", PYTHON)
+    assert {each.line for each in found} == {4, 6, 8, 9}
+    assert changes(found, 4) == {"def f(x: int | None, n: int = 4) -> int | str:"}
+    assert changes(found, 6) == {
+        "if n <= 3 and not x:",
+        "if n < 4 and not x:",
+        "if n < 3 or not x:",
+        "if n < 3 and x:",
+        "if (not (n < 3 and not x)):",
+    }
+    assert changes(found, 8) == {"pass"}
+    assert changes(found, 9) == {"return n - 1", "return n + 2", "return n + 0"}
+    for each in found:
+        lines = PYTHON.splitlines()
+        lines[each.line - 1] = each.after
+        compile("\n".join(lines), "a.py", "exec")
+
+
+def test_every_source_has_tests_that_exist_or_is_left_out_with_a_reason():
+    plan = Plan(ROOT, EVERYTHING)
+    changed = {file for file, _ in plan.mutations()}
+    assert {"csrc/common/gemm.cpp", "csrc/common/tiles.cpp", "elmo_fast/ops/highway/op.py"} <= changed
+    for file in changed:
+        assert all((ROOT / test.partition("::")[0]).is_file() for test in plan.tests_of(file)), file
+    assert all(list(ROOT.glob(pattern)) for pattern in SOURCES)
+    assert all(each["why"] and any(list(ROOT.glob(pattern)) for pattern in each["files"]) for each in plan.left_out)
+
+
+def test_a_draw_is_the_same_for_the_same_seed():
+    plan = Plan(ROOT, EVERYTHING)
+    first = plan.drawn(0)
+    assert first == plan.drawn(0) != plan.drawn(1)
+    assert len({(each.file, each.line) for each in first}) == len(first) > 2000
+
+
+def test_an_explanation_of_a_line_that_is_gone_is_refused(tmp_path):
+    (tmp_path / "table.toml").write_text("left_out = []\n[tests]\n", encoding="utf-8")
+    (tmp_path / "a.cpp").write_text("  x = 1;\n", encoding="utf-8")
+    entry = '[[equivalent]]\nfile = "a.cpp"\nbefore = "x = {};"\nafter = "x = 2;"\nwhy = "x is not read"\n'
+    (tmp_path / "equivalents.toml").write_text(entry.format(1), encoding="utf-8")
+    Plan(tmp_path, [], tmp_path)
+    (tmp_path / "equivalents.toml").write_text(entry.format(3), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"stale: a\.cpp has no line 'x = 3;'"):
+        Plan(tmp_path, [], tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("body", "by"),
+    [
+        ("pass", ""),
+        ("assert False", "test_it.py::test_it"),
+        ("import os; os.abort()", "signal 6"),
+        ("while True: pass", "signal 24"),
+    ],
+    ids=["passes", "fails", "crashes", "hangs"],
+)
+def test_a_run_is_judged_as_it_ended(tmp_path, body, by):
+    (tmp_path / "build").mkdir()
+    (tmp_path / "test_it.py").write_text(f"def test_it():\n    {body}\n", encoding="utf-8")
+    verdict = judge.run(tmp_path, ["test_it.py"], limit=0)
+    assert (verdict.passed, verdict.by) == (by == "", by)
