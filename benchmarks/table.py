@@ -77,11 +77,12 @@ def provenance(content: Content) -> str:
     machine, versions = content["machine"], content["versions"]
     flags = [flag for flag in ("amx_bf16", "avx512f") if flag in machine["flags"]]
     notes = "; ".join(f"{name}: {told(value)}" for name, value in content["notes"].items())
+    notes = f" {notes}." if notes else ""
     skipped = "".join(f" Skipped: {reason}." for reason in content["skipped"])
     return (
         f"{machine['cpu']}, {machine['cores']} cores ({', '.join(flags) or 'no AVX-512'}), "
         f"Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
-        f"commit {content['commit']}. {notes}.{skipped} Reproduce: `{content['command']}`."
+        f"commit {content['commit']}.{notes}{skipped} Reproduce: `{content['command']}`."
     )
 
 
@@ -117,6 +118,21 @@ def demo(content: Content) -> str:
         f"{notes['held-out words']} held-out words fell from {number(before.median)} to {number(after.median)}, "
         f"{number(before.median / after.median)} times lower."
     )
+
+
+def torture(content: Content) -> str:
+    """What was killed, how often, and how it ended."""
+    lines = [
+        line(["killed", "kills", "runs", "of these ended as the undisturbed run"]),
+        line([":--", "--:", "--:", "--:"]),
+    ]
+    lines += [
+        line([each["kind"], str(each["kills"]), str(each["runs"]), str(each["equal"])]) for each in content["kinds"]
+    ]
+    kills, runs, equal = (sum(each[name] for each in content["kinds"]) for name in ("kills", "runs", "equal"))
+    differing = "".join(f" **Differs**: {failure}." for failure in content["failures"])
+    summary = f"{kills} kills of {runs} runs, {equal} ended equal, in {content['seconds']} s.{differing}"
+    return "\n".join([*lines, "", f"{summary} {provenance({**content, 'notes': {}, 'skipped': []})}"])
 
 
 def gpu_files(folder: pathlib.Path, *, rehearsals: bool = False) -> dict[str, Content]:
@@ -253,6 +269,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "demo": ("demo", demo),
     "ops": ("ops", case_table),
     "mutants": ("mutants", mutants),
+    "torture": ("torture", torture),
 }
 
 
@@ -263,7 +280,8 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     case, function = RENDERED[name]
     content = results.load(folder, case)
     if content is None:
-        return f"(Not measured yet: `python -m benchmarks.run --case {case}` writes this.)"
+        command = "make torture" if case == "torture" else f"python -m benchmarks.run --case {case}"
+        return f"(Not measured yet: `{command}` writes this.)"
     return function(content)
 
 

@@ -1,0 +1,42 @@
+"""A few kills of `make torture`, and that it sees what differs."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from benchmarks import table
+from tests.pretrain.processes import ROOT
+from tests.torture.works import UNDISTURBED, Embedding
+
+
+def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
+    words = ["--kills", "4", "--seed", "5", "--kinds", "training", "preparing", "embedding"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torture", *words, "--json", str(tmp_path / "torture.json")],
+        capture_output=True, text=True, timeout=280, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "torture.json").read_text())
+    assert sum(each["kills"] for each in found["kinds"]) == 4
+    assert all(each["equal"] == each["runs"] for each in found["kinds"])
+    assert found["failures"] == []
+    assert done.stdout.count("killed ") == 4
+    assert "4 kills of" in table.render("torture", tmp_path)
+
+
+def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
+    work = Embedding(tmp_path / "work")
+    place = pathlib.Path(work.folder)
+    (place / UNDISTURBED).write_bytes(b"vectors")
+    shutil.copy(place / UNDISTURBED, place / "run-0")
+    assert (work.whole("run-0"), work.differences("run-0", [])) == ("", [])
+    (place / "run-0").write_bytes(b"vectorz")
+    assert work.whole("run-0") == "run-0"
+    assert work.differences("run-0", []) == ["run-0"]
+    (place / "run-0").unlink()
+    (place / ".run-0.abc.partial").mkdir()
+    assert work.whole("run-0") == ""
+    assert work.differences("run-0", []) == ["no run-0", ".run-0.abc.partial"]
