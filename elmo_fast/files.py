@@ -1,6 +1,7 @@
 """Files that are either complete under their name or absent."""
 
 import contextlib
+import gzip
 import hashlib
 import io
 import os
@@ -8,7 +9,7 @@ import pathlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.workplace import usual_mode, workplace
@@ -32,6 +33,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         flush(temporary)
         os.replace(temporary, target)
         flush(target.parent)
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A new file in place of `path` once the block has ended well (`replacing`); gzip where the name ends in .gz."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        if os.fspath(path).endswith(".gz"):
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as stream:
+                yield stream  # type: ignore[misc]
+        else:
+            yield file
 
 
 def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> None:

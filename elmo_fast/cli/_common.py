@@ -4,24 +4,26 @@ import logging
 import sys
 from typing import Any
 
+from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
 
 
 def new_parser(
     command: str,
     description: str,
-    config_action: Any = "config",
-    config_help: str = "a YAML or JSON file of these options",
+    config_action: Any = None,
+    config_help: str = "a YAML, JSON or TOML file of these options",
 ) -> Any:
     """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, --seed, --device, --threads.
 
     Option names are written with underscores: `main.normalised` turns the hyphens a user types into them.
-    config_action, config_help: jsonargparse's action for --config, or a kind of it, and what it takes.
+    config_action, config_help: a kind of ConfigFile for --config, and what it takes.
     """
+    from elmo_fast.cli._config_file import ConfigFile
     from elmo_fast.cli._parser import Parser
 
     parser = Parser(prog=f"elmo-fast {command}", description=description)
-    parser.add_argument("--config", action=config_action, help=config_help)
+    parser.add_argument("--config", action=config_action or ConfigFile, help=config_help)
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings and errors")
     parser.add_argument("--seed", type=int, default=0, help="seed of whatever is random")
@@ -54,19 +56,7 @@ def set_up(arguments: Any) -> Any:
         if arguments.threads < 1:
             raise ElmoFastError(f"--threads must be 1 or more; got {arguments.threads}")
         torch.set_num_threads(arguments.threads)
-    return device_named(arguments.device)
-
-
-def device_named(name: str) -> Any:
-    """The torch device called `name`; ElmoFastError when torch does not know it or this machine does not have it."""
-    import torch
-
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ElmoFastError(f'--device must be like "cpu", "cuda" or "cuda:1"; got {name!r}') from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ElmoFastError(f"--device {name}: this torch sees {torch.cuda.device_count()} CUDA devices")
+    device = device_named(arguments.device, "--device")
     if device.type not in ("cpu", "cuda"):
-        raise ElmoFastError(f"--device must be a CPU or CUDA device; got {name!r}")
+        raise ElmoFastError(f"--device must be a CPU or CUDA device; got {arguments.device!r}")
     return device

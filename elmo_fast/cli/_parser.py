@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import jsonargparse
 
+from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._outputs import check_outputs
 
 UNKNOWN = "unrecognized arguments: "
@@ -19,25 +20,49 @@ class Parser(jsonargparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._writes: dict[str, tuple[str, ...]] = {}
+        self.old_names: dict[str, str] = {}
+        self.given_in_file: dict[str, tuple[str, Given]] = {}
+
+    def renamed(self, old: str, option: str) -> None:
+        """Takes `old` for `option`, as a flag and in configuration files; --help does not tell it."""
+        self.old_names[old] = option
 
     def writes(self, option: str, *files: str) -> None:
         """Makes known that `option` names a file that is written, or a folder for these `files`."""
         self._writes[option] = files
 
-    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+    def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
         """The options; ElmoFastError where what is written would replace what is read."""
-        arguments = super().parse_args(*args, **kwargs)
+        words = [self._newest(word) for word in args] if args and self.old_names else args
+        arguments = super().parse_args(words, *more, **kwargs)
         check_outputs(arguments, self._writes)
         return arguments
+
+    def _newest(self, word: str) -> str:
+        name, equals, value = word.partition("=")
+        known = name.startswith("--") and self.old_names.get(name[2:])
+        return f"--{known}{equals}{value}" if known else word
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints what is wrong and where the options are told, and leaves with status 2."""
         if not self.exit_on_error:
             super().error(message, ex)
         options = list(self._option_string_actions)
-        print(f"{self.prog}: error: {_plain(message, options)}{_meant(message, options)}", file=sys.stderr)
+        told = f"{self._where(message)}{_plain(message, options)}{_meant(message, options)}"
+        print(f"{self.prog}: error: {told}", file=sys.stderr)
         print(f"{self.prog} --help tells the options", file=sys.stderr)
         self.exit(2)
+
+    def _where(self, message: str) -> str:
+        """'--config run.yaml, line 3: ' where the message is on a value that a file gives."""
+        path, given = self.given_in_file.get(_key_of(message), (None, None))
+        told = given is not None and message.rstrip().endswith(f"Got value: {given.value}")
+        return f"--config {path}, line {given.line}: " if given is not None and told else ""
+
+
+def _key_of(message: str) -> str:
+    found = re.match(r'Parser key "(?:\w+\.)*(\w+)"', message)
+    return found[1] if found else ""
 
 
 def _plain(message: str, options: list[str]) -> str:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import files_matching, read_sentences, replacing
+from elmo_fast.files import writing
+from elmo_fast.text import files_matching, read_sentences
 
 COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
 # What exp can still hold.
@@ -28,11 +29,11 @@ def write_table(path: str | os.PathLike[str], text: str, corpus: Corpus, losses:
     means = np.stack([*losses, losses.mean(0)]) / positions
     perplexities = np.exp(np.minimum(means, MOST_NATS)).T.tolist()
     rows = zip(lines_of(text, positions - 1), (positions - 1).tolist(), losses.T.tolist(), perplexities, strict=True)
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\t".join(COLUMNS) + "\n")
+    with writing(path) as file:
+        file.write(("\t".join(COLUMNS) + "\n").encode())
         for line, words, nats, perplexity in rows:
             numbers = "\t".join(f"{number:.8g}" for number in (*nats, *perplexity))
-            file.write(f"{line}\t{words}\t{numbers}\n")
+            file.write(f"{line}\t{words}\t{numbers}\n".encode())
 
 
 def lines_of(text: str, words: npt.NDArray[np.int64]) -> Sequence[int]:

@@ -1,12 +1,14 @@
 """`elmo-fast pretrain`: trains a bidirectional language model on your own text."""
 
 import dataclasses
+import difflib
 import logging
 import os
 import sys
 from typing import Any
 
 from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.cli._config_file import ConfigFile
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
@@ -14,34 +16,18 @@ from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, pre
 _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
-def _config_action() -> Any:
-    """jsonargparse's --config, which also takes TOML, and the name of a preset where no file has that name."""
-    from jsonargparse import ActionConfigFile
+class PresetOrFile(ConfigFile):
+    """--config, which also takes the name of a preset where no file has that name."""
 
-    class PresetOrFile(ActionConfigFile):
-        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
-            if not os.path.exists(values):
-                if values not in presets():
-                    parser.error(f"--config {values}: neither a file nor a preset; presets: {', '.join(presets())}")
-                values = str(preset_file(values))
-            if values.endswith(".toml"):
-                values = _as_yaml(values, parser)
-            super().__call__(parser, cfg, values, option_string)
-
-    return PresetOrFile
-
-
-def _as_yaml(path: str, parser: Any) -> str:
-    import tomllib
-
-    import yaml
-
-    try:
-        with open(path, "rb") as file:
-            return str(yaml.safe_dump(tomllib.load(file)))
-    except tomllib.TOMLDecodeError as error:
-        parser.error(f"--config {path}: not TOML: {error}")
-        raise
+    def path_of(self, value: str) -> str:
+        """The file, or that of the preset."""
+        if os.path.exists(value):
+            return value
+        if value not in presets():
+            close = difflib.get_close_matches(value, presets(), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ElmoFastError(f"--config {value}: neither a file nor a preset; presets: {', '.join(presets())}{hint}")
+        return str(preset_file(value))
 
 
 def build_parser() -> Any:
@@ -49,7 +35,7 @@ def build_parser() -> Any:
     parser = new_parser(
         "pretrain",
         f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
-        _config_action(),
+        PresetOrFile,
         "a preset's name, or a YAML, JSON or TOML file of these options",
     )
     parser.add_argument(

@@ -6,7 +6,7 @@ from typing import Any
 
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.report.settings import EXPERIMENTS, ReportSettings
+from elmo_fast.report.settings import EXPERIMENTS, SPLITS, ReportSettings
 
 
 def build_parser() -> Any:
@@ -24,6 +24,8 @@ def build_parser() -> Any:
         if isinstance(field.default, tuple):
             options |= {"nargs": "*", "type": typing.get_args(field.type)[0], "default": list(field.default)}
         parser.add_argument(f"--{field.name}", **options)
+    for old, name in {**SPLITS, "columns": "column"}.items():
+        parser.renamed(old, name)
     return parser
 
 

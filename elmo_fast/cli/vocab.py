@@ -12,7 +12,7 @@ def build_parser() -> Any:
         "vocab", "Writes the words of a corpus by falling count, after <S>, </S> and <UNK>, one per line."
     )
     add_text_options(parser)
-    parser.add_argument("--vocab_file", type=str, required=True, help="file to write")
+    parser.add_argument("--vocab_file", type=str, required=True, help="file to write, gzip by .gz")
     parser.writes("vocab_file")
     parser.add_argument("--min_count", type=int, default=1, help="leave out rarer words")
     parser.add_argument("--max_size", type=int | None, default=None, help="most lines, the three markers included")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
+from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import hdf5_replacing, replaces
 from elmo_fast.modules._loading import vocabulary_of
@@ -46,6 +47,8 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         **settings: Any,
     ) -> None:
+        if cuda_device >= 0:
+            device_named(f"cuda:{cuda_device}", "cuda_device")
         self.elmo_bilm = BiLM(options_file, weight_file, **settings)
         self.cuda_device = cuda_device
         if cuda_device >= 0:

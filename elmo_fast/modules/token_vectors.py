@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
+from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
@@ -28,14 +29,11 @@ def load_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings:
     """
     if not isinstance(model, str | os.PathLike) or not os.fspath(model):
         raise ElmoFastError(f"model must be a folder that holds a model, or a name of the hub; got {model!r}")
+    place = device_named(device)
     folder = pretrained_folder(model)
     words = file_beside(folder)
     files = [*model_files(folder), *([] if words is None else [words])]
     marks = tuple((str(file.resolve()), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    try:
-        place = torch.device(device)
-    except RuntimeError as error:
-        raise ElmoFastError(f'device must be like "cpu", "cuda" or "cuda:1"; got {device!r}') from error
     return _read(folder, marks, place, **settings)
 
 

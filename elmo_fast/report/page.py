@@ -8,7 +8,7 @@ from typing import Any
 from elmo_fast.report import figures, tables
 from elmo_fast.report.claims import claims, tested
 from elmo_fast.report.outcome import Outcome
-from elmo_fast.report.settings import ReportSettings
+from elmo_fast.report.settings import SPLITS, ReportSettings
 
 TITLES = {
     "help": ("Does it help?", "Table 1 of the paper. The score is {metric} on the test text, in per cent."),
@@ -82,7 +82,7 @@ def _as_yaml(settings: ReportSettings) -> str:
         name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()
     }
     del values["note"]
-    for name in ("model", "train", "dev", "test", "vectors", "save_dir"):
+    for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
         if values[name]:
             values[name] = pathlib.Path(values[name]).name
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from elmo_fast.report.settings import ReportSettings
+from elmo_fast.report.settings import SPLITS, ReportSettings
 from elmo_fast.tasks import TaskConfig
 
 BASELINE = {"elmo": "none"}
@@ -83,7 +83,7 @@ def layer_name(number: int) -> str:
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     """The configuration of one run of a cell; where it is written follows from `key_of`."""
     values: dict[str, Any] = {
-        **{f"{name}_path": getattr(settings, name) for name in ("train", "dev", "test")},
+        **{name: getattr(settings, name) for name in SPLITS.values()},
         **{name: getattr(settings, name) for name in ("task", "format", "vectors", "dropout", "elmo_dropout")},
         **{name: getattr(settings, name) for name in ("hidden", "lstm_layers", "epochs", "patience", "batch_size")},
         "learning_rate": settings.learning_rate,

@@ -19,7 +19,7 @@ from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.page import page
 from elmo_fast.report.plan import cells
 from elmo_fast.report.runs import run_all
-from elmo_fast.report.settings import ReportSettings
+from elmo_fast.report.settings import SPLITS, ReportSettings
 from elmo_fast.tasks import Example, load_bilm, model_digest, read_examples
 
 PAGE, NUMBERS = "report.md", "report.json"
@@ -33,9 +33,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     folder = pathlib.Path(settings.save_dir)
     folder.mkdir(parents=True, exist_ok=True)
     target = settings.targets[0]
-    splits = {
-        name: read_examples(getattr(settings, name), settings.format, target) for name in ("train", "dev", "test")
-    }
+    splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
     found = pretrained_folder(settings.model)
     # A name of the hub is no folder, which the runs want; their names keep that of a folder that was given.
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
@@ -58,7 +56,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
 
 def _digests(settings: ReportSettings, bilm: BiLM) -> dict[str, str]:
     """What tells that a file of the settings is another one than it was: path -> digest."""
-    names = [settings.train, settings.dev, settings.test, *([settings.vectors] if settings.vectors else [])]
+    names = [*(getattr(settings, name) for name in SPLITS.values()), *([settings.vectors] if settings.vectors else [])]
     found = {name: sha256_of(pathlib.Path(name)) for name in names}
     return {**found, settings.model: model_digest(bilm)}
 

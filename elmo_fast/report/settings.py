@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import described
 
+# The labelled text, and the settings that name its files.
+SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
 EXPERIMENTS = {
     "help": "baseline against + ELMo (table 1 of the paper)",
     "regularisation": "all layers with a large and a small λ against the last layer only (table 2)",
@@ -22,13 +24,13 @@ class ReportSettings:
     """Everything a report can be told."""
 
     model: str = described("", "The pretrained biLM: a folder, or a name of the hub.")
-    train: str = described("", "Labelled text to train on: CoNLL-U, CoNLL columns or TSV.")
-    dev: str = described("", "Labelled text that chooses the epoch.")
-    test: str = described("", "Labelled text that is scored.")
+    train_path: str = described("", "Labelled text to train on: CoNLL-U, CoNLL columns or TSV.")
+    dev_path: str = described("", "Labelled text that chooses the epoch.")
+    test_path: str = described("", "Labelled text that is scored.")
     save_dir: str = described("", "Folder of the report; what it already holds is not computed again.")
     task: str = described("tag", "tag (a label for each word) or classify (one for each sentence).")
     format: str = described("auto", "auto, conllu, columns or tsv.")
-    columns: tuple[str, ...] = described(
+    column: tuple[str, ...] = described(
         (), "Columns of labels to learn, each by itself (CoNLL-U: upos, xpos); none: the usual."
     )
     vectors: str | None = described(
@@ -57,10 +59,10 @@ class ReportSettings:
 
     def __post_init__(self) -> None:
         """Raises ElmoFastError that names what is missing or unknown."""
-        for name in ("model", "train", "dev", "test", "save_dir"):
+        for name in ("model", *SPLITS.values(), "save_dir"):
             if not getattr(self, name):
                 raise ElmoFastError(f"--{name} is needed: {_help_of(name)}")
-        for name in ("train", "dev", "test"):
+        for name in SPLITS.values():
             if not os.path.isfile(getattr(self, name)):
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
         if unknown := sorted(set(self.experiments) - set(EXPERIMENTS)):
@@ -75,7 +77,7 @@ class ReportSettings:
     @property
     def targets(self) -> list[str | None]:
         """The columns to learn; [None] where the format's usual one is meant."""
-        return list(self.columns) or [None]
+        return list(self.column) or [None]
 
 
 def _help_of(name: str) -> str:

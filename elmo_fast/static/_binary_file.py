@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static._bytes import Parsed, decoded, encoded, header_of, reading, writing
+from elmo_fast.files import writing
+from elmo_fast.static._bytes import Parsed, decoded, encoded, header_of, reading
 
 CHUNK_BYTES = 1 << 24
 LONGEST_WORD = 1 << 12

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
 
 SAFETENSORS = "safetensors"
 GZIP = b"\x1f\x8b"
@@ -41,17 +40,6 @@ def reading(path: str) -> Iterator[IO[bytes]]:
             yield stream  # type: ignore[misc]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ElmoFastError(f"{path}: damaged gzip data: {error}") from error
-
-
-@contextlib.contextmanager
-def writing(path: str) -> Iterator[IO[bytes]]:
-    """A new file in place of `path` once the block has ended well; gzip where the name ends in .gz."""
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        if path.endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as stream:
-                yield stream  # type: ignore[misc]
-        else:
-            yield file
 
 
 def detected(path: str) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static._bytes import Parsed, decoded, encoded, header_of, is_number, reading, writing
+from elmo_fast.files import writing
+from elmo_fast.static._bytes import Parsed, decoded, encoded, header_of, is_number, reading
 
 CHUNK_BYTES = 1 << 24
 ROWS_AT_ONCE = 1024

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import writing
 from elmo_fast.text import read_lines
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -83,7 +83,7 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
 
 
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
-    """Writes labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv".
+    """Writes labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv"; gzip by .gz.
 
     Raises: ElmoFastError: another format; a word or label that the format cannot hold.
     """
@@ -91,7 +91,7 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
     if format not in ("columns", "tsv"):
         raise ElmoFastError(f'{os.fspath(path)}: sentences are written as "columns" or "tsv"; got format {format!r}')
     write = _column_lines if format == "columns" else _tsv_line
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+    with writing(path) as file:
         for number, example in enumerate(examples):
             for part in (*example.words, *example.labels):
                 if not part.strip() or re.search(r"[\t\r\n\0]" if format == "columns" else r"[\s\0]", part):
@@ -99,7 +99,7 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
                         f"{os.fspath(path)}: sentence {number}: {part!r} cannot be written as {format}: it is empty or "
                         "holds what splits lines or words"
                     )
-            file.write(write(number, example))
+            file.write(write(number, example).encode())
 
 
 def _column_lines(number: int, example: Example) -> str:

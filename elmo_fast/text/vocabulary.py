@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.files import replacing
+from elmo_fast.files import writing
 from elmo_fast.text.characters import BOS_WORD, EOS_WORD, MAX_CHARACTERS, CharacterTable
 from elmo_fast.text.sentences import read_lines
 
@@ -63,7 +63,8 @@ class Vocabulary:
         return cls([*MARKERS, *kept][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file that `read` reads back; ElmoFastError, and no file, when a word would not come back alike."""
+        """Writes the file that `read` reads back, gzip where its name ends in .gz; ElmoFastError, and no file, when a
+        word would not come back alike."""
         for word in self.words:
             if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
                 raise ElmoFastError(f"{os.fspath(path)}: the word {word!r} cannot stand on a line of its own")
@@ -71,8 +72,8 @@ class Vocabulary:
             text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
         except UnicodeEncodeError as error:
             raise ElmoFastError(f"{os.fspath(path)}: a word holds a surrogate, which UTF-8 cannot: {error}") from error
-        with replacing(path) as temporary:
-            temporary.write_bytes(text)
+        with writing(path) as file:
+            file.write(text)
 
     @property
     def digest(self) -> str:

@@ -6,9 +6,11 @@ import json
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.token_vectors import TokenVectors
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 
@@ -111,3 +113,12 @@ def test_a_file_of_vectors_refuses_and_writes_nothing(files, tmp_path):
         with pytest.raises(ElmoFastError, match=message):
             embedder.embed_file(io.StringIO(text), out, **settings)
         assert not list(tmp_path.glob("*.hdf5*")), message
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a GPU")
+def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
+    """Before a file is read."""
+    with pytest.raises(ElmoFastError, match="cuda_device cuda:0: this torch sees 0 CUDA devices"):
+        ElmoEmbedder("absent.json", "absent.hdf5", cuda_device=0)
+    with pytest.raises(ElmoFastError, match="device cuda:1: this torch sees 0 CUDA devices"):
+        TokenVectors(".", device="cuda:1")

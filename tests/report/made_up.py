@@ -9,9 +9,9 @@ def settings(folder, **changes):
     """Settings over files that exist and hold nothing."""
     paths = {}
     for name in ("train", "dev", "test"):
-        paths[name] = str(folder / f"{name}.conllu")
+        paths[f"{name}_path"] = str(folder / f"{name}.conllu")
         (folder / f"{name}.conllu").touch()
-    values = {"model": "m", "save_dir": str(folder / "out"), "columns": ("upos", "xpos"), "shares": (0.1, 1.0), **paths}
+    values = {"model": "m", "save_dir": str(folder / "out"), "column": ("upos", "xpos"), "shares": (0.1, 1.0), **paths}
     return ReportSettings(**{**values, **changes})
 
 

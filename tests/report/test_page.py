@@ -62,13 +62,13 @@ def test_equal_scores_prove_nothing(tmp_path):
 
 
 def test_the_table_of_help_counts_points_and_errors(tmp_path):
-    some = settings(tmp_path, columns=("upos",))
+    some = settings(tmp_path, column=("upos",))
     row = tables.help_table(outcome(some, LAYERS, as_the_paper), some.targets).splitlines()[-1]
     assert row == "| upos | 80.10 ± 0.10 | 90.10 ± 0.10 | +10.00 | 50.3% | yes |"
 
 
 def test_the_best_of_a_column_is_bold(tmp_path):
-    some = settings(tmp_path, columns=("upos",), seeds=1)
+    some = settings(tmp_path, column=("upos",), seeds=1)
     text = tables.rows_by_target(outcome(some, LAYERS, as_the_paper), "placement", some.targets, "setting")
     assert text.splitlines()[2:] == [
         "| input only | 90.00 |",
@@ -95,7 +95,7 @@ def test_the_page_links_the_pictures_it_draws(tmp_path):
 
 
 def test_only_what_was_asked_for_is_planned(tmp_path):
-    some = settings(tmp_path, experiments=("help", "neighbours"), columns=())
+    some = settings(tmp_path, experiments=("help", "neighbours"), column=())
     assert [(cell.target, cell.label) for cell in cells(some, LAYERS)] == [(None, "baseline"), (None, "+ ELMo")]
 
 
@@ -103,7 +103,7 @@ def test_only_what_was_asked_for_is_planned(tmp_path):
     ("changes", "words"),
     [
         ({"model": ""}, "--model is needed"),
-        ({"train": "nowhere.conllu"}, "there is no file 'nowhere.conllu'"),
+        ({"train_path": "nowhere.conllu"}, "there is no file 'nowhere.conllu'"),
         ({"experiments": ("luck",)}, "must be among help, .*; got luck"),
         ({"seeds": 0}, "--seeds and --processes must be 1 or more; got 0 and 1"),
         ({"shares": (0.1, 2.0)}, "above 0 and at most 1; got 2.0"),

@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 def settings(folder, **changes):
-    values = {name: str(folder / f"{name}.conll") for name in ("train", "dev", "test")}
+    values = {f"{name}_path": str(folder / f"{name}.conll") for name in ("train", "dev", "test")}
     small = {"seeds": 2, "shares": (0.5, 1.0), "hidden": 8, "epochs": 2, "patience": 1, "learning_rate": 0.01}
     return ReportSettings(
         **{"model": str(folder / "model"), "save_dir": str(folder / "out"), **values, **small, **changes}
@@ -101,7 +101,7 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
     monkeypatch.setattr(runs, "_one", lambda config: again.append(config) or pytest.skip("far enough"))
     changed = pathlib.Path(toy_text(tmp_path / "train.conll", 30, 9))
     with pytest.raises(pytest.skip.Exception):
-        write_report(settings(folder, train=str(changed), experiments=("help",)), report=lambda line: None)
+        write_report(settings(folder, train_path=str(changed), experiments=("help",)), report=lambda line: None)
     assert len(again) == 1
 
 
@@ -169,12 +169,12 @@ def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain
 
 def test_the_command_line_says_what_is_missing(capsys):
     assert main(["report", "--model", "m"]) == 2
-    assert "--train is needed" in capsys.readouterr().err
+    assert "--train_path is needed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--seed", "3"], ["--device", "cuda"]])
 def test_options_that_would_change_nothing_are_refused(folder, capsys, option):
-    files = [part for name in ("train", "dev", "test") for part in (f"--{name}", str(folder / f"{name}.conll"))]
+    files = [part for name in ("train", "dev", "test") for part in (f"--{name}_path", str(folder / f"{name}.conll"))]
     where = ["--model", str(folder / "model"), "--save_dir", str(folder / "refused")]
     assert main(["report", *files, *where, *option]) == 2
     assert "leave out --device and --seed" in capsys.readouterr().err

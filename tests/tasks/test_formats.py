@@ -145,6 +145,8 @@ def test_what_is_written_is_read_back(tmp_path):
     tags = [Example(["a", "b c"], ["X", "Y"]), Example(["d"], ["Z"])]
     write_examples(tmp_path / "a.conll", tags)
     assert read_examples(tmp_path / "a.conll") == tags
+    write_examples(tmp_path / "a.conll.gz", tags)
+    assert read_examples(tmp_path / "a.conll.gz") == tags
     whole = [Example(["a", "b"], ["yes"]), Example(["c"], ["no"])]
     write_examples(tmp_path / "a.tsv", whole)
     assert read_examples(tmp_path / "a.tsv") == whole

@@ -1,5 +1,6 @@
 """Vocabulary files as bilm-tf reads them, refused where bilm-tf silently spoils a word."""
 
+import gzip
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -72,6 +73,16 @@ def test_write_and_read_give_the_same_words_or_no_file(tmp_path_factory, words):
     else:
         assert Vocabulary.read(path).words == vocabulary.words
     assert [p.name for p in path.parent.iterdir()] in ([], ["v"])
+
+
+def test_a_name_in_gz_is_really_compressed(tmp_path):
+    """As `read` and every reader of text take such a name; equal words give equal bytes."""
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "é"])
+    for name in ("v.gz", "w.gz"):
+        vocabulary.write(tmp_path / name)
+    assert gzip.decompress((tmp_path / "v.gz").read_bytes()).decode() == "<S>\n</S>\n<UNK>\né\n"
+    assert (tmp_path / "v.gz").read_bytes() == (tmp_path / "w.gz").read_bytes()
+    assert Vocabulary.read(tmp_path / "v.gz").words == vocabulary.words
 
 
 def test_token_ids_as_bilm_tfs_token_batcher():
