@@ -39,7 +39,7 @@ class Worker:
             self.stop()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fuzz.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._errors, text=True, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stderr=self._errors, text=True, cwd=ROOT, env={"OMP_NUM_THREADS": "1"} | os.environ,
             )  # fmt: skip
             assert self._process.stdout is not None
             self.root = pathlib.Path(json.loads(self._process.stdout.readline())["root"])

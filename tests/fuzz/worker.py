@@ -48,7 +48,7 @@ def prepare() -> None:
     """Memory that is bounded, and a traceback when the process dies or hangs."""
     faulthandler.enable(all_threads=False)
     faulthandler.register(signal.SIGUSR1, all_threads=False)
-    if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # its shadow takes terabytes of addresses
+    if "san" not in os.environ.get("LD_PRELOAD", ""):  # a sanitizer's shadow takes terabytes of addresses
         most = _status("VmSize") + ADDRESSES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -7,7 +7,7 @@ import torch
 
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.progress import MetricsFile
+from elmo_fast.pretrain.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.snapshot import read_snapshot
 from tests.fuzz import place

@@ -1,0 +1,116 @@
+"""Builds the CPU kernels with the compiler's sanitizers and runs the tests and the attacks of the ops on them.
+
+python tools/sanitize.py [--only address|thread] [--seconds 300]
+
+address: ASan and UBSan. thread: TSan, with a std::thread for each share of at::parallel_for
+(tools/sanitize/ATen/ParallelOpenMP.h), since TSan knows nothing of the barriers of OpenMP. Both run in a copy of the
+package under build/sanitize/, by the Python that is there; torch itself is as it was installed.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD, SHIM = ROOT / "build" / "sanitize", ROOT / "tools" / "sanitize"
+COMMON = "-O1;-g;-fno-omit-frame-pointer"
+# What a sanitizer is built with, what must be loaded before Python, and that it stops at the first fault.
+OPTIONS = {
+    "address": {
+        "flags": "-fsanitize=address,undefined;-fno-sanitize=vptr;-fno-sanitize-recover=undefined",
+        "preload": ("libasan.so", "libstdc++.so"),  # libstdc++: else ASan does not find what throws
+        "environment": {
+            "ASAN_OPTIONS": "detect_leaks=0:detect_odr_violation=0:allocator_may_return_null=1",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+            "OMP_NUM_THREADS": "1",
+        },
+    },
+    "thread": {
+        "flags": f"-fsanitize=thread;-I{SHIM}",
+        "preload": ("libtsan.so",),
+        "environment": {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={SHIM / 'tsan.txt'}", "OMP_NUM_THREADS": "3"},
+    },
+}  # fmt: skip
+# Kernels compiled for GPUs, Triton's interpreter and graphs have nothing to do with the extension.
+TESTS = [
+    "tests/ops",
+    "-p",
+    "no:cacheprovider",
+    "-k",
+    "not triton and not cuda and not gpu and not persistent and not compile",
+]
+
+
+def library(name: str) -> str | None:
+    """The path of a library of the compiler, None where it has none."""
+    path = subprocess.run(
+        ["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return path if os.path.isabs(path) else None
+
+
+def why_not(kind: str) -> str | None:
+    """Why this sanitizer cannot run here, in one sentence; None where it can."""
+    if shutil.which("g++") is None:
+        return "g++ is not installed"
+    missing = [name for name in OPTIONS[kind]["preload"] if library(name) is None]
+    return f"g++ comes without {', '.join(missing)}" if missing else None
+
+
+def built(kind: str) -> pathlib.Path:
+    """A copy of the package with the extension built under the sanitizer, and the tests beside it."""
+    import pybind11
+    import torch
+
+    place, options = BUILD / kind, OPTIONS[kind]
+    bare = shutil.ignore_patterns("_C*.so", "__pycache__")
+    for name in ("elmo_fast", "tests", "benchmarks", "csrc", "tools", "docs"):
+        shutil.copytree(ROOT / name, place / name, ignore=bare, dirs_exist_ok=True)
+    for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "README.md"):
+        shutil.copyfile(ROOT / name, place / name)
+    linked = next(flag for flag in options["flags"].split(";") if flag.startswith("-fsanitize="))
+    configure = [
+        "cmake", f"-S{ROOT}", f"-B{BUILD / f'{kind}-cmake'}", "-GNinja", "-DCMAKE_BUILD_TYPE=None",
+        f"-DELMO_FAST_CXX_OPTIONS={COMMON};{options['flags']}", f"-DCMAKE_MODULE_LINKER_FLAGS={linked}",
+        f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_PREFIX_PATH={pybind11.get_cmake_dir()}",
+        f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}", "-DTORCH_CUDA_VERSION=",
+        f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={place / 'elmo_fast'}",
+    ]  # fmt: skip
+    subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", BUILD / f"{kind}-cmake"], check=True)
+    return place
+
+
+def run(kind: str, place: pathlib.Path, words: list[str]) -> int:
+    """Runs Python in the copy with the sanitizer loaded; the status."""
+    preload = " ".join(filter(None, map(library, OPTIONS[kind]["preload"])))
+    environment = os.environ | OPTIONS[kind]["environment"] | {"LD_PRELOAD": preload, "PYTHONPATH": str(place)}
+    return subprocess.run([sys.executable, "-m", *words], cwd=place, env=environment).returncode
+
+
+def main() -> int:
+    """Builds and runs what can be; 1 where anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=sorted(OPTIONS), help="one of the two")
+    parser.add_argument("--seconds", type=float, default=300, help="of attacks on the ops, for each")
+    given, worst = parser.parse_args(), 0
+    for kind in [given.only] if given.only else sorted(OPTIONS):
+        if reason := why_not(kind):
+            print(f"{kind}: skipped: {reason}")
+            continue
+        place = built(kind)
+        tests = run(kind, place, ["pytest", "-q", *TESTS])
+        targets = sorted(path.stem for path in (place / "tests/fuzz/targets").glob("op_*.py"))
+        attacks = run(kind, place, ["tests.fuzz", "--seconds", str(given.seconds), "--targets", *targets])
+        print(
+            f"{kind}: op tests {'failed' if tests else 'passed'}; attacks {'found faults' if attacks else 'found none'}"
+        )
+        worst = max(worst, int(bool(tests or attacks)))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
