@@ -249,6 +249,27 @@ def mutant_line(each: Content) -> str:
     return line([f"`{each['file']}`", code(each["before"]), code(each["after"]), *said])
 
 
+def fuzz(content: Content) -> str:
+    """The runs of `make fuzz`, each with its commit: how many cases of what, and how many different findings."""
+    lines = [line(["commit", "date", "ops", "files", "command lines", "findings"])]
+    lines.append(line([":--", ":--", "--:", "--:", "--:", "--:"]))
+    for run in content["runs"]:
+        sums = dict.fromkeys(("ops", "files", "command lines"), 0)
+        for target, cases in run["cases"].items():
+            kind = "ops" if target.startswith("op_") else "command lines" if target == "command_line" else "files"
+            sums[kind] += cases
+        found = str(len(run["findings"]))
+        lines.append(line([run["commit"], run["date"].split()[0], *(f"{cases:,}" for cases in sums.values()), found]))
+    about = content["runs"][-1]
+    versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("python", "torch", "numpy", "h5py"))
+    total = sum(sum(run["cases"].values()) for run in content["runs"])
+    lines += [
+        "",
+        f"{total:,} cases in all; {about['machine']['cpu']}, {versions}. Reproduce: `make fuzz SECONDS=3600`.",
+    ]
+    return "\n".join(lines)
+
+
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "headline": ("embed", headline),
     "embed": ("embed", case_table),
@@ -270,6 +291,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "ops": ("ops", case_table),
     "mutants": ("mutants", mutants),
     "torture": ("torture", torture),
+    "fuzz": ("fuzz", fuzz),
 }
 
 
@@ -280,7 +302,7 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     case, function = RENDERED[name]
     content = results.load(folder, case)
     if content is None:
-        command = "make torture" if case == "torture" else f"python -m benchmarks.run --case {case}"
+        command = f"make {case}" if case in ("fuzz", "torture") else f"python -m benchmarks.run --case {case}"
         return f"(Not measured yet: `{command}` writes this.)"
     return function(content)
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import machine, table
 from benchmarks.results import Report, faster, row, save
+from tests.fuzz.figures import add
 
 
 @pytest.mark.parametrize(
@@ -106,3 +107,14 @@ def test_mutants_are_scored_without_those_that_change_nothing(tmp_path):
     assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` |\n" in found
     assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` | b is never true |" in found
     assert found.endswith("Reproduce: `make mutants N=5 SEED=7`.")
+
+
+def test_runs_of_the_attacks_are_told_with_their_commits(tmp_path):
+    """Cases by kind, findings, and their sum over all runs."""
+    path = tmp_path / "fuzz.json"
+    for count in (1, 2):
+        add(path, {"op_rows": 1000 * count, "hdf5": 30, "command_line": 4}, [{"case": "hdf5:1"}] * count, 5.0)
+    told = table.render("fuzz", tmp_path)
+    assert "| 1,000 | 30 | 4 | 1 |" in told
+    assert "| 2,000 | 30 | 4 | 2 |" in told
+    assert "3,068 cases in all" in told

@@ -115,28 +115,32 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def kept(folder: pathlib.Path, recent: Sequence[str], target: str, seed: int, found: Case) -> pathlib.Path:
-    """Makes the case smaller while it still fails alike, and keeps what repeats it and its files."""
+def kept(
+    folder: pathlib.Path, alone: Worker, recent: Sequence[str], target: str, seed: int, found: Case
+) -> pathlib.Path:
+    """Makes the case smaller while it still fails alike, and keeps what repeats it and its files.
+
+    alone: a worker that ran findings only; recent: what the one that found it had run before
+    """
     place = folder / f"{target}-{seed}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    with Worker() as alone:
-        again = alone.run(target, seed)
-        text = f"make fuzz CASE={target}:{seed}\n\n{found['kind']} in {found['where']}\n\n{found['text']}\n"
-        if again.get("kind") != found["kind"]:
-            text += f"\nNot alone: after {' '.join(recent)}\n"
-        draws: Draws = again.get("drawn", [])
+    again = alone.run(target, seed)
+    text = f"make fuzz CASE={target}:{seed}\n\n{found['kind']} in {found['where']}\n\n{found['text']}\n"
+    if again.get("kind") != found["kind"]:
+        text += f"\nNot alone: after {' '.join(recent)}\n"
+    draws: Draws = again.get("drawn", [])
 
-        def alike(attempt: Draws) -> bool:
-            other = alone.run(target, None, attempt)
-            return (other.get("kind"), other.get("where")) == (found["kind"], found["where"])
+    def alike(attempt: Draws) -> bool:
+        other = alone.run(target, None, attempt)
+        return (other.get("kind"), other.get("where")) == (found["kind"], found["where"])
 
-        if draws and alike(draws):
-            draws = smaller(draws, alike)
-            alone.run(target, None, draws)
-            (place / "draws.json").write_text(json.dumps(draws), encoding="ascii")
-        if (alone.root / "case").is_dir():
-            shutil.copytree(alone.root / "case", place / "case", symlinks=True)
+    if draws and alike(draws):
+        draws = smaller(draws, alike)
+        alone.run(target, None, draws)
+        (place / "draws.json").write_text(json.dumps(draws), encoding="ascii")
+    if (alone.root / "case").is_dir():
+        shutil.copytree(alone.root / "case", place / "case", symlinks=True)
     (place / "finding.txt").write_text(text, encoding="utf-8")
     return place
 
@@ -149,7 +153,7 @@ def attack(
     Of findings alike the first alone is kept in `folder`, as "kept" of the finding says.
     """
     until, seen = time.monotonic() + seconds, set()
-    with Worker() as worker:
+    with Worker() as worker, Worker() as alone:
         for number in range(cases):
             target, seed = targets[number % len(targets)], first + number // len(targets)
             if time.monotonic() > until:
@@ -159,5 +163,5 @@ def attack(
             alike = (target, found.get("kind"), found.get("where"))
             if found and alike not in seen:
                 seen.add(alike)
-                found["kept"] = str(kept(folder, recent, target, seed, found))
+                found["kept"] = str(kept(folder, alone, recent, target, seed, found))
             yield target, seed, found
