@@ -30,8 +30,8 @@ def case(rng: random.Random) -> None:
         path.write_bytes(damaged(rng, path.read_bytes()))
         with may_refuse():
             read_metrics(folder)
-        with may_refuse(), MetricsFile(path, 3) as file:
-            file.last_step("heldout")
+        with may_refuse(), MetricsFile(path, 3):
+            pass
         return
     at = saved_steps(folder)[-1][1]
     path = rng.choice(sorted(at.iterdir()))
