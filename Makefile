@@ -6,13 +6,14 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test fuzz mutants torture lint format build docs bench gpu cuda-check clean
+.PHONY: help demo test fuzz sanitize mutants torture lint format build docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
 	@echo "             findings are kept under build/fuzz/, CASE=target:seed repeats one"
+	@echo "make sanitize  the extension under ASan, UBSan and TSan, with the tests and the attacks of the ops (SECONDS=300)"
 	@echo "make torture N=100 SEED=0   kills at random moments, each run repeated and compared with one that nothing disturbed"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make docs    the documentation as pages, build/docs/index.html; warnings are errors"
@@ -38,7 +39,10 @@ test: build
 	$(BIN)/python -m pytest -q
 
 fuzz: build
-	$(BIN)/python -m tests.fuzz $(if $(CASE),--case $(CASE),--seconds $(or $(SECONDS),60)) $(if $(TARGETS),--targets $(TARGETS))
+	$(BIN)/python -m tests.fuzz $(if $(CASE),--case $(CASE),--seconds $(or $(SECONDS),60)) $(if $(TARGETS),--targets $(TARGETS)) $(if $(JSON),--json $(JSON))
+
+sanitize: build
+	$(BIN)/python tools/sanitize.py $(if $(SECONDS),--seconds $(SECONDS))
 
 torture: build
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --kills $(or $(N),100) --seed $(or $(SEED),0) --json benchmarks/results/torture.json
