@@ -89,7 +89,7 @@ def test_without_triton_everything_runs_on_the_cpu_and_the_gpus_backend_says_why
         "import elmo_fast.modules, elmo_fast.pretrain.trainer\n"
         "from elmo_fast import ops\n"
         "assert ops.highway(torch.ones(2, 3), [torch.ones(6, 3)], [torch.zeros(6)]).shape == (2, 3)\n"
-        "said = [ops.explain(op, torch.device('cuda'), torch.float32).refusals.get('triton', '') for op in ops.ops()]\n"
+        "said = [ops.explain(op, 'cuda').refusals.get('triton', '') for op in ops.op_names()]\n"
         "print(sum(why.startswith('Triton is missing (blocked for this test); pip install') for why in said))\n"
     )
     assert int(python(code)) >= 8

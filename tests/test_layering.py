@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "workplace": set(),
     "files": {"errors", "workplace"},
     "lock": {"errors"},
-    "ops": {"errors", "sizes"},
+    "ops": {"errors", "sizes", "devices"},
     "memory": set(),
     "shortage": {"errors", "memory", "sizes"},
     "checkpoints": {"errors", "files", "shortage"},

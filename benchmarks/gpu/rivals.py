@@ -125,7 +125,7 @@ class EagerBiLM:
         pairs = zip(lstm.forward_layers, lstm.backward_layers, strict=True)
         self.layers = [[in_dtype(each.weights, dtype) for each in pair] for pair in pairs]
         tokens = model._token_embedder
-        self.markers = tokens._beginning_of_sentence_characters, tokens._end_of_sentence_characters
+        self.markers = tuple(tokens.markers)
         self.encode, self.cell, self.hoist = encode, lstm_cell, False
 
     def __call__(self, inputs: Tensor) -> list[Tensor]:

@@ -93,12 +93,12 @@ def backends(device: Any) -> list[str]:
 
     import elmo_fast.modules  # noqa: F401  (imports every op, which registers itself)
     from elmo_fast.errors import ElmoFastError
-    from elmo_fast.ops import PRECISIONS, explain, ops
+    from elmo_fast.ops import PRECISIONS, explain, op_names
     from elmo_fast.ops._dispatch import made_for
 
     lines = [f"ops on {device}:"]
-    width = max(map(len, ops()), default=0)
-    for op in ops():
+    width = max(map(len, op_names()), default=0)
+    for op in op_names():
         chosen: dict[str, list[str]] = {}
         for precision in PRECISIONS:
             try:

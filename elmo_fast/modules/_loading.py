@@ -1,8 +1,9 @@
 """What every module does with its settings and with a checkpoint's tensors."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,23 @@ from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
 
 State = Mapping[str, Tensor]
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
+    """A module of torch.nn whose parameters nobody has drawn, on torch's default device."""
+    return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)  # type: ignore[arg-type]
+
+
+def plain(layer: _Module) -> _Module:
+    """The layer, whose weight the ops read as a tensor. Raises: ElmoFastError where a quantizer has put another."""
+    if isinstance(layer.weight, Tensor):
+        return layer
+    raise ElmoFastError(
+        f"torch.ao.quantization cannot quantize a layer of elmo_fast, whose own kernels read its weights (got "
+        f'{type(layer).__module__}.{type(layer).__name__}); make the module with precision="bfloat16" instead, and '
+        "name the layers of yours that quantize_dynamic may take"
+    )
 
 
 def check_settings(precision: str, backend: str) -> None:
@@ -78,3 +96,12 @@ def load_state(module: nn.Module, state: State, source: str) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(state[name])
+
+
+def loses_values(fn: Callable[[Tensor], Tensor]) -> bool:
+    """Whether `fn`, which Module._apply runs on every tensor, gives memory without the values, as those of
+    `.to("meta")` and `to_empty` do."""
+    try:
+        return fn(torch.empty(0, device="cpu")).is_meta or not fn(torch.empty(0, device="meta")).is_meta
+    except (NotImplementedError, RuntimeError):  # there is nothing to copy out of meta: it copies
+        return False

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,15 @@ from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.modules._loading import State, check_settings, load_state, read_bilm, section, vocabulary_of
+from elmo_fast.modules._loading import (
+    State,
+    check_settings,
+    load_state,
+    loses_values,
+    read_bilm,
+    section,
+    vocabulary_of,
+)
 from elmo_fast.modules._replayed import Replayed
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
@@ -80,6 +88,8 @@ class BiLM(nn.Module):
         self.num_layers = self.options.lstm.n_layers + 1
         self._requires_grad = requires_grad
         self._replayed = Replayed()
+        self._bos_embedding: Tensor | None
+        self._eos_embedding: Tensor | None
         self.register_buffer("_bos_embedding", None, persistent=False)
         self.register_buffer("_eos_embedding", None, persistent=False)
         if vocab_to_cache:
@@ -223,13 +233,29 @@ class BiLM(nn.Module):
         """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
         padding. Raises: ElmoFastError for a string, in place of a list."""
         not_a_string(tokens, "vocab_to_cache", "a list of words")
-        device = self._token_embedder._char_embedding_weights.device
-        ids = batch_to_ids([["<S>", "</S>", *tokens]])[0].to(device)
-        vectors = torch.cat([self._token_embedder.encode(part) for part in ids.split(1024)])
+        vectors = self._vectors_of(["<S>", "</S>", *tokens])
         self._bos_embedding, self._eos_embedding = vectors[0].clone(), vectors[1].clone()
         self._word_embedding = nn.Embedding.from_pretrained(
             vectors[2:].clone(), freeze=not self._requires_grad, padding_idx=0
         )
+
+    def _vectors_of(self, tokens: list[str]) -> Tensor:
+        ids = batch_to_ids([tokens])[0].to(self._token_embedder._char_embedding_weights.device)
+        return torch.cat([self._token_embedder.encode(part) for part in ids.split(1024)])
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BiLM":
+        super()._apply(fn, recurse)
+        if self._bos_embedding is not None and loses_values(fn):
+            self._bos_embedding = self._eos_embedding = None
+        return self
+
+    @torch.no_grad()
+    def _boundary_vectors(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Those of BOS and EOS: as of create_cached_cnn_embeddings; of the weights of now where a way through the
+        device "meta" lost them."""
+        if self._bos_embedding is None or self._eos_embedding is None or self._bos_embedding.device != device:
+            self._bos_embedding, self._eos_embedding = self._vectors_of(["<S>", "</S>"])
+        return self._bos_embedding, self._eos_embedding
 
     def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words where they serve."""
@@ -240,7 +266,8 @@ class BiLM(nn.Module):
         if table is None or word_inputs is None or not _within(word_inputs, table.num_embeddings):
             encoded = self._token_embedder(inputs)
             return encoded["token_embedding"], encoded["mask"]
-        return add_boundaries_to_vectors(table(word_inputs), word_inputs > 0, self._bos_embedding, self._eos_embedding)
+        begin, end = self._boundary_vectors(table.weight.device)
+        return add_boundaries_to_vectors(table(word_inputs), word_inputs > 0, begin, end)
 
 
 def _lowest(words: Tensor, mask: Tensor) -> Tensor:
@@ -278,7 +305,7 @@ def _make_lstm(
 
 def _within(indices: Tensor, size: int) -> bool:
     """Whether all indices lie in a table of `size` rows; not asked (an index outside is an error then) while
-    compiling."""
-    if torch.compiler.is_compiling() or indices.numel() == 0:
+    compiling, nor of tensors without values."""
+    if torch.compiler.is_compiling() or indices.is_meta or indices.numel() == 0:
         return True
     return int(indices.min()) >= 0 and int(indices.max()) < size

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_settings, load_state, read_bilm, section
+from elmo_fast.modules._loading import check_settings, load_state, plain, read_bilm, section, unset
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
+from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
 
 # Ids of the model's input: bytes and markers of NUMERICS + 1; 0 is the padding of a sentence.
@@ -27,12 +27,12 @@ class Highways(nn.Module):
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self._layers = nn.ModuleList(skip_init(nn.Linear, width, 2 * width) for _ in range(layers))
+        self._layers = nn.ModuleList(unset(nn.Linear, width, 2 * width) for _ in range(layers))
 
     @property
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
-        return [layer for layer in self._layers if isinstance(layer, nn.Linear)]
+        return [plain(layer) for layer in self._layers]  # type: ignore[misc]
 
 
 class CharacterEncoder(nn.Module):
@@ -55,8 +55,6 @@ class CharacterEncoder(nn.Module):
     Source: Kim et al. 2016; Peters et al. 2018; names of the parameters as AllenNLP's `_ElmoCharacterEncoder`.
     """
 
-    _beginning_of_sentence_characters: Tensor
-    _end_of_sentence_characters: Tensor
     _waits_for_nothing = False  # on the CPU too, the path that never asks for a value; always so on a GPU
 
     def __init__(
@@ -92,22 +90,17 @@ class CharacterEncoder(nn.Module):
             load_state(self, state, str(weight_file or "state"))
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
-        slots = self._characters.max_characters_per_token
-        for name, marker in (("beginning", _BEGIN_SENTENCE), ("end", _END_SENTENCE)):
-            row = torch.tensor([_BEGIN_WORD, marker, _END_WORD] + [_PADDING] * (slots - 3))
-            self.register_buffer(f"_{name}_of_sentence_characters", row, persistent=False)
 
     def _make_parameters(self, characters: CharCnnOptions, project: bool) -> None:
         self._char_embedding_weights = nn.Parameter(torch.zeros(262, characters.embedding_dim))
         for i, (width, number) in enumerate(characters.filters):
-            self.add_module(f"char_conv_{i}", skip_init(nn.Conv1d, characters.embedding_dim, number, width))
+            self.add_module(f"char_conv_{i}", unset(nn.Conv1d, characters.embedding_dim, number, width))
         self._highways = Highways(characters.n_filters, characters.n_highway)
-        self._projection = skip_init(nn.Linear, characters.n_filters, self.output_dim) if project else None
+        self._projection = unset(nn.Linear, characters.n_filters, self.output_dim) if project else None
 
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
-        modules = (self.get_submodule(f"char_conv_{i}") for i in range(len(self._characters.filters)))
-        return [module for module in modules if isinstance(module, nn.Conv1d)]
+        return [plain(self.get_submodule(f"char_conv_{i}")) for i in range(len(self._characters.filters))]  # type: ignore[misc]
 
     @property
     def _linears(self) -> list[nn.Linear]:
@@ -143,8 +136,12 @@ class CharacterEncoder(nn.Module):
 
     @property
     def markers(self) -> Tensor:
-        """What BOS and EOS are spelled as, [2, C] int64."""
-        return torch.stack([self._beginning_of_sentence_characters, self._end_of_sentence_characters])
+        """What BOS and EOS are spelled as, [2, C] int64, on the parameters' device."""
+        # Made anew: a buffer that is not in the state_dict would be lost on the way through the device "meta".
+        device = self._char_embedding_weights.device
+        rows = torch.full((2, self.max_characters_per_token), _PADDING, dtype=torch.int64, device=device)
+        rows[:, 0], rows[0, 1], rows[1, 1], rows[:, 2] = _BEGIN_WORD, _BEGIN_SENTENCE, _END_SENTENCE, _END_WORD
+        return rows
 
     def get_output_dim(self) -> int:
         """D, the width of a word's vector."""
@@ -160,7 +157,7 @@ class CharacterEncoder(nn.Module):
         self._cache = WordCache(size)
 
     def clear_cache(self) -> None:
-        """Forgets the vectors kept across batches. Needed only after single values were written through `.data`."""
+        """Forgets the vectors kept across batches; ops.refresh_weights forgets all else that is made of parameters."""
         self._cache.clear()
 
     def train(self, mode: bool = True) -> "CharacterEncoder":
@@ -179,7 +176,7 @@ class CharacterEncoder(nn.Module):
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
         """
         self._check(inputs)
-        begin, end = self._beginning_of_sentence_characters, self._end_of_sentence_characters
+        begin, end = self.markers
         ids, mask = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), begin, end)
         return {"token_embedding": self.encode(ids), "mask": mask}
 
@@ -206,7 +203,7 @@ class CharacterEncoder(nn.Module):
             # The host does not ask how many words are distinct: the device alone knows.
             unique, inverse, count = ops.padded_unique_rows(rows, backend=backend)
             return ops.gather_rows(self._encode(spelled(unique), count), inverse, backend=backend)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or rows.is_meta:
             return self._kept(spelled(rows))
         unique, inverse = ops.unique_rows(rows, backend=backend)
         return self._kept(spelled(unique)).index_select(0, inverse)
@@ -217,10 +214,12 @@ class CharacterEncoder(nn.Module):
         parameters = list(self.parameters())
         if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
             return self._encode(rows)
-        return self._cache.lookup(rows, self._encode, parameters, self.precision, self.backend)
+        settings = (self.precision, self.backend, _packed.generation())
+        return self._cache.lookup(rows, self._encode, parameters, *settings)
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         convolutions, layers, projection = self._convolutions, self._highways.layers, self._projection
+        projection = projection if projection is None else plain(projection)
         features = ops.char_cnn(
             rows,
             self._char_embedding_weights,

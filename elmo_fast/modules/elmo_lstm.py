@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import loses_values
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 
 LayerStates = tuple[Tensor, Tensor]
@@ -80,7 +81,7 @@ class StatefulModule(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatefulModule":
         super()._apply(fn, recurse)
         if self._states is not None:
-            self._states = tuple(fn(state) for state in self._states)
+            self._states = None if loses_values(fn) else tuple(fn(state) for state in self._states)
         return self
 
 
@@ -245,7 +246,9 @@ class ElmoLstm(StatefulModule):
 
     def _carry(self, state: LayerStates) -> None:
         """Keeps the final state, detached; rows beyond this batch keep theirs. A row without a word ended as it
-        began."""
+        began. Of tensors without values (meta) nothing is kept."""
+        if state[0].is_meta:
+            return
         new = tuple(s.detach().transpose(1, 2).flatten(2) for s in state)
         if self._states is not None and self._states[0].shape[1] > new[0].shape[1]:
             new = tuple(

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_settings
+from elmo_fast.modules._loading import check_settings, plain, unset
 from elmo_fast.ops import LSTMWeights
 
 
@@ -66,9 +65,9 @@ class ProjectedLSTM(nn.Module):
             state_projection_clip_value,
         )
         self.precision, self.backend = precision, backend
-        self.input_linearity = skip_init(nn.Linear, input_size, 4 * cell_size, bias=False)
-        self.state_linearity = skip_init(nn.Linear, hidden_size, 4 * cell_size, bias=True)
-        self.state_projection = skip_init(nn.Linear, cell_size, hidden_size, bias=False) if project else None
+        self.input_linearity = unset(nn.Linear, input_size, 4 * cell_size, bias=False)
+        self.state_linearity = unset(nn.Linear, hidden_size, 4 * cell_size, bias=True)
+        self.state_projection = unset(nn.Linear, cell_size, hidden_size, bias=False) if project else None
         if initialise:
             self.reset_parameters()
 
@@ -100,10 +99,9 @@ class ProjectedLSTM(nn.Module):
     @property
     def weights(self) -> LSTMWeights:
         """The parameters as the op takes them."""
-        projection = None if self.state_projection is None else self.state_projection.weight
-        return LSTMWeights(
-            self.input_linearity.weight, self.state_linearity.weight, self.state_linearity.bias, projection
-        )
+        projection = None if self.state_projection is None else plain(self.state_projection).weight
+        of_input, of_state = plain(self.input_linearity), plain(self.state_linearity)
+        return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, projection)
 
     def recurrent_mask(self, batch: int, like: Tensor) -> Tensor | None:
         """A dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""

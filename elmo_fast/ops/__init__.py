@@ -5,8 +5,9 @@ E character embedding, F filters, N rows (words), V vocabulary, S samples, L lay
 R directions run side by side.
 """
 
-from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, ops
+from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._native import is_faster_on_cpu, products_on_cpu
+from elmo_fast.ops._packed import refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import (
@@ -70,12 +71,13 @@ __all__ = [
     "log_uniform_sample",
     "merged_square_norm",
     "negative_sampling",
-    "ops",
+    "op_names",
     "padded_unique_rows",
     "persistent_failure",
     "products_on_cpu",
     "projected_lstm",
     "read_vector_text",
+    "refresh_weights",
     "rounded",
     "row_order",
     "sampled_softmax",

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _finite
+from elmo_fast.ops._precision import check_precision
 
 BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
@@ -37,9 +39,15 @@ def register(op: str, *, plain: bool = False, **backends: ModuleType) -> None:
     _REGISTRY[op] = {name: backends[name] for name in BACKENDS if name in backends}
 
 
-def ops() -> list[str]:
+def op_names() -> list[str]:
     """The names of all registered ops."""
     return sorted(_REGISTRY)
+
+
+def _backends_of(op: str) -> Mapping[str, ModuleType]:
+    if op not in _REGISTRY:
+        raise ElmoFastError(f"op must be one of {', '.join(op_names())}; got {op!r}")
+    return _REGISTRY[op]
 
 
 def made_for(backend: str, device: torch.device) -> bool:
@@ -48,14 +56,30 @@ def made_for(backend: str, device: torch.device) -> bool:
 
 
 def backend_for(op: str, backend: str) -> str:
-    """`backend` where `op` has one of that name, else "auto": for callers who pass one name to several ops."""
-    return backend if backend in _REGISTRY[op] else "auto"
+    """`backend` where `op` has one of that name, else "auto": for callers who pass one name to several ops.
+
+    Raises ElmoFastError when the op is unknown.
+    """
+    return backend if backend in _backends_of(op) else "auto"
 
 
-def explain(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
-    """What backend="auto" would choose for `op` here, and why not the ones before it."""
+def explain(
+    op: str, device: torch.device | str, dtype: torch.dtype = torch.float32, precision: str = "float32"
+) -> Choice:
+    """What backend="auto" would choose for `op` here, and why not the ones before it.
+
+    Args:
+        op: its name, one of `op_names()`.
+        device: where the tensors are, "cpu", "cuda", "cuda:1" or a torch.device; that need not be there.
+        dtype: of the tensors.
+        precision: "float32" | "bfloat16" | "float16".
+
+    Raises: ElmoFastError: an unknown op, device or precision; an op that nothing serves there.
+    """
+    device = device_called(device)
+    check_precision(precision)
     refusals: dict[str, str] = {}
-    for name, module in _REGISTRY[op].items():
+    for name, module in _backends_of(op).items():
         reason = module.unsupported(device, dtype, precision)
         if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"

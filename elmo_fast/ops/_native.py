@@ -86,7 +86,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     if device.type != "cpu":
         return f"the C++ kernels serve tensors on the CPU, and these are on {device.type}"
     if dtype not in (torch.float32, torch.float64):
-        return f"the C++ kernels take float32 or float64 tensors, not {str(dtype).removeprefix('torch.')}"
+        return f"the C++ kernels take float32 or float64 tensors, not {not_float32(dtype)}"
     if dtype == torch.float64 and precision != "float32":
         return f"the C++ kernels multiply float64 tensors as they are, and precision={precision!r} rounds them"
     return None
@@ -99,9 +99,19 @@ def why_no_cuda() -> str | None:
     return None if C.has_cuda else f"the compiled extension elmo_fast._C has no CUDA kernels: {C.why_no_cuda}"
 
 
+def not_float32(dtype: torch.dtype) -> str:
+    """The name of a dtype that kernels refuse and, of one that a module was cast to, what to do in its place."""
+    name = str(dtype).removeprefix("torch.")
+    return f'{name}; keep them float32 and say precision="{name}"' if name in ("float16", "bfloat16") else name
+
+
+NO_GPU = "torch sees no CUDA device here"
+
+
 @functools.cache
-def _capability(index: int | None) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(index)
+def capability(index: int | None) -> tuple[int, int] | None:
+    """The compute capability of a GPU; None where torch sees none."""
+    return torch.cuda.get_device_capability(index) if torch.cuda.is_available() else None
 
 
 def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
@@ -110,10 +120,12 @@ def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -
         return why
     if device.type != "cuda":
         return f"the CUDA kernels serve CUDA devices, and these tensors are on {device.type}"
-    if (found := _capability(device.index)) < (8, 0):
+    if (found := capability(device.index)) is None:
+        return NO_GPU
+    if found < (8, 0):
         return f"the CUDA kernels need compute capability 8.0 (sm_80) or newer, and this GPU has {found[0]}.{found[1]}"
     if dtype != torch.float32:
-        return f"the CUDA kernels take float32 tensors, not {str(dtype).removeprefix('torch.')}"
+        return f"the CUDA kernels take float32 tensors, not {not_float32(dtype)}"
     return None
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmo_fast.ops import _native
+
 _kept: dict[tuple[Any, ...], "_Entry"] = {}
 _generation = 0
 _lock = threading.RLock()
@@ -37,7 +39,7 @@ def packed(
 
     A change is seen by the source's address, dtype and version counter; it is written into the *same* memory, so that
     a captured CUDA graph which reads the copies stays right. What changes a parameter past its counter (`.data`,
-    torch.distributed) is not seen: call `clear_packed`. Tensors of inference mode have no counter and are not kept.
+    torch.distributed) is not seen: call `refresh_weights`. Tensors of inference mode have no counter and are not kept.
     """
     if any(source.is_inference() for source in sources):
         copies = empty()
@@ -109,7 +111,7 @@ def packed_bytes() -> int:
 
 
 def generation() -> int:
-    """Counts `clear_packed`: a captured graph of before it must not be replayed."""
+    """Counts `clear_packed`: what was made of parameters before it, graphs and words' vectors, must not be used."""
     return _generation
 
 
@@ -119,5 +121,19 @@ def clear_packed() -> None:
     Graphs of your own that read a copy must not be replayed.
     """
     global _generation
-    _generation += 1
-    _kept.clear()
+    with _lock:
+        _generation += 1
+        _kept.clear()
+
+
+def refresh_weights() -> None:
+    """Forgets what was made of parameters: packed and rounded copies, captured CUDA graphs, words' vectors kept by
+    modules.
+
+    Needed after some values of a parameter were written past torch's version counter: through `.data`, `.numpy()`,
+    DLPack or torch.distributed. Optimisers, `load_state_dict` and whatever else changes a parameter in place under
+    `torch.no_grad()` move the counter; on the CPU, so does a write to all of it as seen by a probe of its values.
+    """
+    clear_packed()
+    if _native.C is not None:
+        _native.C.clear_packed()

@@ -17,6 +17,10 @@ def check_precision(precision: str) -> None:
         raise ElmoFastError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
 
 
+def _has_autocast(device: torch.device) -> bool:
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch knows none of meta, and says so
+
+
 def under_autocast(precision: str, device: torch.device) -> tuple[str, Callable[[Tensor], Tensor]]:
     """The precision to compute with, and what to do first with tensors that other layers made.
 
@@ -24,7 +28,7 @@ def under_autocast(precision: str, device: torch.device) -> tuple[str, Callable[
     then, are cast to float32. Elsewhere both are as given. Raises ElmoFastError when `precision` is unknown.
     """
     check_precision(precision)
-    if not torch.is_autocast_enabled(device.type):
+    if not _has_autocast(device):
         return precision, lambda tensor: tensor
     dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
     if precision == "float32" and dtype in PRECISIONS:
@@ -34,7 +38,7 @@ def under_autocast(precision: str, device: torch.device) -> tuple[str, Callable[
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Within it torch's own products compute in what they are given: precision is applied already."""
-    if torch.is_autocast_enabled(device.type):
+    if _has_autocast(device):
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 

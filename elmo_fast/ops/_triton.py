@@ -1,12 +1,13 @@
 """Triton, where it is there: what all kernels share to be defined, launched, recorded and refused."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from elmo_fast.ops._native import NO_GPU, capability, not_float32
 
 WHY_NOT: str | None = None
 INTERPRETED = False
@@ -79,23 +80,22 @@ def launch(
         kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=True)
 
 
-@functools.cache
-def _capability(index: int | None) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(index)
-
-
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """What every Triton backend asks first: is Triton there, and does it serve this device, dtype and precision?"""
     if WHY_NOT is not None:
         return WHY_NOT
     if device.type != "cuda" and not (INTERPRETED and device.type == "cpu"):
         return f"the Triton kernels serve CUDA devices, and these tensors are on {device.type}"
-    if device.type == "cuda" and not INTERPRETED and (found := _capability(device.index)) < OLDEST:
-        return (
-            f"the Triton kernels need compute capability 8.0 (sm_80) or newer, and this GPU has {found[0]}.{found[1]}"
-        )
+    if device.type == "cuda" and not INTERPRETED:
+        if (found := capability(device.index)) is None:
+            return NO_GPU
+        if found < OLDEST:
+            return (
+                "the Triton kernels need compute capability 8.0 (sm_80) or newer, and this GPU has "
+                f"{found[0]}.{found[1]}"
+            )
     if dtype != torch.float32:
-        return f"the Triton kernels take float32 tensors, not {str(dtype).removeprefix('torch.')}"
+        return f"the Triton kernels take float32 tensors, not {not_float32(dtype)}"
     if INTERPRETED and precision == "bfloat16":
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
     return None

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import unset
 from elmo_fast.text import MAX_CHARACTERS, CharacterTable
 
 _IDS = 262  # of CharacterTable: bytes, markers and padding, less one, as ELMo's
@@ -50,7 +50,7 @@ class CharacterFeatures(nn.Module):
         self.activation, self.precision, self.backend = activation, precision, backend
         self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))
         self.convolutions = nn.ModuleList(
-            skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
+            unset(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
         )
         self.reset_parameters()
 

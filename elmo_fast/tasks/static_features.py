@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import loses_values
 
 _PADDING, _UNKNOWN, _FIRST = 0, 1, 2
 
@@ -75,6 +76,7 @@ class StaticFeatures(nn.Module):
             self.table = nn.Parameter(rows)
         else:
             self.register_buffer("table", rows, persistent=False)
+        self._lost = False
 
     @classmethod
     def random(cls, sentences: Iterable[Sequence[str]], width: int) -> "StaticFeatures":
@@ -91,6 +93,11 @@ class StaticFeatures(nn.Module):
         once = [number for number, word in enumerate(words) if counts[word] == 1]
         return cls(_Table(words, matrix), trainable=True, replaced=once)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StaticFeatures":
+        super()._apply(fn, recurse)
+        self._lost = self._lost or (not self.trainable and loses_values(fn))
+        return self
+
     def get_output_dim(self) -> int:
         """D."""
         return self.table.shape[1]
@@ -101,7 +108,15 @@ class StaticFeatures(nn.Module):
         return sum(found) / max(1, len(found))
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """The vectors of a batch of tokenised sentences, [B, T, D], 0 at padding."""
+        """The vectors of a batch of tokenised sentences, [B, T, D], 0 at padding.
+
+        Raises: ElmoFastError: a frozen table, lost on the way through the device "meta" or in to_empty.
+        """
+        if self._lost:
+            raise ElmoFastError(
+                'the table of static vectors is in no state_dict, and to("meta") or to_empty dropped its values; '
+                "make the features anew from the vectors' file"
+            )
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get
         rows = [[get(word) or self._number(word) for word in words] for words in sentences]

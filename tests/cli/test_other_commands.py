@@ -10,7 +10,7 @@ import pytest
 
 from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.ops import PRECISIONS, ops
+from elmo_fast.ops import PRECISIONS, op_names
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES
 from tests.weights import make_weights
@@ -189,7 +189,7 @@ def test_vocab_of_nothing_is_refused(tmp_path, capsys, name, named):
 def test_info_tells_every_op_and_precision(capsys, monkeypatch):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
-    for name in [*ops(), *PRECISIONS, "torch ", "CPU: "]:
+    for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "]:
         assert name in out
 
 

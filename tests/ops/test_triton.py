@@ -15,7 +15,7 @@ CUDA = torch.device("cuda")
 )
 def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, found, served):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_triton, "_capability", lambda index: found)
+    monkeypatch.setattr(_triton, "capability", lambda index: found)
     why = _triton.unsupported(CUDA, torch.float32, "float16")
     if served:
         assert why is None
@@ -25,7 +25,7 @@ def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, found, served):
 
 def test_other_dtypes_and_devices_are_refused(monkeypatch):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_triton, "_capability", lambda index: (9, 0))
+    monkeypatch.setattr(_triton, "capability", lambda index: (9, 0))
     assert "float32 tensors, not float64" in _triton.unsupported(CUDA, torch.float64, "float32")
     assert "on cpu" in _triton.unsupported(torch.device("cpu"), torch.float32, "float32")
     assert "on meta" in _triton.unsupported(torch.device("meta"), torch.float32, "float32")
@@ -35,7 +35,7 @@ def test_other_dtypes_and_devices_are_refused(monkeypatch):
 
 def test_auto_on_the_cpu_never_takes_the_interpreter():
     """It serves when it is named, as tests do; and that it does not otherwise is worth no warning."""
-    for op in _dispatch.ops():
+    for op in _dispatch.op_names():
         choice = _dispatch.explain(op, torch.device("cpu"), torch.float32)
         assert choice.backend in ("native", "reference"), op
 

@@ -1,0 +1,115 @@
+"""The device "meta": shapes come out, and whatever is not in the state_dict is there again when values are."""
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM, Elmo
+from elmo_fast.tasks.static_features import StaticFeatures
+from elmo_fast.text import batch_to_ids
+from tests.modules.conftest import BATCHES
+
+WORDS = ["<pad>", "The", "cat", "sat"]
+
+
+def emptied(model):
+    """As to_empty leaves it: memory that holds anything, the sentence marks' included."""
+    model = model.to("meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tensor.fill_(7)
+    return model
+
+
+@pytest.mark.parametrize("way", [emptied, lambda model: model.to_empty(device="cpu")], ids=["meta", "to_empty"])
+def test_a_model_emptied_and_loaded_again_gives_the_same(files, way):
+    """Nothing but the state_dict is needed; the state carried before is gone as the weights were."""
+    paths = files()
+    model, ids = Elmo(*paths, 1, dropout=0), batch_to_ids(BATCHES[0])
+    wanted, weights = (
+        model(ids)["elmo_representations"][0].clone(),
+        {k: v.clone() for k, v in model.state_dict().items()},
+    )
+    model = way(model)
+    model.load_state_dict(weights)
+    assert torch.equal(model(ids)["elmo_representations"][0], wanted)
+
+
+@pytest.mark.parametrize("from_files", [True, False])
+def test_a_model_made_on_meta_takes_a_state_by_assignment(files, from_files):
+    paths = files()
+    model, ids = Elmo(*paths, 1, dropout=0), batch_to_ids(BATCHES[0])
+    with torch.device("meta"):
+        other = Elmo(*(paths if from_files else (model._elmo_lstm.options, None)), 1, dropout=0)
+    assert {tensor.device.type for tensor in [*other.parameters(), *other.buffers()]} == {"meta"}
+    assert other(ids.to("meta"))["elmo_representations"][0].is_meta
+    other.load_state_dict(model.state_dict(), assign=True)
+    for _ in range(2):  # no state of meta, and afterwards one is carried
+        wanted = model(ids)["elmo_representations"][0]
+        assert torch.equal(other(ids)["elmo_representations"][0], wanted)
+
+
+def test_vectors_of_the_marks_beside_a_cached_vocabulary_come_back(files):
+    """They are made of the weights again, whether lost on meta, in to_empty, or never there."""
+    paths, words = files(), torch.tensor([[1, 2, 3], [2, 0, 0]])
+    ids = torch.zeros(2, 3, 50, dtype=torch.int64)
+    model = BiLM(*paths, vocab_to_cache=WORDS, stateful=False)
+    wanted, weights = torch.stack(model(ids, words)["activations"]), dict(model.state_dict())
+    with torch.device("meta"):
+        made = BiLM(*paths, vocab_to_cache=WORDS, stateful=False)
+    assert made(ids.to("meta"), words.to("meta"))["activations"][0].is_meta
+    made.load_state_dict(weights, assign=True)
+    loaded = emptied(BiLM(*paths, vocab_to_cache=WORDS, stateful=False))
+    loaded.load_state_dict(weights)
+    for other in (made, loaded):
+        assert torch.equal(torch.stack(other(ids, words)["activations"]), wanted)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("options", [{}, {"words": 9}], ids=["characters", "words"])
+def test_shapes_on_meta_are_those_of_the_cpu(files, options, training):
+    model = BiLM(*files(**options), requires_grad=training)
+    if options:
+        ids = torch.tensor([[1, 2, 3], [4, 0, 0]])
+        model.encoder.vocabulary = vocabulary(9)
+    else:
+        ids = batch_to_ids([["a", "b", "c"], ["d"]])
+    wanted = model(ids)
+    found = model.to("meta")(ids.to("meta"))
+    assert model._elmo_lstm._states is None
+    assert found["mask"].shape == wanted["mask"].shape
+    for a, b in zip(found["activations"], wanted["activations"], strict=True):
+        assert (a.shape, a.dtype, a.is_meta) == (b.shape, b.dtype, True)
+    if training:
+        sum(layer.sum() for layer in found["activations"]).backward()
+        assert all(p.grad.shape == p.shape for p in model._elmo_lstm.parameters())
+
+
+def vocabulary(size):
+    from elmo_fast.text import Vocabulary
+
+    return Vocabulary(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(size - 3))])
+
+
+def test_a_dtype_and_a_copy_keep_the_state(files):
+    """What keeps the values keeps the carried state."""
+    model = BiLM(*files())
+    model(batch_to_ids(BATCHES[0]))
+    before = model._elmo_lstm._states
+    after = model.double().cpu()._elmo_lstm._states
+    assert all(torch.equal(a, b.double()) for a, b in zip(after, before, strict=True))
+
+
+def test_static_features_that_lost_their_table_say_so():
+    """It is not in their state_dict: nothing can bring it back."""
+
+    class Vectors:
+        words = ("a", "b")
+        matrix = torch.ones(2, 3).numpy()
+
+    features = StaticFeatures(Vectors())
+    weights = features.state_dict()
+    features = features.to("meta").to_empty(device="cpu")
+    features.load_state_dict(weights)
+    with pytest.raises(ElmoFastError, match="table of static vectors"):
+        features([["a"]])
