@@ -20,7 +20,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
     """A module of torch.nn whose parameters nobody has drawn, on torch's default device."""
-    return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)  # type: ignore[arg-type]
+    return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
 def plain(layer: _Module) -> _Module:

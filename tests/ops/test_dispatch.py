@@ -1,12 +1,14 @@
 """Where no kernel is made for a device, plain torch serves it and a warning says so, once."""
 
+import inspect
 import warnings
 
 import pytest
 import torch
 
-from elmo_fast.errors import PerformanceWarning
-from elmo_fast.ops import _dispatch
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops import _dispatch, _native, _triton
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -37,3 +39,56 @@ def test_an_op_that_needs_none_and_the_cpu_are_silent():
         warnings.simplefilter("error")
         _dispatch.select("gather_runs", "auto", CUDA, torch.float32)
         _dispatch.select("negative_sampling", "reference", CPU, torch.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "meta"])
+def test_explain_takes_a_devices_name(device):
+    """As it takes the device itself, and float32 where no dtype is given."""
+    for op in ops.op_names():
+        assert ops.explain(op, device) == ops.explain(op, torch.device(device), torch.float32)
+
+
+def test_explain_without_a_gpu_says_that_there_is_none(monkeypatch):
+    """As a torch without CUDA does, which raises an AssertionError where it is asked for a GPU's capability."""
+    monkeypatch.setattr(_triton, "INTERPRETED", False)
+    monkeypatch.setattr(_triton, "WHY_NOT", None)
+    monkeypatch.setattr(_native, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    _native.capability.cache_clear()
+    choice = ops.explain("char_cnn", "cuda")
+    _native.capability.cache_clear()
+    assert choice.backend == "reference"
+    assert choice.refusals["cuda"] == choice.refusals["triton"] == "torch sees no CUDA device here"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("softmax", "cpu"), r"op must be one of adagrad, .*; got 'softmax'"),
+        (("highway", "gpu"), "device must be like .*; got 'gpu'"),
+        (("highway", None), "device must be like .*; got None"),
+        (("highway", "cpu", torch.float32, "int8"), "precision must be one of .*; got 'int8'"),
+    ],
+)
+def test_explain_refuses_what_it_does_not_know(arguments, words):
+    with pytest.raises(ElmoFastError, match=words):
+        ops.explain(*arguments)
+    with pytest.raises(ElmoFastError, match="op must be one of"):
+        ops.backend_for("softmax", "native")
+
+
+def test_no_public_name_of_the_ops_is_that_of_the_package():
+    """`from elmo_fast.ops import *` must not hide `from elmo_fast import ops`; each name is an op's, or says more."""
+    assert "ops" not in ops.__all__
+    assert not [name for name in ops.__all__ if inspect.ismodule(getattr(ops, name))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("device", "module"), [("cpu", _native), ("cuda", _triton)])
+def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, module, dtype):
+    """`.half()` leaves the kernels; the warning names what to do in its place."""
+    monkeypatch.setattr(module, "WHY_NOT", None)
+    monkeypatch.setattr(_triton, "capability", lambda index: (9, 0))
+    name = str(dtype).removeprefix("torch.")
+    said = module.unsupported(torch.device(device), dtype, "float32")
+    assert f'not {name}; keep them float32 and say precision="{name}"' in said

@@ -31,6 +31,9 @@ def run(
     """As elmo_fast.ops.projected_lstm."""
     if lengths is None:
         lengths = torch.full((inputs[0].shape[0],), inputs[0].shape[1], dtype=torch.int64)
+    masks = recurrent_masks or []
+    if torch.compiler.is_exporting() and not masks:  # AOTInductor hands an empty list on as None; ones change no bit
+        masks = [x.new_ones(x.shape[0], w.weight_hh.shape[1]) for x, w in zip(inputs, weights, strict=True)]
     needed = [*inputs, *(p for w in weights for p in w if p is not None), *(state or ())]
     outputs, h, c, *_ = torch.ops.elmo_fast.projected_lstm(
         inputs,
@@ -41,7 +44,7 @@ def run(
         lengths,
         None if state is None else state[0],
         None if state is None else state[1],
-        recurrent_masks or [],
+        masks,
         list(reverse),
         math.inf if cell_clip is None else cell_clip,
         math.inf if projection_clip is None else projection_clip,
