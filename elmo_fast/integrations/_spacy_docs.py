@@ -32,6 +32,8 @@ def attach_vectors(doc: Any, vectors: Array) -> None:
     for kind, hooks in kinds:
         if kind not in taken:
             hooks["vector"] = functools.partial(_VECTOR_OF[kind], read)
+            hooks.setdefault("has_vector", _has_vector)
+            hooks.setdefault("similarity", _similarity)
     if taken:
         where = "doc.tensor" if free else f"doc.user_data[{KEPT!r}]"
         warnings.warn(
@@ -73,6 +75,22 @@ def _of_span(read: Callable[[Any], Array], span: Any) -> Array:
 
 def _of_doc(read: Callable[[Any], Array], doc: Any) -> Array:
     return _mean(read(doc), doc)
+
+
+def _has_vector(here: Any) -> bool:
+    return bool(here.vector.any())
+
+
+def _similarity(here: Any, other: Any) -> float:
+    """The cosine of two vectors, 0 where one is zero. spaCy's own takes the same word for the same vector."""
+    a, b = here.vector, other.vector
+    if a.shape != b.shape:
+        raise ElmoFastError(
+            f"similarity compares vectors of one width; {str(here)!r:.40} has {a.shape[-1]}, {str(other)!r:.40} has "
+            f"{b.shape[-1]}; run the same elmo_fast on both"
+        )
+    norms = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+    return float(np.dot(a, b)) / norms if norms else 0.0
 
 
 def _mean(vectors: Array, tokens: Any) -> Array:

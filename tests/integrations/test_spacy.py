@@ -115,6 +115,31 @@ def test_docs_that_are_cut_merged_or_run_again(model):
     np.testing.assert_array_equal(doc[2].vector, doc.tensor[2])
 
 
+def test_similarity_is_the_cosine_of_the_vectors_without_a_warning(model):
+    """Of Docs, spans and tokens, also where the same word stands in two contexts; 0 beside white space and nothing."""
+    nlp = pipeline(model)
+    one, two, blank = nlp("I like Berlin"), nlp("Berlin like I"), nlp(" \n ")
+    for a, b in ((one, two), (one[:2], two[1:]), (one[2], two[0]), (one[0], two), (two[1:], one[1]), (one[1], two[1])):
+        wanted = np.dot(a.vector, b.vector) / np.linalg.norm(a.vector) / np.linalg.norm(b.vector)
+        assert a.similarity(b) == pytest.approx(wanted, rel=1e-5)
+        assert a.has_vector
+        assert a.similarity(a) == pytest.approx(1, rel=1e-5)
+        assert a.similarity(b) < 0.9999
+    assert one.similarity(blank) == one[0].similarity(blank[0]) == nlp("").similarity(one) == 0
+    assert not blank[0].has_vector
+    other = pipeline(model, layers="all")("I like Berlin")
+    with pytest.raises(ElmoFastError, match="has 16, 'I like Berlin' has 48; run the same elmo_fast on both"):
+        one.similarity(other)
+
+
+def test_a_similarity_of_another_component_stays(model):
+    nlp = pipeline(model)
+    doc = nlp.make_doc("I like Berlin")
+    doc.user_hooks["similarity"] = lambda here, other: 7.0
+    assert nlp(doc).similarity(doc) == 7
+    assert doc[0].similarity(doc[1]) < 1
+
+
 def test_a_very_long_doc(model, truth):
     """Longer than max_tokens: the same vectors, stretch by stretch."""
     doc = pipeline(model, max_tokens=64)("word " * 300)
