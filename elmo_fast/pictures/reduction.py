@@ -50,7 +50,8 @@ def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> P
     if method not in METHODS:
         raise ElmoFastError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     if len(matrix) < FEWEST[method]:
-        raise ElmoFastError(f"{method} needs {FEWEST[method]} vectors or more; got {len(matrix)}")
+        fewer = f", and pca {FEWEST['pca']}" if method != "pca" else ""
+        raise ElmoFastError(f"{method} needs {FEWEST[method]} vectors or more{fewer}; got {len(matrix)}")
     if not np.isfinite(matrix).all():
         raise ElmoFastError("the vectors must be finite; got NaN or infinite numbers")
     if method == "pca":

@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example
 
 RARE = 5
@@ -42,10 +41,8 @@ def ambiguous(found: dict[str, dict[str, list[Token]]], count: int) -> list[str]
 def two_senses(word: str, found: dict[str, dict[str, list[Token]]], examples: Sequence[Example]) -> list[Token]:
     """A token of each of the word's two most frequent tags, in sentences that can be read at a glance.
 
-    Raises ElmoFastError when the text does not have the word.
+    word: one of `found`, in small letters
     """
-    if word not in found:
-        raise ElmoFastError(f"--words: {word!r} does not occur in the labelled training text")
     tags = sorted(found[word].values(), key=len, reverse=True)[:2]
     return [_readable(tokens, examples) for tokens in tags]
 

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
 from elmo_fast.report.settings import ReportSettings
@@ -52,11 +53,27 @@ class ContextualText(TextTokens):
         return f"{text} ({token.tag})"
 
 
+def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[str]:
+    """The words of the settings in small letters or, where none is named, the most ambiguous of the text.
+
+    Raises ElmoFastError for a word that does not occur among the sentences in which neighbours are sought.
+    """
+    found = occurrences(examples[: settings.neighbour_text])
+    words = [word.lower() for word in settings.words] or ambiguous(found, WORDS)
+    for word in words:
+        if word not in found:
+            raise ElmoFastError(
+                f"--words: {word!r} does not occur in the first {settings.neighbour_text} sentences of the labelled "
+                "training text (--neighbour_text)"
+            )
+    return words
+
+
 def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
     """The section's Markdown: a table of neighbours, and how often the nearest tokens have the tag of the one asked."""
+    words = words_asked(examples, settings)
     examples = examples[: settings.neighbour_text]
     found = occurrences(examples)
-    words = [word.lower() for word in settings.words] or ambiguous(found, WORDS)
     if not words:
         return "No word of the text has two tags, each at least five times: nothing to ask about."
     text = ContextualText(examples, ElmoEmbedder.from_pretrained(model, stateful=False))
@@ -97,7 +114,8 @@ def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, sta
             for token in asked
             for other in _tagged_near(text.examples[token.sentence].words[token.place].lower(), static, usual)
         ]
-        rows.append(["static vectors, the neighbour's commonest tag", f"{sum(by_word) / max(1, len(by_word)):.1%}"])
+        share = f"{sum(by_word) / len(by_word):.1%}" if by_word else "none"
+        rows.append(["static vectors, the neighbour's commonest tag", share])
     intro = (
         f"Asked of {len(asked)} tokens of the {len(words)} most ambiguous words (at most {TOKENS} of each word and "
         f"tag): how many of the {CLOSEST} nearest tokens, of other sentences, have the same tag."

@@ -84,5 +84,5 @@ def _as_yaml(settings: ReportSettings) -> str:
     del values["note"]
     for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
         if values[name]:
-            values[name] = pathlib.Path(values[name]).name
+            values[name] = pathlib.Path(values[name]).name or values[name]
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")

@@ -14,7 +14,7 @@ import elmo_fast
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.files import replacing, sha256_of
 from elmo_fast.modules import BiLM
-from elmo_fast.report.neighbours import neighbours
+from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.page import page
 from elmo_fast.report.plan import cells
@@ -31,9 +31,13 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     Raises ElmoFastError: files, a model or a configuration that do not fit.
     """
     folder = pathlib.Path(settings.save_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     target = settings.targets[0]
     splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
+    asks = "neighbours" in settings.experiments and settings.task == "tag"
+    if asks:
+        words_asked(splits["train"], settings)  # a word that is not there is told before the runs, not hours later
+    elif "neighbours" in settings.experiments:
+        report("neighbours are left out: sentences with one label have no tagged words")
     found = pretrained_folder(settings.model)
     # A name of the hub is no folder, which the runs want; their names keep that of a folder that was given.
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
@@ -42,9 +46,10 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     options = bilm.options
     layers = options.lstm.n_layers + 1
     plan = cells(settings, layers)
+    folder.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report), settings.seeds)
     near = ""
-    if "neighbours" in settings.experiments and settings.task == "tag":
+    if asks:
         report("asking for neighbours")
         near = neighbours(splits["train"], model, settings)
     facts = [*_data_facts(splits), *_model_facts(options, settings), _machine_fact(settings)]

@@ -7,8 +7,8 @@ from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.statistics import Spread, beyond_the_spread, error_reduction
 
 Targets = Sequence[str | None]
-# A score, a share, a difference: "88.29 ± 0.01", "41.0%", "**+8.13**".
-NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?")
+# A score, a share, a difference, or that there is none: "88.29 ± 0.01", "41.0%", "**+8.13**".
+NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?|none")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -107,7 +107,7 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
         (["words", "MODEL"], "a model needs words to draw"),
         (["words", "MODEL", "--words", "a", "--text", "bank.txt"], "--text goes with a model, and without --words"),
         (["words", "MODEL", "--words", "a", "--output", "x.html"], "must end in one of .png, .pdf, .svg"),
-        (["words", "MODEL", "--words", "a"], "tsne needs 4 vectors or more; got 1"),
+        (["words", "MODEL", "--words", "a"], "tsne needs 4 vectors or more, and pca 2; got 1"),
         (["words", "MODEL", "--text", "bank.txt", "--layer", "7"], 'layer must be "top" or a number from 0 to 2'),
         (["senses", "MODEL", "--word", "zebra", "--text", "bank.txt"], "'zebra' does not occur in bank.txt"),
         (["senses", "MODEL", "--word", "bank", "--text", "none.txt"], "No such file or directory: 'none.txt'"),

@@ -140,6 +140,17 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, capsys):
     assert main([*words[:3], str(text), "--output", str(tmp_path / "x.dat")]) == 2
 
 
+@pytest.mark.parametrize(
+    ("algo", "option"), [("glove", ["--objective", "hs"]), ("glove", ["--negative", "9"]), ("sg", ["--x_max", "10"])]
+)
+def test_options_of_another_algorithm_are_refused(text, tmp_path, capsys, algo, option):
+    """And not left out in silence; nothing is trained."""
+    words = ["static", "train", "--train_prefix", text, "--output", str(tmp_path / "v.bin"), "--algo", algo]
+    assert main([*words, *option]) == 2
+    assert f"{option[0]} does nothing with --algo {algo}; leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "v.bin").exists()
+
+
 def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path, capsys):
     """Layer 0 by itself, a mean over the text; markers get no vector."""
     model = ["static", "export", "--options-file", toy[0], "--weight-file", toy[1], "-q"]

@@ -45,7 +45,7 @@ def test_few_rows_and_columns():
     ("matrix", "method", "message"),
     [
         (np.ones((5, 4)), "umap", "method must be one of tsne, pca; got 'umap'"),
-        (np.ones((3, 4)), "tsne", "tsne needs 4 vectors or more; got 3"),
+        (np.ones((3, 4)), "tsne", "tsne needs 4 vectors or more, and pca 2; got 3"),
         (np.ones((1, 4)), "pca", "pca needs 2 vectors or more; got 1"),
         (np.full((5, 4), np.nan), "pca", "must be finite"),
         (np.ones((5, 4)), "tsne", "needs vectors that differ"),

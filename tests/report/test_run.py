@@ -12,7 +12,7 @@ from elmo_fast.report import runs
 from elmo_fast.report.ambiguous import ambiguous, occurrences, two_senses
 from elmo_fast.report.neighbours import ContextualText
 from elmo_fast.report.run import write_report
-from elmo_fast.report.settings import ReportSettings
+from elmo_fast.report.settings import SPLITS, ReportSettings
 from elmo_fast.tasks import read_examples
 from tests.weights import make_weights
 
@@ -128,8 +128,26 @@ def test_words_of_two_tags_are_found(folder):
     assert set(ambiguous(found, 9)) == {"play", "work"}
     first, second = two_senses("play", found, examples)
     assert {first.tag, second.tag} == {"NOUN", "VERB"}
-    with pytest.raises(ElmoFastError, match="'tree' does not occur"):
-        two_senses("tree", found, examples)
+
+
+def test_what_cannot_be_asked_is_told_before_a_run_and_leaves_no_folder(folder, tmp_path, monkeypatch):
+    """A word that is not there, and a model that is none."""
+    monkeypatch.setattr(runs, "_one", lambda config: pytest.fail("a run was made"))
+    where = str(tmp_path / "out")
+    with pytest.raises(ElmoFastError, match="--words: 'tree' does not occur in the first 4000 sentences"):
+        write_report(settings(folder, words=("play", "Tree"), save_dir=where), report=print)
+    with pytest.raises(ElmoFastError, match="found none"):
+        write_report(settings(folder, model=str(tmp_path / "absent"), save_dir=where), report=print)
+    assert not (tmp_path / "out").exists()
+
+
+def test_neighbours_of_classified_sentences_are_said_to_be_left_out(folder, tmp_path):
+    (tmp_path / "films.tsv").write_text("good\ta fine film\nbad\ta dull film\n")
+    films = dict.fromkeys(SPLITS.values(), str(tmp_path / "films.tsv"))
+    changes = {"task": "classify", "experiments": ("neighbours",), "save_dir": str(tmp_path), **films}
+    said = []
+    assert "Neighbours" not in write_report(settings(folder, **changes), report=said.append).read_text()
+    assert "neighbours are left out: sentences with one label have no tagged words" in said
 
 
 def rows_of_neighbours(page):
@@ -148,6 +166,9 @@ def test_the_table_of_neighbours_names_each_word_once_with_static_vectors_and_wi
     rows = rows_of_neighbours(write_report(settings(folder, **changes), report=lambda line: None).read_text())
     assert sorted(row[0].lstrip("| ") for row in rows) == ["", "", "", "", "play", "work"]
     assert {row[1] for row in rows if row[0].lstrip("| ")} == {"static vectors"}
+    (tmp_path / "v.txt").write_text("1 2\nelsewhere 1 0\n")
+    page = write_report(settings(folder, **changes), report=lambda line: None).read_text()
+    assert "| static vectors, the neighbour's commonest tag | none |" in page
 
 
 def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain_search(folder):

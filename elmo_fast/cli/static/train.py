@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from elmo_fast.cli import _common, _progress
 from elmo_fast.cli.static import _files
+from elmo_fast.errors import ElmoFastError
 
 
 class Method(NamedTuple):
@@ -61,6 +62,10 @@ def run(arguments: Any) -> int:
     _files.check_output(arguments)
     _files.set_up(arguments)
     method, train = (GLOVE, _glove) if arguments.algo == "glove" else (WORD2VEC, _word2vec)
+    usual = build_parser().get_defaults()
+    for name in (*WORD2VEC.own, *GLOVE.own):
+        if name not in method.own and getattr(arguments, name) != getattr(usual, name):
+            raise ElmoFastError(f"--{name} does nothing with --algo {arguments.algo}; leave it out")
     given = {name: getattr(arguments, name) for name in method.defaults if getattr(arguments, name) is not None}
     shared = {name: getattr(arguments, name) for name in ("dimension", "min_count", "seed", *method.own)}
     settings = {**method.defaults, **given, **shared}
