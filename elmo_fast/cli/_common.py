@@ -6,6 +6,12 @@ from typing import Any
 
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.threads import check_threads, unhindered_threads
+
+THREADS = (
+    "CPU threads (default: torch's own choice; where a trained model is run, one for each processor that other "
+    "programs leave free)"
+)
 
 
 def new_parser(
@@ -28,7 +34,7 @@ def new_parser(
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings and errors")
     parser.add_argument("--seed", type=int, default=0, help="seed of whatever is random")
     parser.add_argument("--device", type=str, default="cpu", help='where to run: "cpu", "cuda", "cuda:1"')
-    parser.add_argument("--threads", type=int | None, default=None, help="CPU threads (default: torch's own choice)")
+    parser.add_argument("--threads", type=int | None, default=None, help=THREADS)
     return parser
 
 
@@ -49,14 +55,27 @@ def set_up_logging(arguments: Any) -> None:
 def set_up(arguments: Any) -> Any:
     """Applies the common options and returns the torch device; ElmoFastError when it does not exist here."""
     set_up_logging(arguments)
+    if arguments.threads is not None:
+        check_threads(arguments.threads, "--threads")
     import torch
 
     torch.manual_seed(arguments.seed)
     if arguments.threads is not None:
-        if arguments.threads < 1:
-            raise ElmoFastError(f"--threads must be 1 or more; got {arguments.threads}")
         torch.set_num_threads(arguments.threads)
     device = device_named(arguments.device, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ElmoFastError(f"--device must be a CPU or CUDA device; got {arguments.device!r}")
     return device
+
+
+def leave_busy_processors(arguments: Any) -> None:
+    """Where --threads names no number, starts a thread for each processor that other programs leave free, and says so.
+
+    For commands that run a model that is trained already; training keeps the number that it began with.
+    """
+    import torch
+
+    if arguments.threads is None:
+        count, why = unhindered_threads(torch.get_num_threads())
+        torch.set_num_threads(count)
+        logger().info("cpu    threads: %d: %s (--threads N: another number)", count, why)

@@ -85,6 +85,7 @@ def load_embedder(arguments: Any, device: Any, *, stateful: bool) -> Any:
     """The ElmoEmbedder of the model that the options name, on `device`."""
     from elmo_fast.modules import ElmoEmbedder
 
+    _common.leave_busy_processors(arguments)
     return ElmoEmbedder(
         arguments.options_file or arguments.model,
         arguments.weight_file,

@@ -43,6 +43,11 @@ class Parser(jsonargparse.ArgumentParser):
         known = name.startswith("--") and self.old_names.get(name[2:])
         return f"--{known}{equals}{value}" if known else word
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse's own swallows what a write raises, and a closed pipe or a full disk would be a success."""
+        if message:
+            (file or sys.stderr).write(message)
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints what is wrong and where the options are told, and leaves with status 2."""
         if not self.exit_on_error:

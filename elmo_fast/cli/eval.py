@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from elmo_fast.cli._common import new_parser, set_up
+from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
 from elmo_fast.cli._model import add_options, resolve
 from elmo_fast.errors import ElmoFastError
 
@@ -94,6 +94,7 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
     from elmo_fast.text import Vocabulary
 
+    leave_busy_processors(arguments)
     files = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     model = load_model(*files, precision=arguments.precision).to(device)
     if arguments.model is not None:

@@ -117,21 +117,35 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     try:
         module = command_module(name)
         arguments = module.build_parser().parse_args(normalised(argv))
-        status = module.run(arguments)
+        return int(module.run(arguments) or 0)
     except Exception as error:
         if isinstance(error, ElmoFastError) or not is_shortage(error):
             raise
         raise told(error, vars(arguments)) from error
-    sys.stdout.flush()
-    return int(status or 0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `elmo-fast COMMAND ...`; returns the exit status: 0, 2 for what the user can put right, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return status_of(words)
+        finally:
+            sys.stdout.flush()  # also where a parser has printed its help and leaves
+    except OSError as error:
+        # The interpreter's last flush is to go nowhere. That the reader of our output has left (`| head`) is no error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        print(f"elmo-fast: error: standard output: {sentence_of(error)}", file=sys.stderr)
+        return USER_ERROR
+
+
+def status_of(words: Sequence[str]) -> int:
+    """Runs the command of these words, as `main` does; BrokenPipeError where the reader of the output has left."""
     if not words or words[0] in ("-h", "--help", "help"):
         if len(words) > 1 and words[0] == "help":
-            return main([words[1], "--help"])
+            return status_of([words[1], "--help"])
         print(overview())
         return 0 if words else USER_ERROR
     if words[0] == "--version":
@@ -142,9 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = show_warning
             return run_command(words[0], words[1:])
     except BrokenPipeError:
-        # The reader of our output has left (`| head`): say nothing, and let the interpreter's last flush go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        raise
     except ElmoFastError as error:
         message = str(error)
     except OSError as error:

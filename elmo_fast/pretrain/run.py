@@ -22,6 +22,7 @@ from elmo_fast.pretrain.plan import plan
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.pretrain.validation import validate
 from elmo_fast.text import Vocabulary
+from elmo_fast.threads import torch_threads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,18 +39,16 @@ class Run:
 @contextlib.contextmanager
 def _settings(config: PretrainConfig, device: torch.device) -> Any:
     """Threads, and tf32 for the large products of a GPU, while open."""
-    before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
-    if config.run.threads is not None:
-        torch.set_num_threads(config.run.threads)
+    before = torch.backends.cuda.matmul.allow_tf32
     if config.run.precision == "tf32":
         if device.type != "cuda":
             raise ElmoFastError("precision tf32 is of NVIDIA GPUs; on the CPU give float32 or bfloat16")
         torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        yield
+        with torch_threads(config.run.threads):
+            yield
     finally:
-        torch.set_num_threads(before[0])
-        torch.backends.cuda.matmul.allow_tf32 = before[1]
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def pretrain(

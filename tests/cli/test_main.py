@@ -167,3 +167,23 @@ def test_a_wrong_choice_is_one_line_in_the_users_words(capsys):
     assert leaving.value.code == 2
     first = capsys.readouterr().err.splitlines()[0]
     assert first == "elmo-fast convert: error: --to: wanted one of 'safetensors', 'hdf5'; got hdf"
+
+
+def test_a_reader_that_leaves_gets_no_traceback():
+    """Help of all kinds and a command's own output into a pipe whose other end is closed: the status of SIGPIPE."""
+    for words in (["--help"], ["pretrain", "--help"], ["static", "--help"], ["--version"], ["info"]):
+        there, here = os.pipe()
+        os.close(there)
+        with open(here, "wb") as closed:
+            done = subprocess.run([sys.executable, "-m", "elmo_fast", *words], stdout=closed, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (141, b""), words
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_standard_output_is_one_sentence():
+    for words in (["--help"], ["pretrain", "--help"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([sys.executable, "-m", "elmo_fast", *words], stdout=full, stderr=subprocess.PIPE)
+        assert done.returncode == 2
+        assert done.stderr.endswith(b"No space left on device\n")
+        assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from elmo_fast.cli._common import new_parser, set_up
+from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
 from elmo_fast.cli.task import _reading
 from elmo_fast.cli.task._bar import Bar
 
@@ -25,6 +25,7 @@ def run(arguments: Any) -> int:
     from elmo_fast.tasks.run import evaluate_task
 
     device = set_up(arguments)
+    leave_busy_processors(arguments)
     with Bar(arguments.quiet) as bar:
         scores = evaluate_task(
             arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.cli._common import leave_busy_processors, logger, new_parser, set_up
 from elmo_fast.cli.task import _reading
 from elmo_fast.cli.task._bar import Bar
 
@@ -27,6 +27,7 @@ def run(arguments: Any) -> int:
     from elmo_fast.tasks.run import predict_task
 
     device = set_up(arguments)
+    leave_busy_processors(arguments)
     with Bar(arguments.quiet) as bar:
         count = predict_task(
             arguments.save_dir, arguments.path, arguments.output, format=arguments.format,

@@ -1,0 +1,86 @@
+"""How many threads a command starts: a bound for those asked for, and room for other programs where none is asked."""
+
+import os
+import re
+
+import pytest
+import torch
+
+from elmo_fast import threads
+from elmo_fast.cli.main import main
+from elmo_fast.errors import ElmoFastError
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Pretends that so many processors are there, and that other programs keep so many of them busy."""
+    for name in threads.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def pretend(there, busy):
+        monkeypatch.setattr(threads, "processors", lambda: set(range(there)))
+        monkeypatch.setattr(threads, "busy_processors", lambda: busy)
+
+    return pretend
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "100000"])
+def test_so_many_threads_are_refused(tmp_path, text, toy, capsys, count):
+    words = ["embed", text, str(tmp_path / "out"), "--top", "--options_file", toy[0], "--weight_file", toy[1]]
+    before = torch.get_num_threads()
+    assert main([*words, "--threads", count]) == 2
+    error = capsys.readouterr().err
+    assert re.search(rf"--threads must be 1 to \d+ on this machine of \d+ processors; got {count}\n", error)
+    assert torch.get_num_threads() == before
+
+
+def test_the_bound_grows_with_the_machine_and_holds_in_python(machine):
+    for there, most in ((1, 64), (64, 512)):
+        machine(there, 0.0)
+        threads.check_threads(most, "threads")
+        with pytest.raises(ElmoFastError, match=f"threads must be 1 to {most} on this machine of {there} processors"):
+            threads.check_threads(most + 1, "threads")
+    with pytest.raises(ElmoFastError, match="got 100000"), threads.torch_threads(100_000):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("there", "own", "busy", "count"),
+    [(2, 2, 0.0, 2), (2, 2, 0.2, 2), (2, 2, 0.3, 1), (2, 2, 5.0, 1), (8, 8, 1.0, 7), (8, 4, 3.0, 4), (1, 1, 0.0, 1)],
+)
+def test_a_thread_for_each_processor_that_others_leave_free(machine, there, own, busy, count):
+    machine(there, busy)
+    assert threads.unhindered_threads(own) == (count, f"other programs keep {busy:.1f} of {there} processors busy")
+
+
+def test_what_the_user_chose_or_nobody_knows_is_left(machine, monkeypatch):
+    machine(2, None)
+    assert threads.unhindered_threads(2) == (2, "torch's choice")
+    machine(2, 2.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert threads.unhindered_threads(2) == (2, "OMP_NUM_THREADS is set")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc/stat")
+def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
+    """Of processor seconds since a moment, those of this process are taken off."""
+    since = threads.usage()
+    assert threads.busy_processors(since) is None, "too short a time to say"
+    ten_ago = threads.Usage(since.clock - 10, since.busy - 15, since.own - 4)
+    assert threads.busy_processors(ten_ago) == pytest.approx(1.1, abs=0.3)
+    assert threads.busy_processors(ten_ago._replace(busy=since.busy)) == 0
+
+
+@pytest.mark.parametrize("given", [None, "2"])
+def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, capsys, given):
+    machine(2, 1.6)
+    words = ["embed", text, str(tmp_path / "out"), "--top", "--options_file", toy[0], "--weight_file", toy[1]]
+    before = torch.get_num_threads()
+    try:
+        assert main([*words, *(["--threads", given] if given else [])]) == 0
+        used = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    said = capsys.readouterr().err
+    line = "cpu    threads: 1: other programs keep 1.6 of 2 processors busy (--threads N: another number)\n"
+    assert (line in said, used) == ((False, 2) if given else (True, 1))
