@@ -25,7 +25,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """
     target = pathlib.Path(os.path.realpath(path))
     refuse_other_kinds(target, path)
-    with workplace(target) as work:
+    with workplace(target, path) as work:
         temporary = work / target.name
         temporary.touch()
         yield temporary

@@ -15,23 +15,23 @@ _SUFFIX, _LOCK = ".partial", ".lock"
 
 
 @contextlib.contextmanager
-def workplace(target: pathlib.Path) -> Iterator[pathlib.Path]:
+def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None) -> Iterator[pathlib.Path]:
     """Yields a folder beside `target` to work in, which goes when the block ends; those of dead processes go before.
 
     A file in it is locked while the block runs: who can lock it knows that nobody is left. Nobody else can read what
-    is in the folder. OSErrors without a file's name name `target`.
+    is in the folder. OSErrors without a file's name name `target`, as the caller has `shown` it.
     """
     try:
         remove_leftovers(target.parent, f"{_prefix(target)}")
         folder, lock = _made(target)
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, os.fspath(target)) from error
+        raise type(error)(error.errno, error.strerror, os.fspath(shown or target)) from error
     try:
         yield folder
     except OSError as error:
         # A write to an open file fails without a name; these errors come from writing alone.
         if error.filename is None and error.errno in NO_ROOM:
-            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
+            raise OSError(error.errno, error.strerror, os.fspath(shown or target)) from error
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
