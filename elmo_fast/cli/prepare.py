@@ -69,6 +69,7 @@ def report(corpus: Any, folder: str, there: bool, time: str) -> list[str]:
         f"text   {words:,} words, {corpus.sentences:,} sentences; {len(corpus.types):,} distinct words, those of the "
         "vocabulary with them",
         f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
+        *corpus.hints,
         f"done   {folder} {how}; shards: {len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
         f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} --save_dir run",
     ]

@@ -36,7 +36,7 @@ def add_text_options(parser: Any) -> None:
 def run(arguments: Any) -> int:
     """Counts, sorts, writes."""
     from elmo_fast.corpus import count_words_of
-    from elmo_fast.text import Vocabulary
+    from elmo_fast.text import Vocabulary, unknown_hints
 
     _common.set_up_logging(arguments)
     Vocabulary.build({}, arguments.min_count, arguments.max_size)  # says at once what cannot be
@@ -56,4 +56,6 @@ def run(arguments: Any) -> int:
         100 * covered / counts.total(),
         counts.total(),
     )
+    for line in unknown_hints(vocabulary, counts.__getitem__, counts.total()):
+        _common.logger().info(line)
     return 0

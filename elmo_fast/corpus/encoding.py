@@ -14,7 +14,7 @@ from elmo_fast.corpus._format import State
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.corpus.type_table import TypeTable
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.text import Vocabulary
+from elmo_fast.text import Vocabulary, unknown_hints
 
 Places = npt.NDArray[np.int64]
 FORM = 1
@@ -39,6 +39,11 @@ class Corpus:
     counts: npt.NDArray[np.uint64]
     fingerprint: str
     files: Mapping[pathlib.Path, State] = field(default_factory=dict)
+
+    @property
+    def hints(self) -> list[str]:
+        """Lines for people on what is odd about the text, with this vocabulary."""
+        return unknown_hints(self.vocabulary, lambda word: int(self.counts[self.vocabulary.id(word)]), self.tokens)
 
     @cached_property
     def sentences(self) -> int:

@@ -1,5 +1,6 @@
 """A run's curves as a picture: perplexities, speed and gradient norm over the words seen. Needs no torch."""
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, format_of, new_figure, plain, save, shown
 from elmo_fast.pretrain.metrics import Metrics
+
+# Of each decade of a logarithmic axis, where its ticks are.
+SUBS = (1, 2, 5)
 
 
 def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
@@ -69,9 +73,9 @@ def _dress(places: Mapping[str, Any], restarted: bool) -> None:
     from matplotlib.ticker import EngFormatter
 
     titles = {
-        "perplexity": "perplexity per word",
+        "perplexity": "perplexity per word, logarithmic",
         "speed": "tokens per second",
-        "norm": "gradient norm before the clip",
+        "norm": "gradient norm before the clip, logarithmic",
     }
     for name, title in titles.items():
         axes = places[name]
@@ -89,11 +93,28 @@ def _dress(places: Mapping[str, Any], restarted: bool) -> None:
 
 
 def _logarithmic(axes: Any, way: str) -> None:
-    """A logarithmic axis with ticks at 1, 2 and 5 of every decade, written out."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, StrMethodFormatter
+    """A logarithmic axis: ticks at 1, 2 and 5 of every decade written out, two at least, and small ones between."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
+    if math.isinf(getattr(axes.dataLim, f"minpos{way}")):
+        return  # no number that has a logarithm
     getattr(axes, f"set_{way}scale")("log")
+    low, high = getattr(axes, f"get_{way}lim")()
+    if sum(low <= tick <= high for tick in _ticks(low, high)) < 2:
+        # Else matplotlib writes 1.35, 1.4, 1.45, and the axis looks linear.
+        ticks = _ticks(low, high)
+        low, high = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
+        getattr(axes, f"set_{way}lim")(low, high)
     axis = getattr(axes, f"{way}axis")
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_minor_locator(NullLocator())
+    axis.set_major_locator(LogLocator(subs=SUBS))
+    axis.set_minor_locator(
+        LogLocator(subs=[n / 10 for n in range(11, 100)] if high < 4 * low else range(2, 10), numticks=999)
+    )
     axis.set_major_formatter(EngFormatter(sep="") if way == "x" else StrMethodFormatter("{x:,.6g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of every decade from below `low` to above `high`."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    return [float(f"{sub}e{decade}") for decade in decades for sub in SUBS]

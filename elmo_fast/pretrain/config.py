@@ -141,7 +141,9 @@ class RunConfig:
     checkpoint_interval: int = described(1250, "Steps between checkpoints; one is also written at the end.")
     keep_checkpoints: int = described(2, "Newest checkpoints that stay; older ones are removed.")
     heldout_interval: int | None = described(
-        None, "Steps between evaluations of heldout_prefix; null: at the end only."
+        None,
+        "Steps between evaluations of heldout_prefix, beside the one at the end; null: a tenth of the planned steps, "
+        "at least log_interval.",
     )
     log_interval: int = described(100, "Steps between progress lines and rows of metrics.jsonl.")
     tensorboard: bool = described(False, "Whether to write the same figures for TensorBoard, to save_dir/tensorboard.")

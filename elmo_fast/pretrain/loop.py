@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.interrupts import StopRequest
+from elmo_fast.pretrain.plan import heldout_interval
 from elmo_fast.pretrain.progress import memory_in_use
 from elmo_fast.pretrain.trainer import Trainer, TrainingLost
 
@@ -30,6 +31,7 @@ def train(trainer: Trainer) -> Outcome:
     """Runs to the last step, the end of the time, or Ctrl-C; saves at intervals and, in every case, at the end."""
     run, progress = trainer.config.run, trainer.progress
     progress.start()
+    interval = heldout_interval(trainer.config, progress.total_steps)
     saved, evaluated = progress.step, trainer.peers.led(lambda: trainer.record.evaluated_at)
     with StopRequest() as request:
         while not (stop := _reason_to_stop(trainer, request)):
@@ -38,7 +40,7 @@ def train(trainer: Trainer) -> Outcome:
                 log(trainer)
             if progress.step % run.checkpoint_interval == 0 and progress.step < progress.total_steps:
                 saved = _try_to_save(trainer, saved)
-            if run.heldout_interval and progress.step % run.heldout_interval == 0:
+            if progress.step % interval == 0 and progress.step < progress.total_steps:
                 evaluated = progress.step
                 with progress.paused():
                     trainer.evaluate()

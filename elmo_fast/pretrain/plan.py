@@ -21,6 +21,8 @@ from elmo_fast.text import Vocabulary
 
 # A vocabulary made for a text leaves less of it out.
 MUCH_UNKNOWN = 0.2
+# Of held-out text, in a run whose configuration does not say after how many steps.
+EVALUATIONS = 10
 
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
@@ -33,6 +35,15 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
         steps_per_epoch = max(1, optimiser.n_train_tokens // (optimiser.batch_size * optimiser.unroll_steps))
     steps = optimiser.n_epochs * steps_per_epoch
     return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
+
+
+def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
+    """Steps between evaluations of held-out text: what the configuration says, or about a tenth of the run.
+
+    Then it is never less than from one report to the next.
+    """
+    run = config.run
+    return run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
 
 
 def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
@@ -161,7 +172,7 @@ def corpus_lines(corpus: Corpus, what: str = "data  ") -> list[str]:
             f"WARNING {unknown:.1%} of the words are outside the vocabulary and are predicted as <UNK>: perplexity "
             "will look low and say little; give a vocab_file made of this text (elmo-fast vocab)"
         )
-    return said
+    return said + corpus.hints
 
 
 def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
@@ -176,6 +187,11 @@ def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: i
             f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
             if config.run.checkpoint_interval < total
             else " | a checkpoint at the end only: a run that is killed before begins anew"
+        )
+        + (
+            f" | held-out text every {heldout_interval(config, total):,} steps and at the end"
+            if config.data.heldout_prefix is not None
+            else ""
         )
     )
 

@@ -16,7 +16,7 @@ from elmo_fast.text.characters import (
     words_to_ids,
 )
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
-from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words
+from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
 
 __all__ = [
     "BOS",
@@ -41,5 +41,6 @@ __all__ = [
     "read_sentences",
     "replacing",
     "rereadable",
+    "unknown_hints",
     "words_to_ids",
 ]

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from elmo_fast.text.sentences import read_lines
 
 UNK_WORD = "<UNK>"
 MARKERS = (BOS_WORD, EOS_WORD, UNK_WORD)
+# How texts mark words that were taken out of them.
+UNKNOWN_MARKS = (UNK_WORD, "<unk>", "<Unk>")
 # A line of bilm-tf's published vocabularies that stands for no word and takes no id.
 SKIPPED = "!!!MAXTERMID"
 
@@ -116,3 +118,19 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
         not_a_string(sentence, "a sentence", "a list of words")
         counts.update(sentence)
     return counts
+
+
+def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: int) -> list[str]:
+    """A line for each mark of unknown words that a text holds as a word of the vocabulary.
+
+    count: how often a word of the vocabulary occurs in the text; tokens: words of the text in all.
+    """
+    found = {mark: count(mark) for mark in UNKNOWN_MARKS if mark in vocabulary}
+    outside, own = "a word outside the vocabulary", "a word of its own, beside <UNK>"
+    return [
+        f"HINT   the text holds {mark} {number:,} times ({number / tokens:.1%}), as if words had been taken out of it: "
+        f"it is read by its letters and predicted as {outside if mark == UNK_WORD else own}; text that kept its words "
+        "is better"
+        for mark, number in found.items()
+        if number
+    ]

@@ -13,6 +13,7 @@ import pytest
 from elmo_fast.cli import _progress
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus
+from elmo_fast.pretrain.plan import corpus_lines
 from tests.cli.test_bad_input import refused
 from tests.corpus.test_processes import alive, until
 
@@ -52,6 +53,19 @@ def test_prepare_with_the_vocabulary_that_vocab_wrote(texts, tmp_path, capsys):
     assert "words/s | 0s left" in capsys.readouterr().err
     assert main(["prepare", *common, "--out-dir", str(tmp_path / "two"), "--max-vocab-size", "4"]) == 0
     assert open_corpus(tmp_path / "one").fingerprint == open_corpus(tmp_path / "two").fingerprint
+
+
+def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(tmp_path, capsys):
+    """By vocab, by prepare, and in the lines that open a run."""
+    (tmp_path / "text.txt").write_text("the <unk> sat\n<unk> the the\n")
+    words = ["--train-prefix", str(tmp_path / "text.txt"), "--file-friendly-logging"]
+    said = []
+    for more in (["vocab", "--vocab-file", str(tmp_path / "v")], ["prepare", "--out-dir", str(tmp_path / "out")]):
+        assert main([more[0], *words, *more[1:]]) == 0
+        said.append(capsys.readouterr().err)
+    said.append("\n".join(corpus_lines(open_corpus(tmp_path / "out"))))
+    for lines in said:
+        assert lines.count("HINT   the text holds <unk> 2 times (33.3%)") == 1
 
 
 def test_prepare_reads_the_standard_input(tmp_path):

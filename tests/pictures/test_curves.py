@@ -127,6 +127,35 @@ def test_the_picture_shows_the_rows(tmp_path):
     assert "restart" in [text.get_text() for text in perplexity.get_legend().get_texts()]
 
 
+@pytest.mark.parametrize(
+    ("norms", "limits", "wanted"),
+    [
+        ((1.3, 1.65), (1, 2), [1, 2]),
+        ((0.4, 23.0), (0.3, 30), [0.5, 1, 2, 5, 10, 20]),
+        ((7.0, 7.0), (0.9, 11), [1, 2, 5, 10]),
+    ],
+)
+def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits, wanted):
+    """Ticks at 1, 2 and 5, two at least, however narrow the range; those between get closer to each other."""
+    reports = [report(2 * n) | {"gradient_norm": norm} for n, norm in enumerate(norms, 1)]
+    norm = picture({"a": read_metrics(written(tmp_path, *reports))}).axes[2]
+    low, high = norm.get_ylim()
+    assert low == pytest.approx(limits[0], rel=0.2)
+    assert high == pytest.approx(limits[1], rel=0.2)
+    inside = [tick for tick in norm.yaxis.get_majorticklocs() if low <= tick <= high]
+    assert inside == pytest.approx(wanted)
+    small = sorted(tick for tick in norm.yaxis.get_minorticklocs() if low <= tick <= high)
+    assert len(small) > len(inside)
+    assert norm.yaxis.get_minor_formatter()(small[0]) == ""
+    assert norm.get_title("left") == "gradient norm before the clip, logarithmic"
+
+
+def test_runs_without_a_gradient_norm_are_drawn(tmp_path):
+    reports = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": None}]
+    draw({"a": read_metrics(written(tmp_path, *reports))}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 0
+
+
 def test_runs_side_by_side_have_a_colour_each(tmp_path):
     runs = {name: read_metrics(written(tmp_path / name, report(2), report(4))) for name in "ab"}
     figure = picture(runs)

@@ -49,6 +49,18 @@ def test_learns_a_tiny_text_by_heart(tmp_path):
     assert losses == sorted(losses, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("changes", "interval", "steps"),
+    [({}, 2, range(2, 21, 2)), ({"heldout_interval": 7}, 7, [7, 14, 20]), ({"log_interval": 6}, 6, [6, 12, 18, 20])],
+)
+def test_held_out_text_is_evaluated_ten_times_a_run_unless_told_otherwise(tmp_path, changes, interval, steps):
+    settings = {"max_steps": 20, "n_epochs": 99, "log_interval": 1, "heldout_prefix": str(tmp_path / "train-1*")}
+    lines = []
+    run = pretrain(toy_config(tmp_path, **settings | changes), report=lines.append)
+    assert [row["step"] for row in rows(run.folder) if row.get("event") == "heldout"] == list(steps)
+    assert any(f"| held-out text every {interval} steps and at the end" in line for line in lines)
+
+
 def test_every_step_starts_from_the_state_the_one_before_ended_with(tmp_path, monkeypatch):
     """Across the end of an epoch too: the text has three steps."""
     given, returned, call = [], [], Step.__call__
@@ -85,7 +97,7 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
     vocabulary = Vocabulary.read(vocabulary_beside(run.folder))
     corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
     assert evaluate(model, corpus) == run.heldout
-    assert [row["event"] for row in rows(run.folder) if "event" in row] == ["checkpoint", "heldout"]
+    assert [row["event"] for row in rows(run.folder) if "event" in row] == ["heldout", "checkpoint", "heldout"]
     first = rows(run.folder)[0]
     assert (first["step"], first["words"]) == (2, 30)
     assert first["loss"] == pytest.approx((first["loss_forward"] + first["loss_backward"]) / 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import Vocabulary, count_words
+from elmo_fast.text import Vocabulary, count_words, unknown_hints
 
 
 def write(path, *lines):
@@ -89,3 +89,14 @@ def test_token_ids_as_bilm_tfs_token_batcher():
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
     assert vocabulary.batch_to_token_ids([["a", "x"], []]).tolist() == [[1, 4, 3, 2], [1, 2, 0, 0]]
     assert vocabulary.batch_to_token_ids([]).shape == (0, 0)
+
+
+def test_marks_of_unknown_words_in_a_text_are_hinted_at():
+    counts = Counter({"<unk>": 3, "<UNK>": 1, "the": 16})
+    own, others = unknown_hints(Vocabulary.build(counts), counts.__getitem__, counts.total())
+    assert "the text holds <UNK> 1 times (5.0%)" in own
+    assert "predicted as a word outside the vocabulary;" in own
+    assert "the text holds <unk> 3 times (15.0%)" in others
+    assert "predicted as a word of its own, beside <UNK>;" in others
+    plain = Counter({"the": 16, "unk": 2})
+    assert unknown_hints(Vocabulary.build(plain), plain.__getitem__, plain.total()) == []
