@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,9 @@ class StatefulModule(nn.Module):
         self.stateful = stateful
         self._states: tuple[Tensor, ...] | None = None
         self._turn = _Turn()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_turn": _Turn(), **state})  # a pickle of an older version has none
 
     def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
         """What a call runs within that carries the state, or not: one thread at a time, and in no exported program.

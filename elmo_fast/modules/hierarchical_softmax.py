@@ -53,6 +53,8 @@ class HierarchicalSoftmaxLoss(OutputTable):
     def tree(self) -> ops.HuffmanTree:
         """Huffman's tree of the counts, on their device."""
         counts = self.counts
+        if counts.is_meta:
+            raise ElmoFastError("hierarchical_softmax: the tree is made of the counts, which have no values on meta")
         if self._made is None or self._made[0].device != counts.device or not torch.equal(self._made[0], counts):
             self._made = counts.clone(), ops.huffman_tree(counts.cpu()).to(counts.device)
         return self._made[1]

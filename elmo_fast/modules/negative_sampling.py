@@ -71,6 +71,12 @@ class NegativeSamplingLoss(OutputTable):
             self._made = counts.clone(), ops.alias_table(counts, power=self.power)
         return self._made[1]
 
+    def _drawn(self, device: torch.device) -> Tensor:
+        if device.type == "meta":  # where the counts have no values
+            return torch.empty(self.num_samples, dtype=torch.int64, device=device)
+        seed, offset = torch.randint(2**62, (2,)).tolist()
+        return ops.alias_sample(self.num_samples, self._noise(), seed=seed, offset=offset, device=device)
+
     def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
         """The sum over the batch of the losses, in nats; arguments as SampledSoftmaxLoss's."""
         if embeddings.shape[0] == 0:
@@ -80,7 +86,6 @@ class NegativeSamplingLoss(OutputTable):
             log_noise = (self.power * self.counts.double().log()).log_softmax(0).to(bias)
             how = self._how("full_softmax")
             return ops.full_softmax(embeddings, targets.long(), weight, bias + log_noise, **how).sum()
-        seed, offset = torch.randint(2**62, (2,)).tolist()
-        samples = ops.alias_sample(self.num_samples, self._noise(), seed=seed, offset=offset, device=embeddings.device)
+        samples = self._drawn(embeddings.device)
         options = {"negatives": self.negatives, "sparse": self.sparse, **self._how("negative_sampling")}
         return ops.negative_sampling(embeddings, targets.long(), weight, bias, samples, **options).sum()

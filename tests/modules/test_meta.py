@@ -5,6 +5,10 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo
+from elmo_fast.modules.full_softmax import FullSoftmaxLoss
+from elmo_fast.modules.hierarchical_softmax import HierarchicalSoftmaxLoss
+from elmo_fast.modules.negative_sampling import NegativeSamplingLoss
+from elmo_fast.modules.sampled_softmax import SampledSoftmaxLoss
 from elmo_fast.tasks.static_features import StaticFeatures
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES
@@ -89,6 +93,37 @@ def vocabulary(size):
     from elmo_fast.text import Vocabulary
 
     return Vocabulary(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(size - 3))])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda: FullSoftmaxLoss(9, 4),
+        lambda: SampledSoftmaxLoss(9, 4, 3),
+        lambda: NegativeSamplingLoss(9, 4, 3, torch.arange(9)),
+        lambda: HierarchicalSoftmaxLoss(9, 4, torch.arange(9)),
+    ],
+    ids=["full", "sampled", "negative", "hierarchical"],
+)
+def test_losses_on_meta(loss, training):
+    """A shape, and gradients; the tree alone cannot be made without its counts. Loaded again they are as before."""
+    made = loss().train(training)
+    hidden, targets, weights = torch.randn(5, 4), torch.arange(5), {k: v.clone() for k, v in made.state_dict().items()}
+    torch.manual_seed(1)
+    wanted = made(hidden, targets).detach()
+    made.to("meta")
+    if isinstance(made, HierarchicalSoftmaxLoss):
+        with pytest.raises(ElmoFastError, match="the tree is made of the counts, which have no values on meta"):
+            made(hidden.to("meta"), targets.to("meta"))
+    else:
+        found = made(hidden.to("meta"), targets.to("meta"))
+        assert (found.shape, found.is_meta) == (wanted.shape, True)
+        found.backward()
+    made = emptied(made)
+    made.load_state_dict(weights)
+    torch.manual_seed(1)
+    assert torch.equal(made(hidden, targets), wanted)
 
 
 def test_a_dtype_and_a_copy_keep_the_state(files):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError
 from tests.backends import backends, device_of
 
 
@@ -159,6 +160,23 @@ def test_an_op_needs_no_default_device(case, backend):
             loss.backward()
     assert found.device.type == device.type
     assert torch.isfinite(loss)
+
+
+ON_META = [case for case in WITH_TENSORS if case not in (alias_sample, vector_text, cooccurrences)]  # of the CPU alone
+
+
+@pytest.mark.parametrize("case", ON_META, ids=lambda case: case.__name__)
+def test_shapes_come_out_of_tensors_without_values(case):
+    """On the device meta: shape and dtype of the result are those of the CPU, and the backward pass runs."""
+    wanted, found = case(torch.device("cpu"))(), case(torch.device("meta"))()
+    assert (found.shape, found.dtype, found.is_meta) == (wanted.shape, wanted.dtype, True)
+    if wanted.requires_grad:
+        found.sum().backward()
+
+
+def test_how_many_rows_are_distinct_is_not_told_of_tensors_without_values():
+    with pytest.raises(ElmoFastError, match="on meta there are none; take padded_unique_rows"):
+        ops.unique_rows(torch.empty(3, 2, dtype=torch.int64, device="meta"))
 
 
 def test_no_op_is_left_out():

@@ -57,5 +57,6 @@ def gather_runs(
     check_same(op, "values and out", [values[0], out])
     if out.shape != (total,) or not out.is_contiguous():
         raise ElmoFastError(f"{op}: out must be contiguous, of shape [sum(lengths)={total}]; got {given(out)}")
-    select(op, backend, out.device, torch.float32).run(values, first, lengths, upward, out)
+    if not out.is_meta:
+        select(op, backend, out.device, torch.float32).run(values, first, lengths, upward, out)
     return out

@@ -84,6 +84,8 @@ def glove_(
             f"{op}: learning_rate and x_max must be above 0 and alpha from 0 to 1; "
             f"got {learning_rate}, {x_max}, {alpha}"
         )
+    if values.is_meta:
+        return values.new_empty((), dtype=torch.float64)
     if len(values):
         low, high = (float(end) for end in values.aminmax())
         if not (low > 0 and high < torch.inf):

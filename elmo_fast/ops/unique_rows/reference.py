@@ -3,17 +3,30 @@
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
+
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     return None
 
 
 def run(ids: Tensor) -> tuple[Tensor, Tensor]:
+    if ids.is_meta:
+        raise ElmoFastError(
+            "unique_rows: how many rows are distinct depends on their values, and on meta there are none; take "
+            "padded_unique_rows"
+        )
     unique, inverse = torch.unique(ids, dim=0, return_inverse=True)
     return unique, inverse
 
 
 def padded(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if ids.is_meta:
+        return (
+            torch.empty_like(ids),
+            ids.new_empty(ids.shape[0], dtype=torch.int64),
+            ids.new_empty((), dtype=torch.int64),
+        )
     return pad(*run(ids))
 
 
