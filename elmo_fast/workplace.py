@@ -34,7 +34,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
             raise OSError(error.errno, error.strerror, os.fspath(shown or target)) from error
         raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
 
 
@@ -50,42 +50,53 @@ def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     """Removes from a folder what dead processes were making there under names that begin with `prefix`."""
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
-        for path in (folder / name for name in names):
-            if not _dead(path):
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        for name in names:
+            _remove_if_dead(folder / name)
 
 
 def _made(target: pathlib.Path) -> tuple[pathlib.Path, int]:
-    """A new workplace and the handle of its lock."""
+    """A new workplace and the handle of its lock. Until it is locked another process may take it for a dead one's."""
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        # Where files cannot be locked, what a killed process has left stays there: `_dead` cannot lock it either.
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / _LOCK).exists():
-            return folder, lock
-        os.close(lock)  # another process has found it before it was locked, and has taken it for a dead one's
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            # Where files cannot be locked, what a killed process leaves stays: nobody can tell.
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if (folder / _LOCK).exists():
+                return folder, lock
+            os.close(lock)
 
 
 def _prefix(target: pathlib.Path) -> str:
     return f".{target.name[:100]}."
 
 
-def _dead(path: pathlib.Path) -> bool:
-    """Whether nobody works there any more; a file is what older versions have left."""
+def _remove_if_dead(path: pathlib.Path) -> None:
+    """Removes a workplace that nobody holds locked; a file is what older versions have left."""
     try:
         handle = os.open(path / _LOCK if path.is_dir() else path, os.O_RDWR)
     except OSError:
-        return False
+        # Its process was killed before it had locked it, or is about to: then it will make another one.
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
     finally:
         os.close(handle)
-    return True
+
+
+def _remove(path: pathlib.Path) -> None:
+    """Removes a workplace, its lock last, so that what is left of it when this is killed is known for dead."""
+    if not path.is_dir():
+        return path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        for inner in path.iterdir():
+            if inner.is_dir():
+                shutil.rmtree(inner, ignore_errors=True)
+            elif inner.name != _LOCK:
+                inner.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)

@@ -20,6 +20,12 @@ from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state
 PathLike = str | os.PathLike[str]
 # Under these roots a tensor that the options do not call for means that the options belong to another file.
 _ROOTS = ("CNN", "RNN_")
+# What a biLM's datasets are under, and how deep they lie at most (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
+_BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
+_DEEPEST = 5
+_MOST_ENTRIES = 20_000
+# deflate packs nothing smaller than to a 1032nd; what is larger by more has not been written.
+_SMALL, _PACKED = 1 << 20, 1040
 
 
 def read_bilm_hdf5(
@@ -109,15 +115,32 @@ def _under(part: str, name: str) -> bool:
 
 
 def _datasets(file: Any) -> dict[str, Any]:
+    """The datasets by their names, of the groups that a biLM's are in; what lies in other files is refused.
+
+    No more than _MOST_ENTRIES are looked at, and none below the depth of a biLM's: a file may hold millions.
+    """
     import h5py
 
     found: dict[str, Any] = {}
-
-    def keep(name: str, item: object) -> None:
-        if isinstance(item, h5py.Dataset):
-            found[name] = item
-
-    file.visititems(keep)
+    waiting, seen = [("", file)], 0
+    while waiting:
+        above, group = waiting.pop()
+        for name in group:
+            path, seen = f"{above}{name}", seen + 1
+            if seen > _MOST_ENTRIES:
+                refuse(file.filename, [f"wanted the weights of a biLM, found more than {_MOST_ENTRIES:,} entries"])
+            if not path.startswith(_BILM):
+                continue
+            kind = group.get(name, getclass=True, getlink=True)
+            if kind is not h5py.HardLink:
+                refuse(file.filename, [f"{path}: wanted numbers in this file, found a link, and none is followed"])
+            item = group[name]
+            if isinstance(item, h5py.Group) and path.count("/") < _DEEPEST:
+                waiting.append((f"{path}/", item))
+            elif isinstance(item, h5py.Dataset):
+                if item.external or item.is_virtual:
+                    refuse(file.filename, [f"{path}: its numbers lie in other files, and none of those is read"])
+                found[path] = item
     return found
 
 
@@ -146,6 +169,8 @@ def _complaints(found: Mapping[str, Any], wanted: Mapping[str, Shape]) -> list[s
     for name in wanted:
         if name in found and found[name].dtype.kind != "f":
             complaints.append(f"{name}: wanted floating-point numbers, found {found[name].dtype}")
+        elif name in found and found[name].nbytes > _SMALL + _PACKED * (stored := found[name].id.get_storage_size()):
+            complaints.append(f"{name}: wanted {found[name].nbytes:,} bytes of numbers, found {stored:,} in the file")
     return complaints
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from ..manifest import MANIFEST
+from .options import CONFIG
 from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARY, PathLike, model_folder
-from .safetensors_folder import CONFIG, WEIGHTS
+from .safetensors_folder import WEIGHTS
 
 CARD = "README.md"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
 # What a model's files may be called, by this package and by others.
-_FETCHED = [CONFIG, WEIGHTS, OPTIONS, PUBLISHED[0], "*.hdf5", VOCABULARY, CARD]
+_FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", VOCABULARY, CARD]
 # What an upload replaces: a softmax left from another model would be taken for the new one's.
-_REPLACED = [CONFIG, WEIGHTS, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, VOCABULARY]
+_REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, VOCABULARY]
 
 
 def pretrained_folder(model: PathLike) -> Path:

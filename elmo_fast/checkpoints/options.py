@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from ..json_files import read_json
+from ..manifest import check_written
 from ._writing import written_aside
 
+CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
 # How a model may have been trained to tell words; those of COUNTED want the counts of the words beside their table.
 LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
@@ -167,9 +170,12 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
 
     Raises: CheckpointError naming every key at fault, the wanted and the found.
     """
-    values = read_json(path)
+    path = Path(path)
+    values: Any = read_json(path, Any)
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
         values = values.get("options")
+        if path.name == CONFIG:
+            check_written(path.parent, [CONFIG])
     return ElmoOptions.from_dict(values, source=str(path))
 
 
@@ -177,18 +183,6 @@ def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
     """Writes bilm-tf's options.json, whole or not at all."""
     with written_aside(path) as aside:
         aside.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
-
-
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value in a JSON file. Raises: CheckpointError where it cannot be read or is not JSON."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: not JSON text ({error}); wanted an options file such as options.json"
-        ) from error
 
 
 def _fields(section: type) -> list[dataclasses.Field]:

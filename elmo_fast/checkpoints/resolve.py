@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 from ..errors import CheckpointError
+from ..manifest import MANIFEST, settle
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5
-from .options import ElmoOptions, read_options
-from .safetensors_folder import CONFIG, WEIGHTS, load_folder, read_config
+from .options import CONFIG, ElmoOptions, read_options
+from .safetensors_folder import WEIGHTS, load_folder, read_config
 from .state import State
 from .steps import CHECKPOINTS, saved_steps
 
@@ -50,6 +51,7 @@ def model_folder(path: PathLike) -> Path:
     """`path` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
     folder = Path(path)
     saved = saved_steps(folder)
+    settle(folder)
     if not saved or _options_in(folder) or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
         return folder
     return saved[-1][1]
@@ -58,7 +60,8 @@ def model_folder(path: PathLike) -> Path:
 def _step_of(folder: Path) -> int:
     """After how many steps of training the model in a folder was saved."""
     extra = read_config(folder).get("extra")
-    return int(extra.get("pretraining_step", -1)) if isinstance(extra, dict) else -1
+    step = extra.get("pretraining_step") if isinstance(extra, dict) else None
+    return step if isinstance(step, int) else -1
 
 
 def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
@@ -69,8 +72,8 @@ def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
 
 
 def model_files(path: PathLike) -> list[Path]:
-    """The files of the model in a folder: config.json and model.safetensors; or the options (options.json, or as
-    published *_options.json), the HDF5 weights and, where it is there, softmax.hdf5.
+    """The files of the model in a folder: config.json, model.safetensors and, where it is there, manifest.json; or the
+    options (options.json, or as published *_options.json), the HDF5 weights and, where it is there, softmax.hdf5.
 
     path: the folder, or that of a run, which stands for its newest checkpoint where it never came to its end. Weights
     are called as the options, or model.hdf5, or by another name where no other *.hdf5 is there.
@@ -82,14 +85,14 @@ def model_files(path: PathLike) -> list[Path]:
         raise CheckpointError(f"{folder}: wanted a folder with a model, found {'a file' if hint else 'nothing'}{hint}")
     pairs = _pairs(folder)
     if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
-        return [folder / CONFIG, folder / WEIGHTS]
+        return [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
     if len(pairs) > 1:
         names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
         raise CheckpointError(f"{folder} holds several models: {names}; name one by options_file and weight_file")
     if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
         raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
-    return [*pairs[0], *([folder / SOFTMAX] if (folder / SOFTMAX).exists() else [])]
+    return [*pairs[0], *_where_there(folder / SOFTMAX)]
 
 
 def _options_in(folder: Path) -> list[Path]:
@@ -109,8 +112,12 @@ def _weights_named_as(options: Path) -> Path | None:
     return next((file for name in names if (file := options.with_name(name)).exists()), None)
 
 
-def _read(first: Path, weights: Path, softmax: Path | None = None) -> tuple[State, ElmoOptions]:
-    return load_folder(first.parent) if first.name == CONFIG else _from_pair(first, weights, softmax)
+def _where_there(file: Path) -> list[Path]:
+    return [file] if file.exists() else []
+
+
+def _read(first: Path, weights: Path, third: Path | None = None) -> tuple[State, ElmoOptions]:
+    return load_folder(first.parent) if first.name == CONFIG else _from_pair(first, weights, third)
 
 
 def _from_pair(options_file: PathLike, weights: PathLike, softmax: PathLike | None) -> tuple[State, ElmoOptions]:

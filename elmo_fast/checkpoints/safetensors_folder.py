@@ -1,8 +1,8 @@
-"""The own format: a folder with model.safetensors (the state) and config.json (version, options, digest)."""
+"""The own format: a folder with model.safetensors (the state), config.json (version, options) and manifest.json."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,16 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..files import sha256_of
+from ..json_files import read_json
+from ..manifest import NewFiles, check_written, warn_unchecked, writing_together
 from ..shortage import reader
 from ._complaints import refuse
-from ._writing import written_aside
-from .options import OWN_FORMAT, ElmoOptions, read_json
+from ._writing import failures_named
+from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state
 
 FORMAT_VERSION = 1
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS = "model.safetensors"
 
 
 def save_folder(
@@ -26,65 +28,77 @@ def save_folder(
     options: ElmoOptions,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the folder; other files in it stay.
+    """Writes the folder: model.safetensors, config.json and manifest.json; other files in it stay.
 
-    Each file is whole or as it was; config.json comes last and holds the digest of the weights it belongs to.
+    Whenever this is killed, the folder holds the model that was there or the new one.
     extra: anything JSON can hold, kept in config.json under "extra" (read_config returns it).
     Raises: CheckpointError where the state does not fit the options, or the disk does not take it.
     """
+    folder = Path(path)
+    check_state(state, options)
+    with failures_named(folder / WEIGHTS), writing_together(folder) as new:
+        put_model(new, state, options, extra)
+
+
+def put_model(
+    new: NewFiles, state: Mapping[str, Tensor], options: ElmoOptions, extra: Mapping[str, Any] | None = None
+) -> None:
+    """Writes model.safetensors and config.json among the files of a folder; arguments and errors as save_folder's."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    folder = Path(path)
-    check_state(state, options)
     config = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
     try:
         json.dumps(extra := dict(extra or {}), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted what JSON can hold, found something else ({error})") from error
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    with written_aside(folder / CONFIG) as aside_config, written_aside(folder / WEIGHTS) as aside:
-        try:
-            save_file(tensors, aside, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
-        except SafetensorError as error:
-            raise CheckpointError(f"{folder / WEIGHTS}: cannot be written ({error})") from error
-        weights = {"file": WEIGHTS, "sha256": sha256_of(aside)}
-        text = json.dumps({**config, "weights": weights, "extra": extra}, indent=2)
-        aside_config.write_text(text + "\n", encoding="utf-8")
+    try:
+        save_file(tensors, new.folder / WEIGHTS, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
+    except SafetensorError as error:
+        raise CheckpointError(f"{WEIGHTS}: cannot be written ({error})") from error
+    # For releases that know no manifest.
+    weights = {"file": WEIGHTS, "sha256": new.sha256(WEIGHTS)}
+    text = json.dumps({**config, "weights": weights, "extra": extra}, indent=2)
+    (new.folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 @reader
-def load_folder(path: str | os.PathLike[str]) -> tuple[State, ElmoOptions]:
+def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tuple[State, ElmoOptions]:
     """The state and the options in a folder that save_folder wrote.
 
+    A folder of an older version, without manifest.json, is read with a warning that names what could not be checked.
+    beside: other files that the caller reads there, for that warning.
     Raises: CheckpointError naming the file and what is missing, damaged or of another version.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     folder = Path(path)
+    weights = folder / WEIGHTS
+    whole = check_written(folder, [CONFIG, WEIGHTS])
     config = read_config(folder)
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
-    weights = folder / WEIGHTS
     try:
-        digest = sha256_of(weights)
-        if digest != config["weights"]["sha256"]:
-            wanted = config["weights"]["sha256"][:64]
-            refuse(weights, [f"damaged, or not of one save with {CONFIG}: wanted sha256 {wanted}, found {digest}"])
+        if not whole and (digest := sha256_of(weights)) != (wanted := config["weights"]["sha256"]):
+            refuse(weights, [f"damaged, or not of one save with {CONFIG}: wanted sha256 {wanted[:64]}, found {digest}"])
         state = load_file(weights)
     except OSError as error:
         raise CheckpointError(f"{weights}: cannot be read ({error.strerror or error})") from error
     except SafetensorError as error:
         raise CheckpointError(f"{weights}: not a safetensors file, or a damaged one ({error})") from error
     check_state(state, options, weights)
+    if not whole:
+        warn_unchecked(folder, [*beside, CONFIG])
     return state, options
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What config.json holds, its format and version checked; "extra" is what save_folder was given."""
+    """What config.json holds, its digest, format and version checked; "extra" is what save_folder was given."""
     file = Path(path) / CONFIG
-    config = read_json(file)
-    if not isinstance(config, dict) or config.get("format") != OWN_FORMAT:
+    check_written(file.parent, [CONFIG])
+    config = read_json(file, dict[str, Any])
+    if config.get("format") != OWN_FORMAT:
         refuse(file, [f'format: wanted "{OWN_FORMAT}"; this is not a folder that elmo_fast wrote'])
     version = config.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):

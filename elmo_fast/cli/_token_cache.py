@@ -5,13 +5,14 @@ import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from elmo_fast.cli._vector_files import free_bytes
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import sha256_of
+from elmo_fast.json_files import parsed
 from elmo_fast.sizes import size
 from elmo_fast.static.neighbours import Nearest
 from elmo_fast.static.token_file import DamagedFile, TokenFile, writing_token_file
@@ -60,17 +61,28 @@ def nearest_cached(path: str, source: Source, queries: np.ndarray[Any, Any], top
 
 def _opened(path: str, made_from: dict[str, Any]) -> TokenFile:
     file = TokenFile(path)
-    kept = json.loads(file.made_from)
+    kept = _made_from(file)
     missing = set(made_from["layers"]) - set(kept["layers"])
-    others = [name for name in ("corpus", "model", "precision") if kept[name] != made_from[name]]
+    others = [name for name, value in kept.items() if name != "layers" and value != made_from.get(name)]
     if others or missing:
         what = f"another {others[0]}" if others else f"layers {', '.join(kept['layers'])} only"
         raise ElmoFastError(f"--cache {path} is of {what}; name another file, or remove this one")
     return file
 
 
+class _MadeFrom(TypedDict):
+    corpus: str
+    model: str
+    precision: str
+    layers: list[str]
+
+
+def _made_from(file: TokenFile) -> _MadeFrom:
+    return parsed(file.made_from, _MadeFrom, f"{file.path}: made_from")
+
+
 def _search(file: TokenFile, layers: Sequence[str], queries: np.ndarray[Any, Any], topn: int) -> list[Nearest]:
-    kept = json.loads(file.made_from)["layers"]
+    kept = _made_from(file)["layers"]
     return [file.nearest(kept.index(layer), query[None], topn) for layer, query in zip(layers, queries, strict=True)]
 
 

@@ -15,7 +15,7 @@ SAMPLE = [
 ]
 # What a conversion may write; none of it may be there before, or the folder would hold parts of two models.
 WRITTEN = {
-    "safetensors": ("config.json", "model.safetensors", "vocab.txt"),
+    "safetensors": ("config.json", "model.safetensors", "manifest.json", "vocab.txt"),
     "hdf5": ("options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"),
 }
 # Adding and taking away the forget bias's 1 may move the last place of a bias.

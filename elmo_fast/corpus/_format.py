@@ -1,23 +1,50 @@
 """The files of a prepared corpus: names, kinds, digests, and what is said when they are not as they were written."""
 
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import sha256_of
+from elmo_fast.json_files import read_json, typed
 
 FORMAT, VERSION = "elmo_fast corpus", 1
 META, VOCABULARY = "meta.json", "vocab.txt"
 TYPES, TYPE_ENDS, COUNTS = "types.npy", "type_ends.npy", "counts.npy"
 DTYPES = {"types": np.uint8, "type_ends": np.uint64, "counts": np.uint64, "ids": np.uint32, "starts": np.uint64}
 Path = str | os.PathLike[str]
+
+
+class _FileMark(TypedDict):
+    bytes: int
+    sha256: str
+
+
+class _Head(TypedDict):
+    version: int
+    sha256: str
+
+
+_Meta = TypedDict(
+    "_Meta",
+    {
+        "fingerprint": str,
+        "sentences": int,
+        "tokens": int,
+        "types": int,
+        "vocabulary": int,
+        "shards": int,
+        "files": dict[str, _FileMark],
+        "made from": dict[str, Any],
+    },
+)
 
 
 class State(NamedTuple):
@@ -81,18 +108,26 @@ def read_meta(folder: pathlib.Path) -> dict[str, Any]:
     if not is_prepared(folder):
         raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} that `elmo-fast prepare` wrote")
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-        version, own = meta["version"], meta["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+        meta = read_json(path, dict[str, Any])
+        version = typed(meta, _Head, META)["version"]
+    except CheckpointError as error:
         raise damaged(path, f"it cannot be read ({error})") from error
     if version != VERSION:
         raise ElmoFastError(
             f"{path}: version {version!r} of a prepared corpus, and this elmo_fast reads version {VERSION}; prepare "
             "the text again, or use the elmo_fast that prepared it"
         )
-    if own != _own_digest(meta):
+    if meta.get("sha256") != _own_digest(meta):
         raise damaged(path, "its content has changed")
-    return dict(meta)
+    try:
+        typed(meta, _Meta, META)
+    except CheckpointError as error:
+        raise damaged(path, str(error)) from error
+    shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
+    for name in itertools.chain((VOCABULARY, TYPES, TYPE_ENDS, COUNTS), shards):
+        if name not in meta["files"]:
+            raise damaged(path, f"it says nothing of {name}")
+    return meta
 
 
 def damaged(path: Path, what: str) -> ElmoFastError:

@@ -1,18 +1,25 @@
 """What each layer is used for: the weights that scalar mixes have learned, as bars, or as a table of many mixes."""
 
-import json
 import math
 import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.json_files import read_json
+from elmo_fast.manifest import check_written
 from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
 
 RESULTS_FILE = "results.json"
 MOST_BARS = 6  # mixes side by side; more are drawn as a table
+
+
+class _Results(TypedDict):
+    """What is read of a task's results.json."""
+
+    mix_weights: dict[str, list[float]]
 
 
 def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
@@ -34,13 +41,10 @@ def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
 
 
 def _of_results(path: pathlib.Path) -> dict[str, list[float]]:
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ElmoFastError(f"{path} is no JSON file: {error}") from error
-    groups = results.get("mix_weights") if isinstance(results, dict) else None
-    if not isinstance(groups, dict):
-        raise ElmoFastError(f'{path} must hold "mix_weights": {{name: [weights]}}, as the results of a task do')
+    results = read_json(path, _Results)
+    if path.name == RESULTS_FILE:
+        check_written(path.parent, [RESULTS_FILE])
+    groups = results["mix_weights"]
     # A task that used one layer alone: no mix, and which layer it was is not told here.
     return {} if all(weights == [1] for weights in groups.values()) else groups
 

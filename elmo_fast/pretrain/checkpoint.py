@@ -3,8 +3,8 @@
 import os
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Callable
+from typing import Any
 
 from elmo_fast.checkpoints import (
     CHECKPOINTS,
@@ -22,9 +22,9 @@ from elmo_fast.pretrain.language_model import LanguageModel
 _UNFINISHED = ".unfinished-"
 
 
-def save_model(folder: pathlib.Path, model: LanguageModel, step: int) -> None:
-    """Writes config.json and model.safetensors, each whole or not at all, into `folder`."""
-    save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": step})
+def save_model(place: Any, model: LanguageModel, step: int, write: Callable[..., None] = save_folder) -> None:
+    """Writes the model and its step to a place that `write` knows: into a folder, or among files that go together."""
+    write(place, model.checkpoint_state(), model.options, extra={"pretraining_step": step})
 
 
 def save_step(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
@@ -35,15 +35,16 @@ def save_step(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.
     folder = run / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / step_name(step)
-    aside = pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder))
+    aside = folder / f"{_UNFINISHED}{target.name}"
+    remove_unfinished(run)
+    aside.mkdir()
     try:
         write(aside)
         for path in aside.iterdir():
             flush(path)
-        os.chmod(aside, 0o755)
         flush(aside)
         if target.exists():
-            os.replace(target, pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)) / target.name)
+            os.replace(target, folder / f"{_UNFINISHED}replaced-{target.name}")
         os.replace(aside, target)
         flush(folder)
     finally:

@@ -4,21 +4,22 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from elmo_fast.checkpoints import load_folder
+from elmo_fast.checkpoints import load_folder, put_model
 from elmo_fast.errors import CheckpointError
 from elmo_fast.files import sha256_of
+from elmo_fast.json_files import read_json, typed
+from elmo_fast.manifest import check_written, writing_together
 from elmo_fast.pretrain.checkpoint import save_model
+from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, State
 from elmo_fast.shortage import reader
 
 POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
-FORMAT = "elmo_fast training position"
-VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,16 @@ class Position:
 
 
 @dataclasses.dataclass(frozen=True)
+class _PositionFile:
+    """The content of position.json; sha256: of the files of tensors beside it."""
+
+    format: Literal["elmo_fast training position"]
+    version: Literal[1]
+    position: Position
+    sha256: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Snapshot:
     """A checkpoint read back: position, the model's weights, the optimiser's tensors, the LSTM state of all R rows."""
 
@@ -63,47 +74,45 @@ def write_snapshot(
     state: State | None,
     position: Position,
 ) -> None:
-    """Writes the model and what is beside it into `folder`; position.json, with the others' digests, comes last.
+    """Writes the model and what is beside it into `folder`, with a manifest of all files.
 
     state: of all R rows, (h [L, 2, R, D], c [L, 2, R, H]), on the CPU. Raises CheckpointError when the disk does not
     take it.
     """
-    save_model(folder, model, position.step)
     rows = {} if state is None else {"h": state[0], "c": state[1]}
-    digests = {
-        name: _write_tensors(folder / name, tensors)
-        for name, tensors in ((OPTIMISER_FILE, _optimiser_tensors(model, optimiser)), (ROWS_FILE, rows))
-    }
-    text = json.dumps(
-        {"format": FORMAT, "version": VERSION, "position": dataclasses.asdict(position), "sha256": digests}, indent=2
-    )
-    (folder / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
+    with writing_together(folder) as new:
+        save_model(new, model, position.step, write=put_model)
+        _write_tensors(new.folder / OPTIMISER_FILE, _optimiser_tensors(model, optimiser))
+        _write_tensors(new.folder / ROWS_FILE, rows)
+        # For releases that know no manifest.
+        digests = {name: new.sha256(name) for name in (OPTIMISER_FILE, ROWS_FILE)}
+        told = _PositionFile("elmo_fast training position", 1, position, digests)
+        text = json.dumps(dataclasses.asdict(told), indent=2)
+        (new.folder / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 @reader
 def read_snapshot(folder: pathlib.Path) -> Snapshot:
     """The checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = folder / POSITION_FILE
+    whole = check_written(folder, [POSITION_FILE, OPTIMISER_FILE, ROWS_FILE])
+    told = read_json(path, _PositionFile)
+    typed(told.position.model, ModelConfig, f"{path}: position.model")
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if (told["format"], told["version"]) != (FORMAT, VERSION):
-            raise CheckpointError(f"{path}: version {told['version']!r} of {told['format']!r}; this reads {VERSION}")
-        position, digests = Position(**told["position"]), told["sha256"]
-        for name in (OPTIMISER_FILE, ROWS_FILE):
-            if sha256_of(folder / name) != digests[name]:
+        for name in () if whole else (OPTIMISER_FILE, ROWS_FILE):
+            if sha256_of(folder / name) != told.sha256.get(name):
                 raise CheckpointError(f"{folder / name}: damaged: its digest is not the one in {POSITION_FILE}")
         rows = load_file(folder / ROWS_FILE)
         optimiser = load_file(folder / OPTIMISER_FILE)
     except OSError as error:
         raise CheckpointError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: damaged, or not a checkpoint of training ({error!r})") from error
-    weights, _ = load_folder(folder)
-    return Snapshot(position, weights, optimiser, (rows["h"], rows["c"]) if rows else None)
+    except SafetensorError as error:
+        raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMISER_FILE} is damaged ({error})") from error
+    weights, _ = load_folder(folder, beside=[POSITION_FILE])
+    return Snapshot(told.position, weights, optimiser, (rows["h"], rows["c"]) if rows else None)
 
 
 def load_optimiser(model: LanguageModel, optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -131,7 +140,7 @@ def _optimiser_tensors(model: LanguageModel, optimiser: torch.optim.Optimizer) -
     }
 
 
-def _write_tensors(path: pathlib.Path, tensors: dict[str, Tensor]) -> str:
+def _write_tensors(path: pathlib.Path, tensors: dict[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -139,4 +148,3 @@ def _write_tensors(path: pathlib.Path, tensors: dict[str, Tensor]) -> str:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         raise CheckpointError(f"{path}: cannot be written ({error})") from error
-    return sha256_of(path)

@@ -3,13 +3,29 @@
 import json
 import os
 import pathlib
+from typing import NotRequired, TypedDict
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing, sha256_of
+from elmo_fast.json_files import read_json
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.text import files_matching
 
 SOURCES_FILE = "corpus-sources.json"
+
+
+class _Source(TypedDict):
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+class _Told(TypedDict):
+    """The content of corpus-sources.json; the settings of a vocabulary that was built of the text."""
+
+    files: dict[str, _Source]
+    min_count: NotRequired[int | None]
+    max_vocab_size: NotRequired[int | None]
 
 
 def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
@@ -27,20 +43,19 @@ def note_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """Raises ElmoFastError unless the text is that which was prepared; it is read again only where its time changed."""
+    path = folder / SOURCES_FILE
     try:
-        told = json.loads((folder / SOURCES_FILE).read_text(encoding="utf-8"))
-        changed = _changed(told.pop("files"), files_matching(data.train_prefix))
-        # A vocabulary given then, by init_from, is not given again when the run goes on: then nothing was noted.
-        changed += [
-            f"{name} ({told[name]} before)" for name in told if built and _settings(data, True)[name] != told[name]
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ElmoFastError):
-            raise
-        raise ElmoFastError(
-            f"{folder / SOURCES_FILE}, which names the text of this run, cannot be used ({error!r}); give another "
-            "save_dir"
-        ) from error
+        told = read_json(path, _Told)
+    except ElmoFastError as error:
+        raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
+    changed = _changed(told["files"], files_matching(data.train_prefix))
+    # A vocabulary given then, by init_from, is not given again when the run goes on: then nothing was noted.
+    before = {name: value for name, value in told.items() if built and name != "files"}
+    changed += [
+        f"{name} ({before[name]} before)"
+        for name, now in _settings(data, built).items()
+        if name in before and before[name] != now
+    ]
     if changed:
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
@@ -48,12 +63,12 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
         )
 
 
-def _changed(before: dict[str, dict[str, int | str]], paths: list[str]) -> list[str]:
+def _changed(before: dict[str, _Source], paths: list[str]) -> list[str]:
     found = sorted(before.keys() ^ set(paths))
     for path in paths:
-        now = _stamp(path)
-        if path in before and any(before[path][name] != value for name, value in now.items()):
-            same = now["size"] == before[path]["size"] and sha256_of(path) == before[path]["sha256"]
+        now, then = _stamp(path), before.get(path)
+        if then is not None and (then["size"], then["mtime_ns"]) != (now["size"], now["mtime_ns"]):
+            same = now["size"] == then["size"] and sha256_of(path) == then["sha256"]
             found += [] if same else [path]
     return found
 

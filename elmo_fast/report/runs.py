@@ -2,20 +2,38 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import multiprocessing
 import os
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from elmo_fast.durations import duration
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.json_files import read_json
+from elmo_fast.manifest import check_written
 from elmo_fast.report.plan import Cell, config_of, key_of
 from elmo_fast.report.settings import ReportSettings
 from elmo_fast.tasks import TaskConfig
 
 RESULTS = "results.json"
+
+
+class _Scores(TypedDict):
+    f1: float
+    spans: bool
+
+
+class _Told(TypedDict):
+    """What is read of a run's results.json."""
+
+    dev: _Scores
+    test: _Scores
+    seconds: float
+    mix_weights: dict[str, list[float]]
+
+
 Results = dict[tuple[int, int], dict[str, Any]]
 """(number of the cell, seed) -> the run's results.json."""
 
@@ -36,8 +54,17 @@ def run_all(
     waiting = {key: config for key, config in configs.items() if not (folder / "runs" / key / RESULTS).exists()}
     report(f"runs   {len(configs)}, of which {len(configs) - len(waiting)} are in {settings.save_dir} already")
     _run(waiting, settings.processes, report)
-    done = {key: json.loads((folder / "runs" / key / RESULTS).read_text(encoding="utf-8")) for key in configs}
+    done = {key: _read(folder / "runs" / key) for key in configs}
     return {place: done[key] for place, key in places.items()}
+
+
+def _read(folder: pathlib.Path) -> dict[str, Any]:
+    """The results of a run, compared with what it wrote. ElmoFastError: they are damaged."""
+    try:
+        check_written(folder, [RESULTS])
+        return {**read_json(folder / RESULTS, _Told)}
+    except CheckpointError as error:
+        raise ElmoFastError(f"{error}; or remove {folder}, and it is run again") from error
 
 
 def _run(configs: dict[str, TaskConfig], processes: int, report: Callable[[str], Any]) -> None:

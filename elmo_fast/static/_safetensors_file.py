@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import parsed
 from elmo_fast.static._bytes import Parsed
 
 FORMAT = "elmo_fast.vectors"
@@ -72,10 +73,9 @@ def write(
 def _about(metadata: Mapping[str, str] | None) -> dict[str, str]:
     """What a file says of itself; nothing where it is not ours."""
     try:
-        about = json.loads((metadata or {}).get(ENTRY, "{}"))
-    except json.JSONDecodeError:
+        return parsed((metadata or {}).get(ENTRY, "{}"), dict[str, str], ENTRY)
+    except CheckpointError:
         return {}
-    return about if isinstance(about, dict) else {}
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:

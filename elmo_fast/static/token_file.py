@@ -5,17 +5,20 @@ safetensors: `vectors` [L, N, D] float32, `offsets` [sentences + 1] int64 (where
 """
 
 import contextlib
+import dataclasses
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import parsed
 from elmo_fast.static.neighbours import Nearest, nearest, rows_of_a_block
 
 Matrix = npt.NDArray[np.float32]
@@ -37,24 +40,28 @@ class TokenFile:
         self.path = os.fspath(path)
         header, start = _header(self.path)
         about = header["__metadata__"]
-        self.made_from: str = about["made_from"]
-        shape = header["vectors"]["shape"]
-        self._vectors = self._mapped(start, header["vectors"], np.float32)
-        self._checks = np.array(self._mapped(start, header["checks"], np.uint64))
-        self.offsets = np.array(self._mapped(start, header["offsets"], np.int64))
-        self._rows = rows_of_a_block(shape[2])
-        if about["crc32"] != _crc(self._checks, self.offsets):
+        self.made_from = about.made_from
+        self._vectors = self._mapped(start, header["vectors"], np.float32, 3)
+        self._checks = np.array(self._mapped(start, header["checks"], np.uint64, 2))
+        self.offsets = np.array(self._mapped(start, header["offsets"], np.int64, 1))
+        self._rows = rows_of_a_block(self._vectors.shape[2])
+        if about.crc32 != _crc(self._checks, self.offsets):
             raise DamagedFile(f"{self.path}: damaged: its offsets or checks are not what was written")
+        if about.made_from_crc32 not in (None, _text_crc(self.made_from)):
+            raise DamagedFile(f"{self.path}: damaged: what it was made from is not what was written")
+        layers, tokens, _ = self.shape
+        if self._checks.shape != (layers, -(-tokens // self._rows)) or self.offsets[-1:].tolist() != [tokens]:
+            raise DamagedFile(f"{self.path}: damaged: its offsets or checks are those of other vectors")
 
-    def _mapped(self, start: int, about: Any, dtype: Any) -> Any:
-        begin, end = about["data_offsets"]
-        if start + end > os.path.getsize(self.path):
-            raise DamagedFile(f"{self.path}: cut off: {os.path.getsize(self.path)} of {start + end} bytes")
-        return (
-            np.memmap(self.path, dtype, "r", start + begin, tuple(about["shape"]))
-            if end > begin
-            else np.empty(about["shape"], dtype)
-        )
+    def _mapped(self, start: int, about: "_Entry", dtype: Any, axes: int) -> Any:
+        begin, *ends = about["data_offsets"] or [-1]
+        shape = about["shape"]
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if len(shape) != axes or min(shape) < 0 or begin < 0 or ends != [begin + size]:
+            raise DamagedFile(f"{self.path}: damaged: its header is not what was written")
+        if (end := start + begin + size) > os.path.getsize(self.path):
+            raise DamagedFile(f"{self.path}: cut off: {os.path.getsize(self.path)} of {end} bytes")
+        return np.memmap(self.path, dtype, "r", start + begin, tuple(shape)) if size else np.empty(shape, dtype)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -111,7 +118,8 @@ def writing_token_file(
         ),
         "vectors": ("F32", [layers, tokens, width], 4 * layers * tokens * width),
     }
-    header: dict[str, Any] = {"__metadata__": {"format": FORMAT, "made_from": made_from, "crc32": "0" * 8}}
+    about = {"format": FORMAT, "made_from": made_from, "crc32": "0" * 8, "made_from_crc32": _text_crc(made_from)}
+    header: dict[str, Any] = {"__metadata__": about}
     at = 0
     for name, (dtype, shape, size) in sizes.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
@@ -133,19 +141,40 @@ def _packed(header: dict[str, Any]) -> bytes:
     return text + b" " * (-len(text) % 64)
 
 
-def _header(path: str) -> tuple[dict[str, Any], int]:
+class _Entry(TypedDict):
+    shape: list[int]
+    data_offsets: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class _About:
+    """made_from_crc32: None in files of older versions."""
+
+    format: str
+    made_from: str
+    crc32: str
+    made_from_crc32: str | None = None
+
+
+_Header = TypedDict("_Header", {"__metadata__": _About, "vectors": _Entry, "checks": _Entry, "offsets": _Entry})
+
+
+def _header(path: str) -> tuple[_Header, int]:
     """The header of a safetensors file of token vectors, and where its data begin."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         text = file.read(size) if size < 1 << 24 else b""
-    try:
-        header = json.loads(text)
-        ours = header["__metadata__"]["format"] == FORMAT
-    except (ValueError, KeyError, TypeError):
-        ours = False
-    if not ours:
+    if f'"format": "{FORMAT}"'.encode() not in text:
         raise ElmoFastError(f"{path}: is no file of token vectors; name another, or remove it")
+    try:
+        header = parsed(text, _Header, path)
+    except CheckpointError as error:
+        raise DamagedFile(f"{path}: damaged: its header is not what was written ({error})") from error
     return header, 8 + size
+
+
+def _text_crc(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _integers(rows: Matrix) -> npt.NDArray[Any]:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import parsed, typed
 from elmo_fast.lock import locked
 
 FORMAT = "elmo_fast layers 1"
@@ -42,10 +43,9 @@ def read_layers(path: pathlib.Path, key: str, shape: Shape, storage: str) -> Lay
         start = file.read(8)
         size = int.from_bytes(start, "little") if len(start) == 8 else 0
         try:
-            header = json.loads(file.read(size)) if 0 < size <= _LONGEST_HEADER else {}
-            metadata = header.get("__metadata__", {})
-            digest = metadata.get("sha256", "")
-        except (ValueError, AttributeError) as error:
+            header = parsed(file.read(size) if 0 < size <= _LONGEST_HEADER else b"", dict[str, Any], "header")
+            digest = typed(header.get("__metadata__"), dict[str, str], "header").get("sha256", "")
+        except CheckpointError as error:
             raise DamagedFile("its header cannot be read") from error
         wanted = _header(key, shape, storage, digest)
         if header != json.loads(wanted[8:]) or size != len(wanted) - 8:

@@ -2,12 +2,12 @@
 
 import json
 import os
-import pathlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import read_json
 from elmo_fast.tasks.formats import Example
 
 UNSEEN = -100
@@ -76,11 +76,5 @@ class Labels:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Labels":
-        """Those that `save` wrote. Raises: ElmoFastError: the file holds something else; OSError."""
-        try:
-            names = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ElmoFastError(f"{os.fspath(path)}: wanted a JSON list of labels; {error}") from error
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ElmoFastError(f"{os.fspath(path)}: wanted a JSON list of labels; got {names!r:.60}")
-        return cls(names)
+        """Those that `save` wrote. Raises: ElmoFastError: the file is not there, or holds something else."""
+        return cls(read_json(path, list[str]))

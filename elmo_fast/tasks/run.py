@@ -68,8 +68,8 @@ def train_task(
             for name, split in splits.items()
             if name != "train"
         }
-    result = _result(config, model, trainer, scores, parameters, data.notes)
-    save_task(folder, model, data.labels, result)
+        result = _result(config, model, trainer, scores, parameters, data.notes)
+        save_task(folder, model, data.labels, result)
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
     return result
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import Kind, parsed, read_json, typed
+from elmo_fast.manifest import MANIFEST, check_written, settle, warn_unchecked, writing_together
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.inputs import input_digests
 from elmo_fast.tasks.labels import Labels
@@ -19,6 +21,7 @@ from elmo_fast.tasks.state import load_tensors, load_weights, save_tensors, trai
 
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "config.json", "results.json", "model.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
+_READ = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,41 +34,48 @@ class SavedTask:
 
 
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
-    """Writes what load_task and people read; results.json comes last."""
-    labels.save(folder / LABELS_FILE)
-    write_json(folder / WORDS_FILE, model.words if result.config.vectors is None else [])
+    """Writes what load_task and people read, all together, with a manifest."""
     weights = {name: each.detach().cpu().contiguous() for name, each in trained_weights(model).items()}
     inputs = json.dumps(input_digests(result.config, model))
-    save_tensors(folder / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
     flat = result.config.flat()
     paths = {name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] is not None}
-    write_json(folder / CONFIG_FILE, flat | paths)
-    write_json(folder / RESULTS_FILE, result.as_dict())
+    with writing_together(folder) as new:
+        labels.save(new.folder / LABELS_FILE)
+        write_json(new.folder / WORDS_FILE, model.words if result.config.vectors is None else [])
+        save_tensors(new.folder / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
+        write_json(new.folder / CONFIG_FILE, flat | paths)
+        write_json(new.folder / RESULTS_FILE, result.as_dict())
 
 
 def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cpu") -> SavedTask:
-    """The trained task of a folder, ready to predict. ElmoFastError where a file is missing or another one."""
+    """The trained task of a folder, ready to predict.
+
+    ElmoFastError where a file is missing, damaged, changed after it was written, or another one.
+    """
     folder = pathlib.Path(save_dir)
-    flat = _read_json(folder / CONFIG_FILE)
-    if not (isinstance(flat, dict) and "task" in flat):  # a biLM's folder has a config.json as well
+    settle(folder)
+    flat = _of_task(folder, CONFIG_FILE, dict[str, Any])
+    if "task" not in flat:  # a biLM's folder has a config.json as well
         raise ElmoFastError(f"{folder} holds no trained task; give the --save_dir of `elmo-fast task train`")
-    config = TaskConfig.from_flat(flat)
+    if not check_written(folder, _READ):
+        warn_unchecked(folder, _READ)
+    config = typed(flat, TaskConfig, str(folder / CONFIG_FILE))
     for name in ("model", "vectors"):
         path = getattr(config, name)
         if path is not None and not os.path.exists(path) and not (name == "model" and config.elmo == "none"):
             raise ElmoFastError(
                 f"{folder} was trained with {name} {path!r}, which is not there; put it back, or name its new place in "
-                f"{folder / CONFIG_FILE}"
+                f"{folder / CONFIG_FILE} and remove {MANIFEST} beside it"
             )
     labels = Labels.load(folder / LABELS_FILE)
-    model = empty_model(config, len(labels), _read_json(folder / WORDS_FILE))
+    model = empty_model(config, len(labels), _of_task(folder, WORDS_FILE, list[str]))
     weights, told = load_tensors(folder / MODEL_FILE)
     found = input_digests(config, model)
-    for name, digest in json.loads(told.get("inputs", "{}")).items():
+    for name, digest in parsed(told.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if found.get(name) != digest:
             raise ElmoFastError(
-                f"{folder} was trained with other {name}: what {getattr(config, name)!r} holds has changed since; put "
-                f"back what was there, or name its place in {folder / CONFIG_FILE}"
+                f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
+                f" put back what was there, or name its place in {folder / CONFIG_FILE} and remove {MANIFEST} beside it"
             )
     load_weights(model, weights, folder / MODEL_FILE)
     return SavedTask(model.to(device).eval(), config, labels)
@@ -77,10 +87,7 @@ def write_json(path: pathlib.Path, value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _read_json(path: pathlib.Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ElmoFastError(f"{path.parent} holds no trained task: it has no {path.name}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged: not JSON ({error})") from error
+def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:
+    if not (folder / name).exists():
+        raise ElmoFastError(f"{folder} holds no trained task: it has no {name}")
+    return read_json(folder / name, kind)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from elmo_fast.errors import CheckpointError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import parsed
 
 STATE_FILE = "training.safetensors"
 FORMAT = "elmo_fast task training 1"
@@ -67,7 +68,7 @@ def write_state(
         tensors |= {f"{key}/{name}": torch.as_tensor(value) for key, value in optimiser.state[each].items()}
     tensors = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
     told = {"format": FORMAT, "position": json.dumps(dataclasses.asdict(position)), "digest": _digest(tensors)}
-    save_tensors(folder / STATE_FILE, tensors, told)
+    save_tensors(folder / STATE_FILE, tensors, told | {"position sha256": _position_digest(told)})
 
 
 def read_state(
@@ -83,11 +84,14 @@ def read_state(
     if not path.exists():
         return None
     tensors, told = load_tensors(path)
-    if told.get("format") != FORMAT or told.get("digest") != _digest(tensors):
+    wanted = {"format": FORMAT, "digest": _digest(tensors), "position sha256": _position_digest(told)}
+    # Older versions wrote no digest of the position.
+    known = {name: value for name, value in told.items() if name != "position"}
+    if not (known.items() <= wanted.items() and known.keys() >= {"format", "digest"}):
         raise CheckpointError(
             f"{path}: damaged, or of another version; begin anew with resume: false, or remove the file"
         )
-    position = Position(**json.loads(told["position"]))
+    position = parsed(told.get("position", ""), Position, f"{path}: position")
     check(position)
     load_weights(model, _section(tensors, _WEIGHTS), path)
     names = {id(each): name for name, each in trained_weights(model).items()}
@@ -128,6 +132,10 @@ def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]
 
 def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+
+def _position_digest(told: Mapping[str, str]) -> str:
+    return hashlib.sha256(told.get("position", "").encode()).hexdigest()
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import (
+    bilm_hdf5,
     check_state,
     read_bilm_hdf5,
     read_options,
@@ -250,6 +251,77 @@ def test_every_damage_is_named_with_file_tensor_wanted_and_found(case, tmp_path)
         read(files)
     assert str(error.value).startswith(str(files[1]))
     assert "\n" not in str(error.value)
+
+
+def elsewhere(kind, file, name, folder):
+    """Puts numbers of another file in the place of a dataset."""
+    values = file[name][()]
+    del file[name]
+    with h5py.File(folder / "other.hdf5", "w") as other:
+        other["x"] = values
+    values.tofile(folder / "raw")
+    if kind == "external storage":
+        file.create_dataset(name, values.shape, values.dtype, external=[(str(folder / "raw"), 0, values.nbytes)])
+    elif kind == "virtual dataset":
+        layout = h5py.VirtualLayout(values.shape, values.dtype)
+        layout[...] = h5py.VirtualSource(str(folder / "other.hdf5"), "x", values.shape)
+        file.create_virtual_dataset(name, layout)
+    elif kind == "external link":
+        file[name] = h5py.ExternalLink(str(folder / "other.hdf5"), "x")
+    elif kind == "soft link":
+        file["aside"] = values
+        file[name] = h5py.SoftLink("/aside")
+    elif kind == "hard link":
+        file["aside"] = values
+        file[name] = file["aside"]
+
+
+@pytest.mark.parametrize("name", ["char_embed", "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B"])
+@pytest.mark.parametrize("kind", ["external storage", "virtual dataset", "external link", "soft link", "hard link"])
+def test_numbers_of_other_files_are_not_read(kind, name, tmp_path):
+    files = make_weights(tmp_path / "a")
+    wanted, _ = read(files)
+    with h5py.File(files[1], "r+") as file:
+        elsewhere(kind, file, name, tmp_path)
+    if kind == "hard link":
+        assert_equal_bits(read(files)[0], wanted)
+        return
+    message = "a link, and none" if "link" in kind else "its numbers lie in other files"
+    with pytest.raises(CheckpointError, match=rf"weights\.hdf5: {name}: .*{message}"):
+        read(files)
+
+
+@pytest.mark.parametrize("kind", ["deep", "elsewhere", "round", "wide"])
+def test_files_of_very_many_groups_are_done_with_at_once(kind, tmp_path, monkeypatch):
+    """Groups that no biLM has are not looked into; where a biLM's own are too many, the file is refused."""
+    files = make_weights(tmp_path / "a")
+    wanted, options = read(files)
+    with h5py.File(files[1], "r+") as file:
+        group = file["CNN"]
+        for i in range(400):
+            if kind == "deep":
+                group = group.create_group("g")
+            elif kind == "round":
+                file[f"RNN_0/RNN/MultiRNNCell/again{i % 20}-{i // 20}"] = file["RNN_0"]
+            else:
+                file.create_group(f"{'CNN' if kind == 'wide' else 'many'}/{i}/g")
+    looked, entry = [], h5py.Group.get
+    monkeypatch.setattr(h5py.Group, "get", lambda *words, **named: looked.append(words) or entry(*words, **named))
+    monkeypatch.setattr(bilm_hdf5, "_MOST_ENTRIES", 300)
+    if kind in ("deep", "elsewhere"):
+        assert_equal_bits(read_bilm_hdf5(files[1], options), wanted)
+    else:
+        with pytest.raises(CheckpointError, match=r"weights\.hdf5: wanted the weights .* found more than 300 en"):
+            read_bilm_hdf5(files[1], options)
+    assert len(looked) <= 300
+
+
+def test_a_table_that_was_never_written_is_not_believed(tmp_path):
+    """Of a shape that takes 4 TB in a file of a few kB."""
+    with h5py.File(tmp_path / "table.hdf5", "w") as file:
+        file.create_dataset("embedding", (10**9, 1024), "float32", chunks=(1024, 1024))
+    with pytest.raises(CheckpointError, match=r"embedding: wanted 4,096,000,000,000 bytes of numbers, found 0 in the"):
+        read_token_embeddings(tmp_path / "table.hdf5")
 
 
 def test_softmax_of_two_sizes_is_refused(tmp_path):

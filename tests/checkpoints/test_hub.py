@@ -34,7 +34,10 @@ def uploaded(hub, model, name="me/elmo", private=False):
 def test_up_and_down_again_is_the_same_model(hub, model, tmp_path):
     assert uploaded(hub, model) == "https://hub.test/me/elmo"
     assert hub.repos["me/elmo"] == {
-        **{name: (model / name).read_bytes() for name in ("config.json", "model.safetensors", "vocab.txt")},
+        **{
+            name: (model / name).read_bytes()
+            for name in ("config.json", "manifest.json", "model.safetensors", "vocab.txt")
+        },
         "README.md": b"# card\n",
     }
     state, options = load_checkpoint(model)
@@ -52,7 +55,8 @@ def test_only_a_models_files_are_fetched(hub, model, tmp_path):
     hub.repos["me/elmo"] |= {"checkpoints/config.json": b"x", "logs/a.hdf5": b"x", "optimiser.safetensors": b"x"}
     hub.repos["me/elmo"] |= {"options.json": b"{}", "elmo_2x1024.hdf5": b"y"}
     names = {path.name for path in fetch("me/elmo", tmp_path / "here").iterdir()}
-    wanted = {"config.json", "model.safetensors", "vocab.txt", "README.md", "options.json", "elmo_2x1024.hdf5"}
+    wanted = {"config.json", "manifest.json", "model.safetensors", "vocab.txt", "README.md", "options.json"}
+    wanted.add("elmo_2x1024.hdf5")
     assert names == wanted
 
 
@@ -60,7 +64,7 @@ def test_an_upload_takes_parts_of_another_model_away_and_leaves_the_rest(hub, mo
     others = {"options.json": b"x", "weights.hdf5": b"x", "softmax.hdf5": b"x"}
     hub.repos["me/elmo"] = {**others, "picture.png": b"x", "README.md": b"old"}
     uploaded(hub, model)
-    kept = {"config.json", "model.safetensors", "vocab.txt", "README.md", "picture.png"}
+    kept = {"config.json", "manifest.json", "model.safetensors", "vocab.txt", "README.md", "picture.png"}
     assert hub.repos["me/elmo"].keys() == kept
     assert hub.repos["me/elmo"]["README.md"] == b"# card\n"
 

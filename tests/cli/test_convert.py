@@ -45,7 +45,9 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         np.testing.assert_array_equal(softmax["softmax/b"][()], state["softmax.bias"].numpy())
         assert "softmax" not in weights
     assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "back")]) == 0
-    assert "config.json, model.safetensors, vocab.txt | largest difference 0\n" in capsys.readouterr().out
+    assert (
+        "config.json, model.safetensors, manifest.json, vocab.txt | largest difference 0\n" in capsys.readouterr().out
+    )
     for folder in (converted, tmp_path / "back"):
         again, options_again = load_checkpoint(folder)
         assert again.keys() == state.keys()

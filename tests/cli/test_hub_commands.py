@@ -38,10 +38,10 @@ def run(tmp_path_factory):
 def test_only_the_model_its_vocabulary_and_a_page_go_out(hub, run, capsys):
     assert main(["upload", str(run), "me/elmo", "--licence", "cc-by-4.0"]) == 0
     assert capsys.readouterr().out == (
-        "https://hub.test/me/elmo: config.json, model.safetensors, vocab.txt, README.md\n"
+        "https://hub.test/me/elmo: config.json, model.safetensors, manifest.json, vocab.txt, README.md\n"
     )
     found = hub.repos["me/elmo"]
-    assert sorted(found) == ["README.md", "config.json", "model.safetensors", "vocab.txt"]
+    assert sorted(found) == ["README.md", "config.json", "manifest.json", "model.safetensors", "vocab.txt"]
     assert all(found[name] == (run / name).read_bytes() for name in found if name != "README.md")
     assert not any(b"secret" in content for content in found.values())
     assert str(run.parent).encode() not in b"".join(found.values())  # no path of this machine
@@ -134,7 +134,13 @@ def test_figures_of_an_unfinished_run_end_with_its_newest_checkpoint(hub, run, t
     assert main(["upload", str(unfinished), "me/elmo", "-q"]) == 0
     newest = unfinished / "checkpoints" / "step-0000004"
     assert hub.repos["me/elmo"]["model.safetensors"] == (newest / "model.safetensors").read_bytes()
-    assert sorted(hub.repos["me/elmo"]) == ["README.md", "config.json", "model.safetensors", "vocab.txt"]
+    assert sorted(hub.repos["me/elmo"]) == [
+        "README.md",
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+        "vocab.txt",
+    ]
     assert "| steps | 4 |" in page(hub)[1]
 
 

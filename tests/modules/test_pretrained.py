@@ -44,7 +44,11 @@ def test_a_saved_elmo_comes_back_the_same(files, tmp_path, settings):
     """Outputs, parameters and what is trained of them; the mixes under their names in the checkpoint."""
     elmo = trained(files, **settings)
     elmo.save_pretrained(tmp_path / "saved")
-    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+    ]
     state, _ = load_checkpoint(tmp_path / "saved")
     for name in ("scalar_mix_1.gamma", "scalar_mix_0.scalar_parameters.2"):
         assert torch.equal(state[name], elmo.state_dict()[name])

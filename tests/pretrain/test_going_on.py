@@ -1,6 +1,7 @@
 """Going on from a checkpoint: which one, and what is refused."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -179,6 +180,88 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     assert any("going on after step 4" in line for line in lines)
     assert same(weights(run.folder), wanted)
     read_snapshot(run.folder / "checkpoints" / "step-0000006")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"step": 5}, "position.json: damaged, or changed after it was written"),
+        ({"seed": 1}, "position.json: damaged, or changed after it was written"),
+    ],
+)
+def test_a_changed_position_is_refused_and_the_checkpoint_before_used(tmp_path, change, sentence):
+    run = pretrain(longer(tmp_path, 6), report=quiet)
+    path = run.folder / "checkpoints" / "step-0000006" / "position.json"
+    told = json.loads(path.read_text())
+    told["position"] |= change
+    path.write_text(json.dumps(told, indent=2) + "\n")
+    lines = []
+    pretrain(longer(tmp_path, 6), report=lines.append)
+    assert any(line.startswith("NOT USED") and sentence in line for line in lines)
+    assert any("going on after step 4" in line for line in lines)
+
+
+def older_checkpoint(tmp_path):
+    """A checkpoint without a manifest, as older versions wrote them, and its position.json."""
+    run = pretrain(longer(tmp_path, 4), report=quiet)
+    folder = saved_steps(run.folder)[-1][1]
+    (folder / "manifest.json").unlink()
+    return folder, json.loads((folder / "position.json").read_text())
+
+
+def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_checked(tmp_path):
+    folder, _ = older_checkpoint(tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"no manifest\.json .*whether position\.json, config\.json are as written"
+    ) as told:
+        assert read_snapshot(folder).position.step == 4
+    assert len(told) == 1
+    content = bytearray((folder / "rows.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "rows.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"rows\.safetensors: damaged: its digest is not the one"):
+        read_snapshot(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda told: [], "wanted an object, found a list"),
+        (lambda told: told | {"version": 2}, "version: wanted 1, found 2"),
+        (lambda told: told | {"position": None}, "position: wanted an object, found null"),
+        (
+            lambda told: told | {"position": told["position"] | {"step": "4"}},
+            'position.step: wanted a whole number, found "4"',
+        ),
+        (
+            lambda told: told | {"position": told["position"] | {"model": {"dim": []}}},
+            "dim: wanted a whole number, found a list",
+        ),
+        (
+            lambda told: told | {"position": told["position"] | {"unreported": [[None]]}},
+            r"unreported\[0\]\[0\]: wanted a number",
+        ),
+        (lambda told: told | {"sha256": {"rows.safetensors": 1}}, "sha256.rows.safetensors: wanted a text, found 1"),
+        (lambda told: told | {"sha256": {}}, r"optimiser\.safetensors: damaged"),
+    ],
+)
+def test_a_position_of_wrong_types_is_named(tmp_path, change, sentence):
+    folder, told = older_checkpoint(tmp_path)
+    (folder / "position.json").write_text(json.dumps(change(told)))
+    with pytest.raises(CheckpointError, match=sentence):
+        read_snapshot(folder)
+
+
+def test_all_that_a_run_leaves_has_the_usual_permissions(tmp_path):
+    mask = os.umask(0o027)
+    try:
+        run = pretrain(longer(tmp_path, 4), report=quiet)
+    finally:
+        os.umask(mask)
+    modes = {str(path): path.stat().st_mode & 0o777 for path in run.folder.rglob("*") if path.is_file()}
+    assert set(modes.values()) == {0o640}, modes
+    modes = {str(path): path.stat().st_mode & 0o777 for path in run.folder.rglob("*") if path.is_dir()}
+    assert set(modes.values()) == {0o750}, modes
 
 
 def test_when_all_are_damaged_nothing_is_overwritten(tmp_path):

@@ -28,4 +28,8 @@ def test_a_language_model_is_saved_and_comes_back_with_its_vocabulary(tmp_path):
         model.save_pretrained(tmp_path / "other", Vocabulary(words.words[:3]))
     assert not (tmp_path / "other").exists()
     model.save_pretrained(tmp_path / "other")
-    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+    ]

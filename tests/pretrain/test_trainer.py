@@ -90,8 +90,8 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
     config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"))
     run = pretrain(config, report=quiet)
     assert {path.name for path in run.folder.iterdir()} == {
-        "config.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl", "checkpoints", "corpus",
-        "corpus-sources.json", ".lock",
+        "config.json", "manifest.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl",
+        "checkpoints", "corpus", "corpus-sources.json", ".lock",
     }  # fmt: skip
     model = load_model(run.folder)
     vocabulary = Vocabulary.read(vocabulary_beside(run.folder))
@@ -119,9 +119,10 @@ def test_the_newest_model_of_a_run_that_goes_on_is_a_checkpoint(tmp_path):
     """The folder's own model is of the end before; what was trained since counts."""
     run = pretrain(toy_config(tmp_path, max_steps=2), report=quiet)
     assert model_folder(run.folder) == run.folder
-    before = (run.folder / "config.json").read_bytes(), (run.folder / "model.safetensors").read_bytes()
+    names = ("config.json", "model.safetensors", "manifest.json")
+    before = [(run.folder / name).read_bytes() for name in names]
     pretrain(toy_config(tmp_path, max_steps=4), report=quiet)
-    for name, content in zip(("config.json", "model.safetensors"), before, strict=True):
+    for name, content in zip(names, before, strict=True):
         (run.folder / name).write_bytes(content)
     assert model_folder(run.folder).name == "step-0000004"
 

@@ -1,0 +1,75 @@
+"""The folder of a trained task: changed since it was written, of an older version, or with what no task wrote in it."""
+
+import json
+import shutil
+
+import pytest
+
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.tasks.run import train_task
+from elmo_fast.tasks.saved import load_task
+from tests.tasks.toy import silent, toy_config
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("task")
+    train_task(toy_config(folder, epochs=1), silent)
+    return folder / "run"
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "labels.json", "words.json", "config.json"])
+def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
+    content = bytearray((folder / name).read_bytes())
+    content[-20] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"{name}: (damaged, or changed after|not JSON text)"):
+        load_task(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("labels.json", lambda value: value[::-1]),
+        ("words.json", lambda value: value[::-1]),
+        ("config.json", lambda value: value | {"pooling": "max"}),
+    ],
+)
+def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(folder, name, change):
+    value = change(json.loads((folder / name).read_text()))
+    (folder / name).write_text(json.dumps(value))
+    with pytest.raises(CheckpointError, match=rf"{name}: damaged, or changed .* remove \S*manifest\.json"):
+        load_task(folder)
+    (folder / "manifest.json").unlink()
+    with pytest.warns(UserWarning, match=r"whether config\.json, labels\.json, words\.json, .* could not be checked"):
+        load_task(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("labels.json", "{}", r"labels\.json: wanted a list, found an object"),
+        ("labels.json", "[1]", r"labels\.json: \[0\]: wanted a text, found 1"),
+        ("labels.json", "[" * 100_000, r"labels\.json: not JSON text, or damaged"),
+        ("words.json", "{}", r"words\.json: wanted a list, found an object"),
+        ("words.json", "[null]", r"words\.json: \[0\]: wanted a text, found null"),
+        ("config.json", "[]", r"config\.json: wanted an object, found a list"),
+        ("config.json", '{"task": 3}', r"config\.json: task: wanted a text, found 3"),
+        ("config.json", '{"task": "tag", "hidden": "a"}', r"config\.json: hidden: wanted a whole number, found \"a\""),
+        ("config.json", '{"task": "tag", "hiden": 3}', r"config\.json: hiden: unknown key; known: "),
+        ("config.json", '{"hidden": 3}', "holds no trained task; give the --save_dir of"),
+        ("model.safetensors", "", r"model\.safetensors: damaged"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.* has no manifest.json")
+def test_wrong_types_in_a_folder_of_an_older_version_are_named(folder, name, content, sentence):
+    (folder / "manifest.json").unlink()
+    (folder / name).write_text(content)
+    with pytest.raises(ElmoFastError, match=sentence):
+        load_task(folder)
