@@ -47,7 +47,7 @@ def _lines(
 ) -> tuple[list[bytes], npt.NDArray[np.float32], bytes]:
     """Words and vectors of all lines, or of the first `limit`, and bytes that were read after them."""
     words: list[bytes] = []
-    matrix = np.empty((limit or 0, width), np.float32)
+    matrix = np.empty((0, width), np.float32)
     rest, more = b"", True
     while more and (limit is None or len(words) < limit):
         new = stream.read(CHUNK_BYTES)

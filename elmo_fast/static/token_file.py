@@ -167,7 +167,7 @@ def _header(path: str) -> tuple[_Header, int]:
     if f'"format": "{FORMAT}"'.encode() not in text:
         raise ElmoFastError(f"{path}: is no file of token vectors; name another, or remove it")
     try:
-        header = parsed(text, _Header, path)
+        header = parsed(text, _Header, "header")
     except CheckpointError as error:
         raise DamagedFile(f"{path}: damaged: its header is not what was written ({error})") from error
     return header, 8 + size

@@ -18,7 +18,7 @@ _SUFFIXES = {
     **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2", ".iobes", ".bioes", ".col", ".txt"), "columns"),
 }
 _BLANKS = re.compile(r"[ \t]+")
-_WORD_ID, _RANGE_ID, _EMPTY_ID = re.compile(r"\d+"), re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
+_RANGE_ID, _EMPTY_ID = re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
 _DOCUMENT = "-DOCSTART-"
 
 Column = str | int | None
@@ -99,25 +99,25 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
                         f"{os.fspath(path)}: sentence {number}: {part!r} cannot be written as {format}: it is empty or "
                         "holds what splits lines or words"
                     )
-            file.write(write(number, example).encode())
+            file.write(write(f"{os.fspath(path)}: sentence {number}", example).encode())
 
 
-def _column_lines(number: int, example: Example) -> str:
+def _column_lines(where: str, example: Example) -> str:
     if len(example.words) != len(example.labels):
         raise ElmoFastError(
-            f"sentence {number}: wanted a tag per word; got {len(example.words)} words, {len(example.labels)} tags"
+            f"{where}: wanted a tag per word; got {len(example.words)} words, {len(example.labels)} tags"
         )
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(*example, strict=True)) + "\n"
 
 
-def _tsv_line(number: int, example: Example) -> str:
+def _tsv_line(where: str, example: Example) -> str:
     if len(example.labels) != 1:
-        raise ElmoFastError(f"sentence {number}: wanted one label for the sentence; got {len(example.labels)}")
+        raise ElmoFastError(f"{where}: wanted one label for the sentence; got {len(example.labels)}")
     return f"{example.labels[0]}\t{' '.join(example.words)}\n"
 
 
 def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Example]:
-    at = _conllu_column(column)
+    at = _conllu_column(path, column)
     words: list[str] = []
     labels: list[str] = []
     for index, line in lines:
@@ -133,10 +133,11 @@ def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Example]:
             raise _misfit(path, index, f"wanted {len(CONLLU_COLUMNS)} columns split by tabs", fields)
         if _RANGE_ID.fullmatch(fields[0]) or _EMPTY_ID.fullmatch(fields[0]):
             continue
-        if not _WORD_ID.fullmatch(fields[0]) or int(fields[0]) != len(words) + 1:
+        # Compared as text: Python refuses to make a number of thousands of digits.
+        if fields[0].lstrip("0") != str(len(words) + 1):
             raise ElmoFastError(
                 f"{path}, line {index + 1}: wanted the word number {len(words) + 1} (or a range 1-2, or an empty node "
-                f"1.1); got {fields[0]!r}; is a blank line missing?"
+                f"1.1); got {fields[0]!r:.40}; is a blank line missing?"
             )
         words.append(_filled(path, index, "the form", fields[1]))
         labels.append(_filled(path, index, "the label", fields[at]))
@@ -144,21 +145,19 @@ def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Example]:
         yield Example(words, labels)
 
 
-def _conllu_column(column: Column) -> int:
-    known = [*CONLLU_COLUMNS, *range(len(CONLLU_COLUMNS))]
-    if column is None:
-        return CONLLU_COLUMNS.index("upos")
-    if isinstance(column, str) and column.lstrip("-").isdigit():
-        column = int(column)
-    if column not in known:
-        raise ElmoFastError(
-            f"column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got {column!r}"
-        )
-    return column if isinstance(column, int) else CONLLU_COLUMNS.index(column)
+def _conllu_column(path: str, column: Column) -> int:
+    names = [str(number) for number in range(len(CONLLU_COLUMNS))]
+    wanted = "upos" if column is None else str(column)
+    for known in (names, CONLLU_COLUMNS):
+        if wanted in known:
+            return known.index(wanted)
+    raise ElmoFastError(
+        f"{path}: column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got {column!r:.40}"
+    )
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Example]:
-    at = _number(column, -1, "columns")
+    at = _number(path, column, -1, "columns")
     width, tabs = 0, False
     words: list[str] = []
     labels: list[str] = []
@@ -187,9 +186,11 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Example]:
 
 
 def _tsv(path: str, lines: Lines, column: Column) -> Iterator[Example]:
-    at = _number(column, 0, "tsv")
+    at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
-        raise ElmoFastError(f"column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r}")
+        raise ElmoFastError(
+            f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
+        )
     for index, line in lines:
         if not line:
             continue
@@ -213,11 +214,11 @@ def _text(path: str, lines: Lines, column: Column) -> Iterator[Example]:
             yield Example(line.split(), [])
 
 
-def _number(column: Column, default: int, format: str) -> int:
+def _number(path: str, column: Column, default: int, format: str) -> int:
     try:
         return default if column is None else int(column)
     except ValueError as error:
-        raise ElmoFastError(f"column of the format {format} must be a number; got {column!r}") from error
+        raise ElmoFastError(f"{path}: column of the format {format} must be a number; got {column!r:.40}") from error
 
 
 def _filled(path: str, index: int, what: str, field: str) -> str:

@@ -47,24 +47,33 @@ def _name(path: str) -> str:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[str]]:
     if path == "-":
-        stream = io.TextIOWrapper(sys.stdin.buffer, _ENCODING, _ON_ERROR)
+        stream = io.TextIOWrapper(sys.stdin.buffer, _ENCODING, _ON_ERROR, newline="")
         try:
             yield stream
         finally:
             stream.detach()
     elif path.endswith(".gz"):
-        with gzip.open(path, "rt", encoding=_ENCODING, errors=_ON_ERROR) as stream:
+        with gzip.open(path, "rt", encoding=_ENCODING, errors=_ON_ERROR, newline="") as stream:
             yield stream
     else:
-        with open(path, encoding=_ENCODING, errors=_ON_ERROR) as stream:
+        with open(path, encoding=_ENCODING, errors=_ON_ERROR, newline="") as stream:
             yield stream
+
+
+def _lines(stream: IO[str]) -> Iterator[str]:
+    """The lines of a stream; \\r\\r\\n, left by programs that translate line ends twice, ends one line."""
+    before = ""
+    for line in stream:
+        if line != "\r\n" or not before.endswith("\r"):
+            yield line
+        before = line
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Yields (index from 0, line without white space at its ends) of a UTF-8 text file, read as it goes.
 
-    path: a file, gzip by the suffix .gz, or "-" for the standard input; lines end as Python's universal newlines do and
-        may be of any length
+    path: a file, gzip by the suffix .gz, or "-" for the standard input; lines end as Python's universal newlines do, or
+        by \\r\\r\\n, and may be of any length
 
     Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged gzip; OSError for the
     rest.
@@ -73,7 +82,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     index = -1
     try:
         with _opened(path) as stream:
-            for index, line in enumerate(stream):
+            for index, line in enumerate(_lines(stream)):
                 line = line.removeprefix(_MARK) if index == 0 else line
                 if "\0" in line:
                     raise ElmoFastError(

@@ -90,6 +90,34 @@ def test_numbers_that_are_of_another_kind_or_do_not_agree(folder):
         open_corpus(folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"shards": "2"}, 'shards: wanted a whole number, found "2"'),
+        ({"shards": 10**15}, r"it says nothing of ids-0+\d+\.npy"),
+        ({"files": []}, "files: wanted an object, found a list"),
+        ({"files": {"types.npy": {"bytes": 1}}}, r"files\.types\.npy\.sha256: wanted a text, found nothing"),
+        ({"files": {}}, r"it says nothing of vocab\.txt"),
+        ({"fingerprint": None}, "fingerprint: wanted a text, found null"),
+        ({"tokens": 1.5}, r"tokens: wanted a whole number, found 1\.5"),
+        ({"made from": 3}, "made from: wanted an object, found 3"),
+    ],
+)
+def test_wrong_types_in_meta_json_are_named(folder, change, sentence):
+    """Whatever its own digest says."""
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(_format.meta_text({**meta, **change}))
+    with pytest.raises(ElmoFastError, match=rf"meta\.json is damaged: .*{sentence}"):
+        open_corpus(folder)
+
+
+@pytest.mark.parametrize("text", ['"version": 1, "sha256": 5}', '"version": "1", "sha256": ""}', "[" * 100_000, "\0"])
+def test_a_meta_json_that_is_none_is_damage(folder, text):
+    (folder / "meta.json").write_text('{"format": "elmo_fast corpus", ' + text)
+    with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: it cannot be read"):
+        open_corpus(folder)
+
+
 def test_counts_that_do_not_agree(folder):
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(_format.meta_text({**meta, "tokens": 7}))

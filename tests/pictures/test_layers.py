@@ -46,11 +46,11 @@ def test_a_task_of_one_layer_has_no_weights_to_draw(tmp_path):
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        ("{", "is no JSON file"),
-        ("[]", "must hold"),
+        ("{", "not JSON text, or damaged"),
+        ("[]", "wanted an object, found a list"),
         ('{"mix_weights": {}}', "holds no weights of layers"),
         ('{"mix_weights": {"a": [0.5, 0.6]}}', r"must be 0 or more and sum to 1; got \[0.5, 0.6\]"),
-        ('{"mix_weights": {"a": ["x"]}}', "must be 0 or more and sum to 1"),
+        ('{"mix_weights": {"a": ["x"]}}', r"mix_weights\.a\[0\]: wanted a number, found"),
         ('{"mix_weights": {"a": [1.0], "b": [0.5, 0.5]}}', "of as many layers; got a 1, b 2"),
     ],
 )

@@ -411,3 +411,23 @@ def test_unfinished_saves_are_cleared_away(tmp_path):
     shutil.copytree(run.folder / "checkpoints" / "step-0000004", run.folder / "checkpoints" / ".unfinished-abc")
     pretrain(longer(tmp_path, 4), report=quiet)
     assert sorted(path.name for path in (run.folder / "checkpoints").iterdir()) == ["step-0000002", "step-0000004"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda told: [], "wanted an object, found a list"),
+        (lambda told: told | {"files": [1]}, "files: wanted an object, found a list"),
+        (
+            lambda told: told | {"files": {"a": {"size": 1, "mtime_ns": "1", "sha256": ""}}},
+            "files.a.mtime_ns: wanted a whole",
+        ),
+        (lambda told: told | {"min_count": []}, "min_count: wanted a whole number or null, found a list"),
+    ],
+)
+def test_a_note_of_the_text_with_wrong_types_is_named(tmp_path, change, sentence):
+    run = pretrain(longer(tmp_path, 2), report=quiet)
+    path = run.folder / "corpus-sources.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ElmoFastError, match=rf"corpus-sources\.json: {sentence}.*give another save_dir"):
+        pretrain(longer(tmp_path, 4), report=quiet)

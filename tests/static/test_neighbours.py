@@ -1,5 +1,7 @@
 """The nearest vectors are those that float64 and a full sort find; files of token vectors are whole or refused."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -133,6 +135,48 @@ def tokens(request, tmp_path, monkeypatch):
     return vectors, tmp_path / "tokens"
 
 
+def _changed(path, old, new):
+    """Replaces bytes of the header by as many others."""
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    assert len(old) == len(new)
+    path.write_bytes(content.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        (b'"made_from": "a text"', b'"made_from": "a tent"', "what it was made from is not what was written"),
+        (b'"made_from_crc32"', b'"made_from_crc33"', "made_from_crc33: unknown key"),
+        (b'"made_from": "a text"', b'"made_from": [1, 2 ] ', "made_from: wanted a text, found a list"),
+        (b'"vectors": {', b'"vectorz": {', "vectors: wanted an object, found nothing"),
+        (b'"shape": [2, 51,', b'"shape": [2, 50,', "its header is not what was written"),
+        (b'"shape": [2, 51,', b'"shape": [2, -1,', "its header is not what was written"),
+        (b'"shape": [2, 51,', b'"shape": [[2], 5', "damaged: its header is not what was written"),
+        (b'"offsets": {"', b'"offsets": ["', "damaged: its header is not what was written"),
+    ],
+)
+def test_a_header_that_was_changed_is_damage(tokens, old, new, error):
+    _, path = tokens
+    _changed(path, old, new)
+    with pytest.raises(DamagedFile, match=error):
+        TokenFile(path)
+
+
+def test_a_header_too_deep_for_python_is_damage_and_one_of_an_older_version_is_read(tokens):
+    _, path = tokens
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    del header["__metadata__"]["made_from_crc32"]
+    path.write_bytes(content[:8] + json.dumps(header).encode().ljust(size) + content[8 + size :])
+    assert TokenFile(path).made_from == "a text"
+    text = b'{"format": "elmo_fast.token_vectors 1", "x":' + b"[" * 100_000
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(DamagedFile, match="its header is not what was written"):
+        TokenFile(path)
+
+
 def test_token_vectors_are_found_again(tokens):
     """Each layer's nearest, and where each sentence begins."""
     vectors, path = tokens
@@ -160,7 +204,7 @@ def test_every_damage_is_seen(tokens):
             [TokenFile(path).nearest(layer, vectors[layer, :1], 3) for layer in range(2)]
     for end in (0, 5, 100, start, len(whole) - 1):
         path.write_bytes(whole[:end])
-        with pytest.raises(ElmoFastError, match=r"cut off|is no file of token vectors"):
+        with pytest.raises(ElmoFastError, match=r"cut off|is no file of token vectors|its header is not"):
             TokenFile(path)
     path.write_bytes(whole)
     TokenFile(path)

@@ -38,7 +38,7 @@ def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name, format
     assert detected(str(path)) == format
     for wanted in ("auto", format):
         assert same(load_vectors(path, wanted), vectors)
-    for limit in (0, 1, 3, 7, 9):
+    for limit in (0, 1, 3, 7, 9, 10**9, 10**30):
         part = load_vectors(path, limit=limit)
         assert same(part, Vectors(WORDS[:limit], vectors.matrix[:limit]))
 

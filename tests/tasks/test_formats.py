@@ -119,6 +119,29 @@ def test_tsv_that_does_not_fit(tmp_path, text, column, words):
         read_examples(write(tmp_path, "a.tsv", text), column=column)
 
 
+def test_a_word_number_of_thousands_of_digits_is_refused_in_short(tmp_path):
+    """Python makes no number of it; leading zeros are none of its business."""
+    line = "\tThe\tthe\tDET" + 6 * "\t_" + "\n"
+    with pytest.raises(ElmoFastError, match=r"a\.conllu, line 2: wanted the word number 2 .*; got '1{39};") as error:
+        read_examples(write(tmp_path, "a.conllu", "1" + line + "1" * 5000 + line))
+    assert len(str(error.value)) < 400
+    assert len(read_examples(write(tmp_path, "a.conllu", "01" + line + "002" + line))[0].words) == 2
+
+
+@pytest.mark.parametrize("name", ["a.conllu", "a.conll", "a.tsv"])
+@pytest.mark.parametrize("column", ["x", "²", "--1", "9" * 5000, 77, -77])
+def test_a_column_that_is_none_names_the_file(tmp_path, name, column):
+    text = "1\ta\ta\tX" + 6 * "\t_" + "\n" if name == "a.conllu" else "a\tX\n"
+    with pytest.raises(ElmoFastError, match=rf"{name}.*column") as error:
+        read_examples(write(tmp_path, name, text), column=column)
+    assert len(str(error.value)) < 400
+
+
+def test_line_ends_that_were_translated_twice_part_no_sentence(tmp_path):
+    (tmp_path / "a.conll").write_bytes(b"a\tX\r\r\nb\tY\r\r\n\r\r\nc\tX\r\r\n")
+    assert read_examples(tmp_path / "a.conll") == [Example(["a", "b"], ["X", "Y"]), Example(["c"], ["X"])]
+
+
 @pytest.mark.parametrize("format", ["conllu", "columns", "tsv", "text"])
 def test_an_empty_split_is_an_error(tmp_path, format):
     for text in ("", "\n\n"):

@@ -11,7 +11,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
 from elmo_fast.tasks.run import train_task
-from elmo_fast.tasks.state import STATE_FILE
+from elmo_fast.tasks.state import STATE_FILE, load_tensors, save_tensors
 from elmo_fast.tasks.trainer import Trainer
 from tests.tasks.toy import silent, toy_config, weights_of
 
@@ -79,6 +79,40 @@ def test_a_damaged_state_is_refused(tmp_path):
     path.write_bytes(content[:-100])
     with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
         train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'\\"epoch\\": 1', b'\\"epoch\\": 2'), (b"position sha256", b"position sha257"), (b'"digest"', b'"digset"')],
+)
+def test_a_changed_position_is_refused(tmp_path, old, new):
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged, or of another version"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+def test_a_state_of_an_older_version_goes_on_and_one_of_wrong_types_is_named(tmp_path):
+    """Older versions wrote no digest of the position."""
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    tensors, told = load_tensors(path)
+    del told["position sha256"]
+    save_tensors(path, tensors, told)
+    assert len(train_task(dataclasses.replace(config, epochs=2), silent).epochs) == 2
+    for position, sentence in (
+        ("[]", "wanted an object"),
+        ("[" * 100_000, "not JSON"),
+        ("{}", "wanted an object, found nothing"),
+    ):
+        save_tensors(path, tensors, told | {"position": position})
+        with pytest.raises(ElmoFastError, match=rf"training\.safetensors: position: .*{sentence}"):
+            train_task(dataclasses.replace(config, epochs=2), silent)
 
 
 def test_a_folder_in_which_another_process_trains_is_refused(tmp_path):

@@ -45,6 +45,15 @@ def test_old_line_ends_and_a_missing_last_one(written):
     assert sentences(written(b"a\rb\r\nc")) == [(0, ["a"]), (1, ["b"]), (2, ["c"])]
 
 
+@pytest.mark.parametrize("at", [0, 8189, 8190, 8191, 8192])
+def test_line_ends_that_were_translated_twice_end_one_line(written, at):
+    """\\r\\r\\n, wherever blocks of the file end; a blank line of each kind stays one."""
+    text = b"x" * at + b"a\r\r\nb\r\r\n\r\r\nc\n\nd\r\n\r\ne\r\rf"
+    first = ("x" * at + "a").split()
+    rows = [first, ["b"], [], ["c"], [], ["d"], [], ["e"], [], ["f"]]
+    assert sentences(written(text)) == list(enumerate(rows))
+
+
 def test_line_separators_of_unicode_end_no_line(written):
     """As Python's text files: U+2028, U+0085 and form feeds are white space inside a line."""
     assert sentences(written("a\u2028b\u0085c\x0cd\n".encode())) == [(0, ["a", "b", "c", "d"])]
