@@ -41,7 +41,11 @@ def read_allennlp_state(
     state = _part(tensors, where, _BILM)
     if where.endswith(_INSIDE_ELMO):
         state |= _part(tensors, where.removesuffix(_INSIDE_ELMO), _MIX)
-    strange = [f"{key}: wanted a dense tensor of floating-point numbers" for key, t in state.items() if not _plain(t)]
+    strange = [
+        f"{key}: wanted a dense tensor of floating-point numbers, each stored"
+        for key, t in state.items()
+        if not _plain(t)
+    ]
     if strange:
         refuse(name, strange)
     state = {key: exact_float32(key, tensor, name) for key, tensor in state.items()}
@@ -103,7 +107,8 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str
 
 
 def _same(a: State, b: State) -> bool:
-    return a.keys() == b.keys() and all(a[k].shape == b[k].shape and torch.equal(a[k], b[k]) for k in a)
+    alike = a.keys() == b.keys() and all(a[k].shape == b[k].shape and _plain(a[k]) and _plain(b[k]) for k in a)
+    return alike and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) -> State:
@@ -112,4 +117,6 @@ def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) ->
 
 
 def _plain(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
+    """Whether its numbers are there to be copied: a few bytes of a file can spread one number over terabytes."""
+    dense = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
+    return dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -85,6 +85,19 @@ def test_half_precision_widens_exactly_and_other_kinds_are_refused(model):
             read_allennlp_state({**state, name: strange}, options)
 
 
+def test_a_number_that_a_small_file_spreads_over_terabytes_is_not_copied(model, tmp_path):
+    """Alone, and in a second biLM that would be compared with the first."""
+    _, options, state = model
+    huge = {**state, "_token_embedder._projection.bias": torch.zeros(1).expand(10**13)}
+    for several, message in (
+        ({"a": huge}, "_projection.bias: wanted .* each stored"),
+        ({"a": huge, "b": huge}, "several different"),
+    ):
+        torch.save(several, tmp_path / "weights.th")
+        with pytest.raises(CheckpointError, match=message):
+            read_allennlp_state(tmp_path / "weights.th", options)
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
