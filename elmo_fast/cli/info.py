@@ -88,12 +88,15 @@ def precisions() -> list[str]:
 
 
 def backends(device: Any) -> list[str]:
-    """One line per op: the backend it chooses, and the refusals of those made for this device and asked before."""
+    """One line per op: the backend it chooses, and the refusals of those made for this device and asked before.
+
+    That the extension is missing, and why, stands above all ops.
+    """
     import torch
 
     import elmo_fast.modules  # noqa: F401  (imports every op, which registers itself)
     from elmo_fast.errors import ElmoFastError
-    from elmo_fast.ops import PRECISIONS, explain, op_names
+    from elmo_fast.ops import PRECISIONS, _native, explain, op_names
     from elmo_fast.ops._dispatch import made_for
 
     lines = [f"ops on {device}:"]
@@ -104,7 +107,10 @@ def backends(device: Any) -> list[str]:
             try:
                 choice = explain(op, device, torch.float32, precision)
                 refusals = [(name, reason) for name, reason in choice.refusals.items() if made_for(name, device)]
-                why = "; ".join(f"not {name}: {reason}" for name, reason in refusals)
+                why = "; ".join(
+                    f"not {name}: {'no C++ extension' if reason == _native.WHY_NOT else reason}"
+                    for name, reason in refusals
+                )
                 chosen.setdefault(choice.backend + (f" ({why})" if why else ""), []).append(precision)
             except ElmoFastError as error:
                 chosen.setdefault(f"none: {error}", []).append(precision)

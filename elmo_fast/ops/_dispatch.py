@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _finite
+from elmo_fast.ops import _finite, _native
 from elmo_fast.ops._precision import check_precision
 
 BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
@@ -103,6 +103,19 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
     warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
 
 
+def _of_all(op: str, slower: list[str]) -> str:
+    """The op, or all of them where the reason is one that they share: it is told once."""
+    return "all ops that are C++" if slower == [_native.WHY_NOT] else op
+
+
+def told(op: str, choice: Choice, device: torch.device) -> None:
+    """Silences `warn_once` on a choice whose refusals the caller tells by itself."""
+    slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PerformanceWarning)
+        warn_once(_of_all(op, slower), choice.backend, "; ".join(slower))
+
+
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
     """The module that serves `op`: the named backend or, for "auto", the first that does not refuse.
 
@@ -113,7 +126,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         choice = explain(op, device, dtype, precision)
         slower = [why for name, why in choice.refusals.items() if made_for(name, device)] or _missed(op, device)
         if slower and not torch.compiler.is_compiling():
-            warn_once(op, choice.backend, "; ".join(slower))
+            warn_once(_of_all(op, slower), choice.backend, "; ".join(slower))
         return _finite.Checked(op, known[choice.backend]) if _finite.wanted() else known[choice.backend]
     if backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")

@@ -3,7 +3,7 @@
 import torch
 
 from elmo_fast import ops
-from elmo_fast.ops._dispatch import made_for
+from elmo_fast.ops._dispatch import made_for, told
 from elmo_fast.pretrain.losses import BY_NAME
 
 # What a step and an evaluation call beside the loss; AdaGrad's op is asked for its rows, AdamW is torch's.
@@ -19,28 +19,30 @@ def backend_lines(
     loss: str = "sampled_softmax",
     characters: bool = True,
 ) -> list[str]:
-    """A line on the ops' backends; one for each refusal of a faster one; one where a precision gains no speed.
+    """A line on the ops' backends; one for each reason why a faster one is not used; one where a precision
+    gains no speed.
 
     precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimiser, loss: their
     names; characters: whether the model reads them.
     """
     operands = "float32" if precision == "tf32" else precision
     served: dict[str, list[str]] = {}
-    slower = []
+    slower: dict[str, list[str]] = {}
     called = (*(_CHARACTERS if characters else ()), "projected_lstm", *BY_NAME[loss].called)
     for op in (*called, *(["adagrad"] if optimiser == "adagrad" else [])):
         name = ops.backend_for(op, backend)
         if name == "auto":
-            name, refusals = ops.explain(op, device, torch.float32, operands)
-            slower += [
-                f"SLOWER {op}: {name}, not {faster}: {why}"
-                for faster, why in refusals.items()
-                if made_for(faster, device)
-            ]
+            choice = ops.explain(op, device, torch.float32, operands)
+            name = choice.backend
+            told(op, choice, device)
+            for faster, why in choice.refusals.items():
+                if made_for(faster, device):
+                    slower.setdefault(f"{name}, not {faster}: {why}", []).append(op)
         served.setdefault(name, []).append(op)
+    lines = [f"SLOWER {', '.join(each)}: {why}" for why, each in slower.items()]
     if operands != "float32" and device.type == "cpu":
         if backend == "reference":
-            slower.append(f"SLOWER {operands}: the reference rounds operands, then multiplies them in float32")
+            lines.append(f"SLOWER {operands}: the reference rounds operands, then multiplies them in float32")
         elif not ops.is_faster_on_cpu(operands):
-            slower.append(f"SLOWER {operands}: {ops.products_on_cpu(operands)}")
-    return ["ops    " + "; ".join(f"{name}: {', '.join(each)}" for name, each in served.items()), *slower]
+            lines.append(f"SLOWER {operands}: {ops.products_on_cpu(operands)}")
+    return ["ops    " + "; ".join(f"{name}: {', '.join(each)}" for name, each in served.items()), *lines]

@@ -33,6 +33,18 @@ def test_an_op_without_a_kernel_for_gpus_says_so_once(op):
         _dispatch.select(op, "reference", CUDA, torch.float32)
 
 
+def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
+    """As one warning, whichever op asks first."""
+    monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
+    said = "all ops that are C\\+\\+: using the slower backend 'reference', because it was not built"
+    with pytest.warns(PerformanceWarning, match=said):
+        _dispatch.select("highway", "auto", CPU, torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for op in ("char_cnn", "scalar_mix"):
+            _dispatch.select(op, "auto", CPU, torch.float32)
+
+
 def test_an_op_that_needs_none_and_the_cpu_are_silent():
     """Gathering rows is torch's own work on a GPU; on the CPU a kernel that refuses says why by itself."""
     with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """The lines that say who computes."""
 
 import sys
+import warnings
 
 import pytest
 import torch
@@ -64,8 +65,27 @@ def test_a_slow_path_is_said_with_its_reason(monkeypatch):
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
     lines = backend_lines("float16", "auto", "adagrad", CPU)
-    assert "SLOWER projected_lstm: reference, not native: it was not built" in lines
+    ops = "unique_rows, char_cnn, highway, projected_lstm, log_uniform_sample, sampled_softmax, full_softmax"
+    assert [line for line in lines if "it was not built" in line] == [
+        f"SLOWER {ops}: reference, not native: it was not built"
+    ]
     assert lines[-1].startswith("SLOWER float16: operands rounded, then multiplied in float32")
+
+
+def test_without_the_extension_a_run_says_why_once(tmp_path, monkeypatch):
+    """In its lines and its warnings together, whichever ops it calls; another run of the process too."""
+    monkeypatch.setattr(_native, "C", None)
+    monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
+    _dispatch.warn_once.cache_clear()
+    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), max_steps=2)
+    said = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pretrain(config, report=said.append)
+    _dispatch.warn_once.cache_clear()
+    assert [line for line in (*said, *(str(each.message) for each in warned)) if "it was not built" in line] == [
+        next(line for line in said if line.startswith("SLOWER unique_rows, char_cnn, "))
+    ]
 
 
 @pytest.mark.parametrize("faster", [True, False])
