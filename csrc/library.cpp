@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "common/buffer.h"
+#include "common/checks.h"
 #include "common/gemm.h"
 #include "common/packed.h"
 #include "common/simd.h"
@@ -133,6 +134,7 @@ ELMO_MULTIVERSION void activate(const float* x, float* sigmoid, float* tanh, int
 
 TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
   m.impl("activations", [](const at::Tensor& x) {
+    elmo_fast::Arguments("activations").contiguous("x", x);
     auto sigmoid = at::empty_like(x), tanh = at::empty_like(x);
     activate(x.const_data_ptr<float>(), sigmoid.mutable_data_ptr<float>(), tanh.mutable_data_ptr<float>(), x.numel());
     return std::make_tuple(sigmoid, tanh);

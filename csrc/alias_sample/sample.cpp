@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/philox.h"
 #include "common/simd.h"
 
@@ -13,6 +14,7 @@ namespace elmo_fast {
 namespace {
 
 std::tuple<at::Tensor, at::Tensor> alias_pairs(const at::Tensor& shares) {
+  Arguments("alias_pairs").tensor("shares", shares, at::kDouble, {kAny});
   at::Tensor left_over = shares.clone(at::MemoryFormat::Contiguous);
   const int64_t words = shares.numel();
   at::Tensor thresholds = at::ones({words}, shares.options()), aliases = at::arange(words, at::kLong);
@@ -46,6 +48,12 @@ ELMO_MULTIVERSION void draw(
 }
 
 at::Tensor alias_sample(int64_t num_samples, const at::Tensor& thresholds, const at::Tensor& aliases, int64_t seed, int64_t offset) {
+  const Arguments check("alias_sample");
+  check.tensor("thresholds", thresholds, at::kDouble, {kAny});
+  check.tensor("aliases", aliases, at::kLong, {thresholds.numel()});
+  check.contiguous("thresholds", thresholds);
+  check.contiguous("aliases", aliases);
+  check.need(num_samples >= 0 && thresholds.numel() > 0, "num_samples must be at least 0, and thresholds hold a word");
   constexpr int64_t kAhead = 512;
   int64_t columns[kAhead];
   double chances[kAhead];

@@ -147,10 +147,27 @@ Gradients backward(
   return result;
 }
 
+// Winners too: a window that leaves its word would be read.
+void check(
+    const at::Tensor& grad, const at::Tensor& features, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding,
+    at::TensorList weights) {
+  const Arguments check("char_cnn_backward");
+  check_words(check, ids, embedding, weights);
+  const auto widths = widths_of(weights);
+  const int64_t rows = ids.size(0), all = widths.back().feature + widths.back().filters;
+  check.tensor("grad", grad, embedding.scalar_type(), {rows, all});
+  check.tensor("features", features, embedding.scalar_type(), {rows, all});
+  check.need(winners.sizes() == features.sizes(), "the forward pass was told to save nothing");
+  check.tensor("winners", winners, at::kShort, {rows, all});
+  check.contiguous("winners", winners);
+  for (const auto& w : widths) check.ids("winners", winners.narrow(1, w.feature, w.filters), w.windows(ids.size(1)));
+}
+
 Gradients char_cnn_backward(
     const at::Tensor& grad, const at::Tensor& features, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding,
     at::TensorList weights, bool tanh, c10::string_view precision, bool need_embedding, bool need_weights) {
-  TORCH_CHECK(winners.sizes() == features.sizes(), "char_cnn_backward: the forward pass was told to save nothing");
+  check(grad, features, winners, ids, embedding, weights);
+  resolve_operand(std::string(precision), embedding.scalar_type());
   const auto gradient = (tanh ? at::tanh_backward(grad, features) : at::threshold_backward(grad, features, 0)).contiguous();
   return embedding.scalar_type() == at::kDouble
              ? backward<double>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights)

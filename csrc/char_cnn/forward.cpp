@@ -56,7 +56,7 @@ template <typename T>
 ELMO_MULTIVERSION void keep_larger_and_where(
     const T* __restrict tile, T* __restrict best, int32_t* __restrict where, int64_t n, int32_t position) {
   for (int64_t i = 0; i < n; ++i) {
-    const bool larger = (tile[i] > best[i]) | (tile[i] != tile[i]);
+    const bool larger = !(tile[i] <= best[i]) & (best[i] == best[i]);  // the first NaN stays
     best[i] = larger ? tile[i] : best[i];
     where[i] = larger ? position : where[i];
   }
@@ -214,7 +214,11 @@ std::tuple<at::Tensor, at::Tensor> forward(
 std::tuple<at::Tensor, at::Tensor> char_cnn(
     const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights, at::TensorList biases, bool tanh,
     c10::string_view precision, bool save) {
-  TORCH_CHECK(ids.size(1) <= std::numeric_limits<int16_t>::max(), "char_cnn: more slots than an int16 counts: ", ids.size(1));
+  const Arguments check("char_cnn");
+  check_words(check, ids, embedding, weights);
+  check.need(biases.size() == weights.size(), "biases must be one per width, ", weights.size(), "; got ", biases.size());
+  for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
+  check.need(ids.size(1) <= std::numeric_limits<int16_t>::max(), "ids must have at most 32767 slots; got ", ids.size(1));
   const Operand operand = resolve_operand(std::string(precision), embedding.scalar_type());
   return operand == Operand::Float64 ? forward<double>(ids, embedding, weights, biases, tanh, operand, save)
                                      : forward<float>(ids, embedding, weights, biases, tanh, operand, save);

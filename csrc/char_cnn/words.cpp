@@ -56,6 +56,17 @@ std::shared_ptr<const Packed> packed_filters(const at::Tensor& weight, Operand o
   });
 }
 
+void check_words(const Arguments& check, const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights) {
+  check.whole("ids", ids, {kAny, kAny});
+  check.floating("embedding", embedding, {kAny, kAny});
+  check.tensors("weights", weights, embedding.scalar_type(), {kAny, embedding.size(1), kAny});
+  check.need(!weights.empty(), "weights must hold at least one tensor; got none");
+  for (const auto& weight : weights)
+    check.need(
+        weight.size(2) >= 1 && weight.size(2) <= ids.size(1), "the width of weights must be from 1 to ", ids.size(1),
+        ", the slots of ids; got ", weight.size(2));
+}
+
 at::Tensor rounded_values(const at::Tensor& x, c10::string_view precision) {
   if (precision == "float32") return x;
   return x.to(precision == "bfloat16" ? at::kBFloat16 : at::kHalf).to(x.scalar_type());

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/packed.h"
 
 namespace elmo_fast::char_cnn {
@@ -33,6 +34,9 @@ int64_t widest(const std::vector<Width>& widths);
 
 // weight [n, E, k] as the product's right operand [k * padded(E), n]: a window of k embedded characters is one row of the left.
 std::shared_ptr<const Packed> packed_filters(const at::Tensor& weight, Operand operand);
+
+// Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
+void check_words(const Arguments& check, const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights);
 
 // Numbers rounded to `precision`, kept in the tensor's own dtype.
 at::Tensor rounded_values(const at::Tensor& x, c10::string_view precision);

@@ -1,6 +1,7 @@
 #include "common/gemm.h"
 
 #include "common/buffer.h"
+#include "common/checks.h"
 #include "common/panel.h"
 #include "common/tiles.h"
 
@@ -70,7 +71,10 @@ void multiply_blocks(
     const Packed& w, int64_t first, int64_t last, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, int64_t block_stride,
     bool accumulate) {
   const int64_t depth = padded(w.k, w.operand), most = w.operand == Operand::BFloat16 ? 4 * kDepth : kDepth;
-  for (int64_t k = 0; k < depth || k == 0; k += most)
+  if (depth == 0 && !accumulate)  // no terms, which the kernels are not made for
+    for (int64_t block = 0; block < last - first; ++block)
+      for (int64_t i = 0; i < m; ++i) std::fill_n(c + block * block_stride + i * ldc, kBlock, T(0));
+  for (int64_t k = 0; k < depth; k += most)
     for (int64_t block = first; block < last; ++block)
       multiply_terms<T>(
           w, block, k, std::min(most, depth - k), x, ldx, m, c + (block - first) * block_stride, ldc, accumulate || k > 0);
@@ -131,7 +135,9 @@ void multiply(
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
-  if (a.size(1) == 0) return at::zeros({a.size(0), b.size(1)}, a.options());  // no terms: the block kernels refuse
+  const Arguments check("matmul");
+  check.floating("a", a, {kAny, kAny});
+  check.tensor("b", b, a.scalar_type(), {a.size(1), kAny});
   const auto x = to_operand_rows(a, operand);
   const auto w = pack(b, operand, {}, {}, kBlock);
   auto c = empty_buffer({a.size(0), b.size(1)}, a.options());

@@ -54,6 +54,9 @@ bool uses_panel_kernel() { return has_panel_kernel() && !disabled.load(); }
 void disable_block_kernels(bool disable) { disabled.store(disable); }
 
 Operand resolve_operand(const std::string& precision, at::ScalarType dtype) {
+  TORCH_CHECK_VALUE(
+      precision == "float32" || precision == "bfloat16" || precision == "float16",
+      "precision must be one of float32, bfloat16, float16; got ", precision);
   if (dtype == at::kDouble) {
     TORCH_CHECK_VALUE(precision == "float32", "precision=\"", precision, "\" needs float32 tensors; got float64");
     return Operand::Float64;

@@ -156,6 +156,7 @@ Packed pack(
   w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
   w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(storage_type(operand)));
+  if (w.data.numel() == 0) return w;
   if (operand == Operand::Float64)
     pack_all<double, double>(weight, w, columns, rows);
   else if (operand == Operand::BFloat16)

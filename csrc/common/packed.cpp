@@ -29,10 +29,11 @@ int64_t version_of(const at::Tensor& t) { return t.is_inference() ? -1 : static_
 
 // 256 elements spread over the tensor's storage, hashed (FNV-1a over their bits).
 uint64_t probe_of(const at::Tensor& t) {
+  if (t.numel() == 0) return 0;  // it has no memory, though its storage may have some
   const int64_t size = t.element_size(), n = static_cast<int64_t>(t.storage().nbytes()) / size - t.storage_offset();
   const auto* bytes = static_cast<const char*>(t.const_data_ptr());
   uint64_t hash = 1469598103934665603ull;
-  for (int64_t i = 0; i < 256 && n > 0; ++i) {
+  for (int64_t i = 0; i < 256; ++i) {
     uint64_t bits = 0;
     std::memcpy(&bits, bytes + i * (n - 1) / 255 * size, size);
     hash = (hash ^ bits) * 1099511628211ull;

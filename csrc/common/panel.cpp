@@ -20,7 +20,7 @@ constexpr int64_t kRun = 128;
 template <int R>
 ELMO_AVX512 void multiply_rows(
     int64_t k, const float* x, int64_t ldx, const float* panel, const char* ahead, float* c, int64_t ldc, bool accumulate) {
-  for (int64_t first = 0; first < k || first == 0; first += kRun, accumulate = true) {
+  for (int64_t first = 0; first < k; first += kRun, accumulate = true) {
     const int64_t end = k - first < kRun ? k : first + kRun;
     __m512 sum[R][2];
 #pragma GCC unroll 16

@@ -20,21 +20,26 @@ ELMO_MULTIVERSION T largest_loop(const T* x, int64_t n, T start) {
   return start;
 }
 
+// exp(x - shift), exactly 0 for x = -infinity.
+template <typename T>
+ELMO_INLINE T exponential_of(T x, T shift) {
+  return x == -std::numeric_limits<T>::infinity() ? T(0) : exp_of(x - shift);
+}
+
 template <typename T>
 ELMO_MULTIVERSION T exponentials_loop(T* x, int64_t n, T largest) {
-  constexpr T kOut = -std::numeric_limits<T>::infinity();
   T lanes[32] = {};
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     for (int j = 0; j < 32; ++j) {
-      const T e = x[i + j] == kOut ? T(0) : exp_of(x[i + j] - largest);
+      const T e = exponential_of(x[i + j], largest);
       x[i + j] = e;
       lanes[j] += e;
     }
   }
   T sum = 0;
   for (; i < n; ++i) {
-    x[i] = x[i] == kOut ? T(0) : exp_of(x[i] - largest);
+    x[i] = exponential_of(x[i], largest);
     sum += x[i];
   }
   for (const T lane : lanes) sum += lane;
@@ -43,7 +48,7 @@ ELMO_MULTIVERSION T exponentials_loop(T* x, int64_t n, T largest) {
 
 template <typename T>
 ELMO_MULTIVERSION void probabilities_loop(T* x, int64_t n, T log_sum) {
-  for (int64_t i = 0; i < n; ++i) x[i] = exp_of(x[i] - log_sum);
+  for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(x[i], log_sum);
 }
 
 template <typename T>
@@ -73,6 +78,7 @@ void scale(T* x, int64_t n, T factor) {
 template <typename T>
 LogSum<T> log_sum_of(T true_logit, T largest, T sum) {
   const T total = sum + std::exp(true_logit - largest);
+  if (std::isnan(total)) return {total, total};  // the target's logit, the largest, is infinite
   // Where the target is the largest, log1p keeps the digits of a small loss.
   return {largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total), largest + std::log(total)};
 }

@@ -11,7 +11,7 @@ T largest_of(const T* x, int64_t n, T start);
 // x <- exp(x - largest), zero for -inf; returns the sum.
 template <typename T>
 T exponentials(T* x, int64_t n, T largest);
-// x <- exp(x - log_sum).
+// x <- exp(x - log_sum), zero for -inf.
 template <typename T>
 void probabilities(T* x, int64_t n, T log_sum);
 template <typename T>

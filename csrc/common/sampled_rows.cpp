@@ -4,6 +4,25 @@
 #include <cmath>
 
 namespace elmo_fast::sampled_rows {
+void check_samples(
+    const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids,
+    int64_t chunk_bytes) {
+  check.floating("hidden", hidden, {kAny, kAny});
+  check.tensor("rows", rows, hidden.scalar_type(), {kAny, hidden.size(1)});
+  check.need(rows.size(0) >= hidden.size(0), "rows must begin with one for each of hidden's ", hidden.size(0), "; got ", rows.size(0));
+  check.tensor("offsets", offsets, hidden.scalar_type(), {rows.size(0)});
+  check.tensor("ids", ids, at::kLong, {rows.size(0)});
+  check.need(chunk_bytes > 0, "chunk_bytes must be at least 1; got ", chunk_bytes);
+}
+
+void check_saved(
+    const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows,
+    std::initializer_list<std::pair<const char*, at::Tensor>> of_rows, const char* name, const at::Tensor& kept) {
+  const int64_t count = hidden.size(0);
+  for (const auto& [each, tensor] : of_rows) check.tensor(each, tensor, hidden.scalar_type(), {count});
+  check.tensor(name, kept, hidden.scalar_type(), {kept.dim() > 0 && kept.size(0) == 0 ? 0 : count, rows.size(0) - count});
+}
+
 RightOperand::RightOperand(at::Tensor w, Operand operand) : weight_(std::move(w)), operand_(operand) {
   if (exact(operand)) return;
   packed_ = pack(weight_, operand);

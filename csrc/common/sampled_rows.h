@@ -9,9 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/gemm.h"
 
 namespace elmo_fast::sampled_rows {
+
+// Raises unless these are hidden [N, D], the rows [N + S, D], offsets and ids [N + S] of targets and samples, and a bound above 0.
+void check_samples(
+    const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids,
+    int64_t chunk_bytes);
+// The same for what backward is given: numbers of the N rows, and what forward kept, [N, S] or [0, S].
+void check_saved(
+    const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows,
+    std::initializer_list<std::pair<const char*, at::Tensor>> of_rows, const char* name, const at::Tensor& kept);
 
 // How many rows of S logits fit into the bound; at least one.
 inline int64_t rows_per_chunk(int64_t rows, int64_t samples, int64_t item_bytes, int64_t chunk_bytes) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define ELMO_MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -45,7 +46,11 @@ ELMO_INLINE float reciprocal_of(float d) {
   return y + y * (1.0f - d * y);
 }
 
-ELMO_INLINE float sigmoid_of(float x) { return reciprocal_of(1.0f + exp_of(x < -80.0f ? 80.0f : -x)); }
+// Exactly 0 at -infinity, so that a gate there takes an infinity to NaN as IEEE's 0 · infinity does.
+ELMO_INLINE float sigmoid_of(float x) {
+  const float found = reciprocal_of(1.0f + exp_of(x < -80.0f ? 80.0f : -x));
+  return x < -std::numeric_limits<float>::max() ? 0.0f : found;
+}
 ELMO_INLINE double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 // tanh: below 0.625 an odd polynomial (minimax in relative error, 5e-9), where 1 - 2/(e^2x + 1) would cancel.

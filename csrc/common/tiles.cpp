@@ -84,7 +84,7 @@ ELMO_AMX void set_tile_shapes(int64_t m, int64_t terms) {
 void multiply_tiles(
     int64_t m, int64_t k, const uint16_t* x, int64_t ldx, const uint16_t* w, int64_t group, float* c, int64_t ldc, bool accumulate) {
   const int64_t whole = k / kTileTerms * kTileTerms;
-  if (whole > 0 || k == 0) multiply_steps(m, whole, kTileTerms, x, ldx, w, group, c, ldc, accumulate);
+  if (whole > 0) multiply_steps(m, whole, kTileTerms, x, ldx, w, group, c, ldc, accumulate);
   if (whole < k) multiply_steps(m, k - whole, k - whole, x + whole, ldx, w + whole * 16, group, c, ldc, accumulate || whole > 0);
 }
 

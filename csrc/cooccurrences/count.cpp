@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/checks.h"
 #include "cooccurrences/pairs.h"
 
 namespace elmo_fast {
@@ -21,6 +22,7 @@ constexpr int64_t kDigits = int64_t{1} << kDigitBits;
 
 struct Count {
   const int32_t *numbers, *table;
+  int64_t table_size;
   const int64_t* weights;  // of distance 1, 2, ..., window
   const Corner& corner;
   int64_t window;
@@ -52,7 +54,9 @@ class History {
 History history_before(const Count& c, int64_t at) {
   std::vector<int32_t> found;
   while (at > 0 && static_cast<int64_t>(found.size()) < c.window) {
-    const int32_t word = c.table[c.numbers[--at]];
+    const int32_t number = c.numbers[--at];
+    TORCH_CHECK_INDEX(number >= 0 && number < c.table_size, "count_cooccurrences: number ", number, " of a table of ", c.table_size);
+    const int32_t word = c.table[number];
     if (word == kBoundary) break;
     if (word >= 0) found.push_back(word);
   }
@@ -113,16 +117,34 @@ std::pair<at::Tensor, at::Tensor> run_of(const std::vector<uint64_t>& records, c
   return {key, sum};
 }
 
-int64_t corner_cells(int64_t num_words, int64_t product, bool symmetric) { return Corner(num_words, product, symmetric).cells(); }
+void check(
+    const at::Tensor& numbers, int64_t begin, int64_t end, const at::Tensor& table, const at::Tensor& weights, int64_t num_words,
+    const Corner& places, const at::Tensor& corner) {
+  const Arguments check("count_cooccurrences");
+  check.tensor("numbers", numbers, at::kInt, {kAny});
+  check.tensor("table", table, at::kInt, {kAny});
+  check.tensor("weights", weights, at::kLong, {kAny});
+  check.tensor("corner", corner, at::kLong, {kAny, places.cells()});
+  for (const at::Tensor& each : {numbers, table, weights, corner}) check.contiguous("numbers, table, weights and corner", each);
+  check.need(begin >= 0 && begin <= end && end <= numbers.numel(), "begin and end must lie within numbers; got ", begin, " and ", end);
+  check.need(weights.numel() > 0 && weights.numel() < 1 << kDistanceBits, "weights must be 1 to 255; got ", weights.numel());
+  check.need(num_words > 0 && num_words < 1 << 27, "num_words must be from 1 to 2^27 - 1; got ", num_words);
+  check.ids("numbers", numbers.narrow(0, begin, end - begin), table.numel());
+  if (table.numel() > 0) check.need(table.max().item<int64_t>() < num_words, "table must hold words below num_words = ", num_words);
+}
+
+int64_t corner_cells(int64_t num_words, int64_t product, bool symmetric) {
+  return Corner(num_words, product, symmetric).cells();
+}
 
 std::tuple<std::vector<at::Tensor>, std::vector<at::Tensor>> count_cooccurrences(
     const at::Tensor& numbers, int64_t begin, int64_t end, const at::Tensor& table, const at::Tensor& weights, int64_t num_words,
     int64_t product, bool symmetric, at::Tensor& corner) {
   const Corner places(num_words, product, symmetric);
-  const Count c{numbers.const_data_ptr<int32_t>(), table.const_data_ptr<int32_t>(), weights.const_data_ptr<int64_t>(), places,
-                weights.numel(), bits_of(num_words), symmetric};
+  check(numbers, begin, end, table, weights, num_words, places, corner);
+  const Count c{numbers.const_data_ptr<int32_t>(), table.const_data_ptr<int32_t>(), table.numel(), weights.const_data_ptr<int64_t>(),
+                places, weights.numel(), bits_of(num_words), symmetric};
   const int64_t threads = corner.size(0);
-  TORCH_CHECK(corner.size(1) == places.cells(), "count_cooccurrences: a corner of ", places.cells(), " cells is wanted");
   auto* const cells = corner.mutable_data_ptr<int64_t>();
   std::vector<at::Tensor> keys(threads), sums(threads);
   at::parallel_for(0, threads, 1, [&](int64_t from, int64_t to) {

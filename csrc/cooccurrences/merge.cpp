@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/checks.h"
 #include "cooccurrences/pairs.h"
 
 namespace elmo_fast {
@@ -54,13 +55,30 @@ void each(const Counted& counted, const Visit& visit) {
         else
           std::push_heap(heap.begin(), heap.end(), later);
       }
+      TORCH_CHECK_INDEX((key & mask) < counted.num_words, "merge_cooccurrences: column ", key & mask, " of ", counted.num_words, " words");
       visit(row, key & mask, sum);
     }
   }
 }
 
+void check(at::TensorList keys, at::TensorList sums, const at::Tensor& corner, const Corner& places, int64_t num_words) {
+  const Arguments check("merge_cooccurrences");
+  check.need(num_words > 0 && num_words < 1 << 27, "num_words must be from 1 to 2^27 - 1; got ", num_words);
+  check.tensor("corner", corner, at::kLong, {kAny, places.cells()});
+  check.contiguous("corner", corner);
+  check.need(keys.size() == sums.size(), "keys and sums must be as many; got ", keys.size(), " and ", sums.size());
+  for (size_t r = 0; r < keys.size(); ++r) {
+    check.tensor("keys", keys[r], at::kLong, {kAny});
+    check.tensor("sums", sums[r], at::kLong, keys[r].sizes());
+    check.contiguous("keys", keys[r]);
+    check.contiguous("sums", sums[r]);
+  }
+}
+
 Counted counted_of(at::TensorList keys, at::TensorList sums, const at::Tensor& corner, int64_t num_words, int64_t product, bool symmetric) {
-  Counted counted{{}, corner.const_data_ptr<int64_t>(), corner.size(0), num_words, Corner(num_words, product, symmetric), bits_of(num_words)};
+  const Corner places(num_words, product, symmetric);
+  check(keys, sums, corner, places, num_words);
+  Counted counted{{}, corner.const_data_ptr<int64_t>(), corner.size(0), num_words, places, bits_of(num_words)};
   for (size_t r = 0; r < keys.size(); ++r) {
     const auto* key = keys[r].const_data_ptr<int64_t>();
     counted.runs.push_back({key, sums[r].const_data_ptr<int64_t>(), key + keys[r].numel()});
@@ -83,6 +101,12 @@ at::Tensor cooccurrence_row_sizes(
 void merge_cooccurrences(
     at::TensorList keys, at::TensorList sums, const at::Tensor& corner, const at::Tensor& sizes, int64_t product, bool symmetric,
     int64_t scale, at::Tensor& rows, at::Tensor& columns, at::Tensor& values) {
+  const Arguments check("merge_cooccurrences");
+  check.tensor("sizes", sizes, at::kLong, {2, kAny});
+  check.tensor("rows", rows, at::kInt, {kAny});
+  check.tensor("columns", columns, at::kInt, rows.sizes());
+  check.tensor("values", values, at::kFloat, rows.sizes());
+  for (const at::Tensor& each : {sizes, rows, columns, values}) check.contiguous("sizes, rows, columns and values", each);
   const int64_t num_words = sizes.size(1);
   const auto* size = sizes.const_data_ptr<int64_t>();
   std::vector<int64_t> direct(num_words), mirrored(num_words);
@@ -92,10 +116,11 @@ void merge_cooccurrences(
     direct[row] = at += size[num_words + row];
     at += size[row];
   }
-  TORCH_CHECK(rows.numel() == at && columns.numel() == at && values.numel() == at, "merge_cooccurrences: ", at, " entries are to be written");
+  check.need(rows.numel() == at, "rows must have room for ", at, " entries; got ", rows.numel());
   auto *row_at = rows.mutable_data_ptr<int32_t>(), *column_at = columns.mutable_data_ptr<int32_t>();
   auto* value_at = values.mutable_data_ptr<float>();
   const auto put = [&](int64_t place, int64_t row, int64_t column, float value) {
+    check.need(place >= 0 && place < at, "sizes are not those of these entries");
     row_at[place] = static_cast<int32_t>(row);
     column_at[place] = static_cast<int32_t>(column);
     value_at[place] = value;

@@ -28,6 +28,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> full_softmax_backward(
     const at::Tensor& grad_any, const at::Tensor& hidden_any, const at::Tensor& targets_any, const at::Tensor& weight,
     const at::Tensor& bias_any, const at::Tensor& losses, const at::Tensor& log_sums, const std::string& precision,
     int64_t chunk_bytes) {
+  const Arguments check("full_softmax_backward");
+  full_softmax::check_table(check, hidden_any, targets_any, weight, bias_any, chunk_bytes);
+  check.tensor("grad", grad_any, hidden_any.scalar_type(), {hidden_any.size(0)});
+  check.tensor("losses", losses, hidden_any.scalar_type(), {hidden_any.size(0)});
+  check.tensor("log_sums", log_sums, hidden_any.scalar_type(), {hidden_any.size(0)});
+  check.contiguous("log_sums", log_sums);
   const at::Tensor grad = grad_any.contiguous(), hidden = hidden_any.contiguous();
   const at::Tensor targets = targets_any.contiguous(), bias = bias_any.contiguous();
   const int64_t count = hidden.size(0), words = weight.size(0);

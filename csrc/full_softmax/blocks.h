@@ -4,9 +4,24 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/checks.h"
+
 namespace elmo_fast::full_softmax {
 
 constexpr int64_t kRows = 1024;
+
+// Raises unless these are hidden [N, D], targets [N], a table [V, D] of at least a word, its bias, and a bound above 0.
+inline void check_table(
+    const Arguments& check, const at::Tensor& hidden, const at::Tensor& targets, const at::Tensor& weight, const at::Tensor& bias,
+    int64_t chunk_bytes) {
+  check.floating("hidden", hidden, {kAny, kAny});
+  check.tensor("targets", targets, at::kLong, {hidden.size(0)});
+  check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
+  check.tensor("bias", bias, hidden.scalar_type(), {weight.size(0)});
+  check.need(weight.size(0) > 0, "weight must hold at least one word; got none");
+  check.need(chunk_bytes > 0, "chunk_bytes must be at least 1; got ", chunk_bytes);
+  check.ids("targets", targets, weight.size(0));
+}
 
 struct Blocks {
   Blocks(int64_t count, int64_t all, int64_t item_bytes, int64_t chunk_bytes)

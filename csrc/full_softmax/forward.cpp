@@ -53,6 +53,7 @@ void finish(const std::vector<Sum>& sums, const at::Tensor& true_logits, const a
 std::tuple<at::Tensor, at::Tensor> full_softmax_forward(
     const at::Tensor& hidden_any, const at::Tensor& targets_any, const at::Tensor& weight, const at::Tensor& bias_any,
     const std::string& precision, int64_t chunk_bytes) {
+  full_softmax::check_table(Arguments("full_softmax"), hidden_any, targets_any, weight, bias_any, chunk_bytes);
   const at::Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous(), bias = bias_any.contiguous();
   const int64_t count = hidden.size(0), words = weight.size(0);
   const Operand operand = resolve_operand(precision, hidden.scalar_type());

@@ -3,7 +3,10 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
+
+#include "common/checks.h"
 
 namespace elmo_fast {
 namespace {
@@ -37,17 +40,34 @@ std::vector<Run> located(const at::TensorList& values, const at::Tensor& first, 
   std::vector<Run> runs(static_cast<size_t>(first.numel()));
   for (int64_t r = 0; r < first.numel(); ++r) {
     const auto part = std::upper_bound(bounds.begin(), bounds.end(), at[r]) - bounds.begin() - 1;
-    const bool inside = at[r] >= 0 && part < static_cast<int64_t>(parts.size()) && count[r] >= 0 &&
-                        (r < upward ? count[r] <= bounds[part + 1] - at[r] : count[r] <= at[r] + 1 - bounds[part]);
-    TORCH_CHECK_INDEX(inside || count[r] == 0, "gather_runs: run ", r, " begins at ", at[r], ", has ", count[r],
-                      " numbers and leaves the part of values in which it begins");
-    runs[r] = {count[r] == 0 ? nullptr : parts[part] + (at[r] - bounds[part]), count[r]};
+    const bool begins = part >= 0 && part < static_cast<int64_t>(parts.size());
+    const int64_t room = !begins ? 0 : r < upward ? bounds[part + 1] - at[r] : at[r] + 1 - bounds[part];
+    TORCH_CHECK_INDEX(
+        count[r] >= 0 && count[r] <= room, "gather_runs: run ", r, " begins at ", at[r], ", has ", count[r],
+        " numbers and leaves the part of values in which it begins");
+    runs[r] = {begins ? parts[part] + (at[r] - bounds[part]) : nullptr, count[r]};
   }
   return runs;
 }
 
+void check(at::TensorList values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward, const at::Tensor& out) {
+  const Arguments check("gather_runs");
+  check.tensors("values", values, at::kInt, {kAny});
+  for (const at::Tensor& part : values) check.contiguous("values", part);
+  check.tensor("first", first, at::kLong, {kAny});
+  check.tensor("lengths", lengths, at::kLong, {first.numel()});
+  check.tensor("out", out, at::kInt, {kAny});
+  check.contiguous("first", first);
+  check.contiguous("lengths", lengths);
+  check.contiguous("out", out);
+  check.need(upward >= 0 && upward <= first.numel(), "upward must be from 0 to R = ", first.numel(), "; got ", upward);
+}
+
 void gather_runs(at::TensorList values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward, at::Tensor& out) {
+  check(values, first, lengths, upward, out);
   const std::vector<Run> runs = located(values, first, lengths, upward);
+  const int64_t total = std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t sum, const Run& run) { return sum + run.length; });
+  Arguments("gather_runs").need(out.numel() == total, "out must hold sum(lengths) = ", total, " numbers; got ", out.numel());
   auto* to = out.mutable_data_ptr<int32_t>();
   const auto count = static_cast<int64_t>(runs.size());
   for (int64_t r = 0; r < count; ++r) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/checks.h"
 #include "common/simd.h"
 
 namespace elmo_fast {
@@ -102,9 +103,32 @@ Tables<T> tables(at::TensorList t) {
   return {t[0].mutable_data_ptr<T>(), t[1].mutable_data_ptr<T>(), t[2].mutable_data_ptr<T>(), t[3].mutable_data_ptr<T>()};
 }
 
+void check(
+    const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& values, at::TensorList weights, at::TensorList squares) {
+  const Arguments check("glove");
+  check.need(weights.size() == 4 && squares.size() == 4, "weights and squares must be 4 tensors each");
+  check.floating("weights[0]", weights[0], {kAny, kAny});
+  const auto dtype = weights[0].scalar_type();
+  const int64_t words = weights[0].size(0), size = weights[0].size(1);
+  for (const at::TensorList tables : {weights, squares}) {
+    check.tensors("tables", tables.slice(0, 2), dtype, {words, size});
+    check.tensors("biases", tables.slice(2), dtype, {words});
+    for (const at::Tensor& table : tables) check.contiguous("weights and squares", table);
+  }
+  check.tensor("values", values, dtype, {kAny});
+  check.tensor("rows", rows, at::kInt, values.sizes());
+  check.tensor("columns", columns, at::kInt, values.sizes());
+  check.contiguous("rows", rows);
+  check.contiguous("columns", columns);
+  check.contiguous("values", values);
+  check.ids("rows", rows, words);
+  check.ids("columns", columns, words);
+}
+
 at::Tensor glove(
     const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& values, at::TensorList weights, at::TensorList squares,
     double learning_rate, double x_max, double alpha) {
+  check(rows, columns, values, weights, squares);
   const int64_t entries = rows.numel(), threads = std::clamp<int64_t>(entries / kGrain, 1, at::get_num_threads());
   at::Tensor losses = at::zeros({threads}, at::TensorOptions().dtype(at::kDouble).device(at::kCPU));
   auto* sums = losses.mutable_data_ptr<double>();

@@ -16,12 +16,27 @@ struct Step {
   int64_t node, place;  // place: row * longest + step, where its slope lies
 };
 
-// All steps of the batch by node, those of one node in the order of rows: a radix sort by digits of 11 bits.
-std::vector<Step> by_node(const int64_t* targets, int64_t count, const int64_t* first, const int64_t* nodes, int64_t longest, int64_t limit) {
-  constexpr int kBits = 11;
+// All steps of the batch, row by row; raises where one leaves the tree.
+std::vector<Step> steps_of(const at::Tensor& targets, const at::Tensor& first, const at::Tensor& nodes, int64_t longest, int64_t limit) {
+  const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>(), *node = nodes.const_data_ptr<int64_t>();
   std::vector<Step> steps;
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t j = first[targets[i]]; j < first[targets[i] + 1]; ++j) steps.push_back({nodes[j], i * longest + j - first[targets[i]]});
+  for (int64_t i = 0; i < targets.numel(); ++i) {
+    TORCH_CHECK_INDEX(target[i] >= 0 && target[i] < first.numel() - 1, "hierarchical_softmax_backward: target ", target[i], " is no word");
+    const int64_t begin = path[target[i]], end = path[target[i] + 1];
+    TORCH_CHECK_INDEX(
+        begin >= 0 && end <= nodes.numel() && end - begin <= longest, "hierarchical_softmax_backward: the path of word ", target[i],
+        " leaves the tree");
+    for (int64_t j = begin; j < end; ++j) {
+      TORCH_CHECK_INDEX(node[j] >= 0 && node[j] < limit, "hierarchical_softmax_backward: node ", node[j], " of ", limit);
+      steps.push_back({node[j], i * longest + j - begin});
+    }
+  }
+  return steps;
+}
+
+// Sorted by node, those of one node in the order of rows: a radix sort by digits of 11 bits.
+std::vector<Step> by_node(std::vector<Step> steps, int64_t limit) {
+  constexpr int kBits = 11;
   std::vector<Step> sorted(steps.size());
   for (int shift = 0; (limit - 1) >> shift > 0; shift += kBits) {
     std::array<int64_t, (1 << kBits) + 1> begin{};
@@ -46,6 +61,10 @@ std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hierarchical_softmax_backward(
     const at::Tensor& grad, const at::Tensor& hidden, const at::Tensor& targets_any, const at::Tensor& weight,
     const at::Tensor& slopes, const at::Tensor& first_any, const at::Tensor& nodes_any, const std::string& precision, bool sparse) {
+  const Arguments check("hierarchical_softmax_backward");
+  check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
+  check.tensor("grad", grad, hidden.scalar_type(), {hidden.size(0)});
+  check.tensor("slopes", slopes, hidden.scalar_type(), {hidden.size(0), kAny});
   const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
   const at::Tensor x = rounded_rows(hidden, rounding), targets = targets_any.contiguous();
   const at::Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
@@ -54,7 +73,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hierarchical_softmax_
   const int64_t count = x.size(0), size = x.size(1), longest = slopes.size(1);
   const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>();
   const auto* node = nodes.const_data_ptr<int64_t>();
-  const std::vector<Step> steps = by_node(target, count, path, node, longest, weight.size(0));
+  const std::vector<Step> steps = by_node(steps_of(targets, first, nodes, longest, weight.size(0)), weight.size(0));
   const std::vector<int64_t> groups = groups_of(steps);
   const auto distinct = static_cast<int64_t>(groups.size()) - 1;
   at::Tensor d_hidden = at::zeros({count, size}, x.options()), ids = at::empty({sparse ? distinct : 0}, first.options());

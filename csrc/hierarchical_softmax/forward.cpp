@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "hierarchical_softmax/rows.h"
@@ -14,7 +15,7 @@ using namespace hierarchical;
 struct Paths {
   const int64_t *first, *nodes;
   const uint8_t* codes;
-  int64_t words, count, longest;  // words of the tree, inner nodes, most steps of a path
+  int64_t words, steps, count, longest;  // words of the tree, steps of all paths, inner nodes, most steps of a path
 };
 
 // The loss of the row h[size] whose word is `target`; slopes[longest] <- d loss / d score of each step, zero past the path.
@@ -22,7 +23,9 @@ template <typename T>
 T path_loss(const Paths& paths, int64_t target, const T* h, int64_t size, const Table& table, const T* bias, Rounding rounding, T* slopes) {
   TORCH_CHECK_INDEX(target >= 0 && target < paths.words, "hierarchical_softmax: target ", target, " is no word of the tree's ", paths.words);
   const int64_t begin = paths.first[target], length = paths.first[target + 1] - begin;
-  TORCH_CHECK_INDEX(length >= 0 && length <= paths.longest, "hierarchical_softmax: the path of word ", target, " has ", length, " steps");
+  TORCH_CHECK_INDEX(
+      begin >= 0 && length >= 0 && length <= std::min(paths.longest, paths.steps - begin), "hierarchical_softmax: the path of word ",
+      target, " has ", length, " steps");
   T loss = 0;
   for (int64_t j = 0; j < length; ++j) {
     const int64_t node = paths.nodes[begin + j];
@@ -41,6 +44,11 @@ std::tuple<at::Tensor, at::Tensor> hierarchical_softmax_forward(
     const at::Tensor& hidden, const at::Tensor& targets_any, const at::Tensor& weight, const at::Tensor& bias_any,
     const at::Tensor& first_any, const at::Tensor& nodes_any, const at::Tensor& codes_any, int64_t longest,
     const std::string& precision, bool sparse) {
+  const Arguments check("hierarchical_softmax");
+  check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
+  check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});
+  check.tensor("codes", codes_any, at::kByte, nodes_any.sizes());
+  check.need(longest >= 0, "longest must be at least 0; got ", longest);
   const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
   const at::Tensor x = rounded_rows(hidden, rounding), bias = bias_any.contiguous(), targets = targets_any.contiguous();
   const at::Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous(), codes = codes_any.contiguous();
@@ -48,7 +56,7 @@ std::tuple<at::Tensor, at::Tensor> hierarchical_softmax_forward(
   const int64_t count = x.size(0), size = x.size(1);
   const Paths paths{
       first.const_data_ptr<int64_t>(), nodes.const_data_ptr<int64_t>(), codes.const_data_ptr<uint8_t>(),
-      first.numel() - 1, weight.size(0), longest};
+      first.numel() - 1, nodes.numel(), weight.size(0), longest};
   at::Tensor losses = at::empty({count}, x.options()), slopes = at::empty({count, longest}, x.options());
   const auto* target = targets.const_data_ptr<int64_t>();
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "hierarchical_softmax", [&] {

@@ -3,9 +3,22 @@
 
 #include <ATen/ATen.h>
 
+#include "common/checks.h"
 #include "common/operand.h"
 
 namespace elmo_fast::hierarchical {
+
+// Raises unless these are hidden [N, D], targets [N], inner nodes' rows [n, D], and the paths first [V + 1], nodes [steps] of a tree.
+inline void check_paths(
+    const Arguments& check, const at::Tensor& hidden, const at::Tensor& targets, const at::Tensor& weight, const at::Tensor& first,
+    const at::Tensor& nodes) {
+  check.floating("hidden", hidden, {kAny, kAny});
+  check.tensor("targets", targets, at::kLong, {hidden.size(0)});
+  check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
+  check.tensor("first", first, at::kLong, {kAny});
+  check.tensor("nodes", nodes, at::kLong, {kAny});
+  check.need(first.numel() > 0, "first must have V + 1 places; got none");
+}
 
 enum class Rounding { None, BFloat16, Float16 };
 

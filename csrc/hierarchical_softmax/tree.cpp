@@ -4,10 +4,17 @@
 
 #include <vector>
 
+#include "common/checks.h"
+
 namespace elmo_fast {
 namespace {
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> huffman_tree(const at::Tensor& counts_any, const at::Tensor& order_any) {
+  const Arguments check("huffman_tree");
+  check.tensor("counts", counts_any, at::kLong, {kAny});
+  check.need(counts_any.numel() > 0, "counts must hold at least one word; got none");
+  check.tensor("order", order_any, at::kLong, counts_any.sizes());
+  check.ids("order", order_any, counts_any.numel());
   const at::Tensor counts = counts_any.contiguous(), order = order_any.contiguous();
   const int64_t words = counts.numel(), all = 2 * words - 1;
   const auto* count = counts.const_data_ptr<int64_t>();

@@ -104,7 +104,12 @@ Gradients backward(
 Gradients highway_backward(
     const at::Tensor& grad, const at::Tensor& x, const at::Tensor& saved, at::TensorList weights,
     const std::optional<at::Tensor>& projection_weight, c10::string_view precision, bool need_x, bool need_weights) {
-  TORCH_CHECK(saved.dim() == 4, "highway_backward: the forward pass was told to save nothing");
+  const Arguments check("highway_backward");
+  check_layers(check, x, weights, projection_weight);
+  check.need(saved.dim() == 4, "the forward pass was told to save nothing");
+  check.tensor("saved", saved, x.scalar_type(), {static_cast<int64_t>(weights.size()), 3, x.size(0), x.size(1)});
+  check.contiguous("saved", saved);
+  check.tensor("grad", grad, x.scalar_type(), {x.size(0), projection_weight.has_value() ? projection_weight->size(0) : x.size(1)});
   const Operand operand = resolve_operand(std::string(precision), x.scalar_type());
   return operand == Operand::Float64 ? backward<double>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights)
                                      : backward<float>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights);

@@ -117,6 +117,11 @@ std::tuple<at::Tensor, at::Tensor> forward(
 std::tuple<at::Tensor, at::Tensor> highway(
     const at::Tensor& x, at::TensorList weights, at::TensorList biases, const std::optional<at::Tensor>& projection_weight,
     const std::optional<at::Tensor>& projection_bias, c10::string_view precision, bool save) {
+  const Arguments check("highway");
+  check_layers(check, x, weights, projection_weight);
+  check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
+  check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
+  if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
   const Operand operand = resolve_operand(std::string(precision), x.scalar_type());
   return operand == Operand::Float64 ? forward<double>(x, weights, biases, projection_weight, projection_bias, operand, save)
                                      : forward<float>(x, weights, biases, projection_weight, projection_bias, operand, save);

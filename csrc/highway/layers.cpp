@@ -2,6 +2,12 @@
 
 namespace elmo_fast::highway {
 
+void check_layers(const Arguments& check, const at::Tensor& x, at::TensorList weights, const std::optional<at::Tensor>& projection_weight) {
+  check.floating("x", x, {kAny, kAny});
+  check.tensors("weights", weights, x.scalar_type(), {2 * x.size(1), x.size(1)});
+  check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
+}
+
 std::shared_ptr<const Packed> packed_layer(const at::Tensor& weight, Operand operand) {
   return packed_of(weight, "highway", operand, [&] {
     const int64_t width = weight.size(1);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/simd.h"
 #include "log_uniform_sample/draw.h"
 
@@ -35,6 +36,9 @@ ELMO_MULTIVERSION void draw(
 }
 
 std::tuple<at::Tensor, at::Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset) {
+  Arguments("log_uniform_sample").need(
+      num_words > 0 && num_words < int64_t{1} << 31 && num_samples >= 0 && num_samples <= num_words,
+      "num_words must be from 1 to 2^31 - 1 and num_samples from 0 to num_words; got ", num_words, " and ", num_samples);
   const auto options = at::TensorOptions().dtype(at::kLong);
   at::Tensor ids = at::empty({num_samples}, options), tries_out = at::empty({}, options);
   auto* out = ids.mutable_data_ptr<int64_t>();

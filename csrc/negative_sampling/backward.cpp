@@ -27,6 +27,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> negative_sampling_backward(
     const at::Tensor& grad, const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets,
     const at::Tensor& ids_any, const at::Tensor& d_true, const at::Tensor& kept, double share, bool count_hits,
     const std::string& precision, int64_t chunk_bytes) {
+  const Arguments check("negative_sampling_backward");
+  check_samples(check, hidden_any, rows, offsets, ids_any, chunk_bytes);
+  check_saved(check, hidden_any, rows, {{"grad", grad}, {"d_true", d_true}}, "slopes", kept);
   const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
   const int64_t count = hidden.size(0);
   const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);

@@ -34,6 +34,7 @@ void finish_rows(
 std::tuple<at::Tensor, at::Tensor, at::Tensor> negative_sampling_forward(
     const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids_any, double share,
     bool count_hits, const std::string& precision, int64_t chunk_bytes, bool keep) {
+  check_samples(Arguments("negative_sampling"), hidden_any, rows, offsets, ids_any, chunk_bytes);
   const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
   const int64_t count = hidden.size(0), samples = rows.size(0) - count;
   const Operand operand = resolve_operand(precision, hidden.scalar_type());

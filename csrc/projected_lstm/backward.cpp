@@ -77,6 +77,7 @@ class Backward {
 
   // dm = (dy + dh) * mask, where the projection was not clipped.
   void enter_projection(Direction<T>& d, int64_t s) const {
+    const bool all = !d.projection || projection_clip == std::numeric_limits<T>::infinity();  // no clip, which passes NaN's gradient too
     for (int64_t i = 0; i < steps.active(s); ++i) {
       const int64_t packed = (steps.offset[s] + i) * n.output;
       const T* dy = d.dy.template const_data_ptr<T>() + packed;
@@ -86,7 +87,7 @@ class Backward {
       T* dm = d.dm.template mutable_data_ptr<T>() + packed;
       for (int64_t j = 0; j < n.output; ++j) {
         const T total = (dy[j] + dh[j]) * (mask == nullptr ? T(1) : mask[j]);
-        dm[j] = !d.projection || (before[j] >= -projection_clip && before[j] <= projection_clip) ? total : T(0);
+        dm[j] = all || (before[j] >= -projection_clip && before[j] <= projection_clip) ? total : T(0);
       }
       if (d.projection) to_operands(dm, operands(d.dm_operands, steps.offset[s] + i, 0), n.output, operand);
     }
@@ -121,6 +122,9 @@ class Backward {
         previous_clip, d.dc.template mutable_data_ptr<T>() + (group * steps.batch + row) * kCells, kCells, dgates,
         d.dbias.template mutable_data_ptr<T>() + group * kBlock,
         d.hidden.template mutable_data_ptr<T>() + packed * d.hidden.size(1) + group * kCells, d.hidden.size(1), cell_clip);
+    // Lanes past the last cell hold NaN where x is infinite, which the zeros that they meet in W_hh do not stop.
+    if (const int64_t held = n.cells - group * kCells; held < kCells)
+      for (int64_t line = 0; line < rows * kGates; ++line) std::fill(dgates + line * kCells + held, dgates + (line + 1) * kCells, T(0));
     to_operand_tile(dgates, kBlock, operands(d.dgates, packed, group * kBlock), d.dgates.size(1), rows, kBlock, operand);
   }
 
@@ -293,7 +297,17 @@ Gradients backward(
     const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks, const at::Tensor& gates,
     const at::Tensor& cells, const at::Tensor& projections, c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual,
     const std::string& precision, bool need_inputs, bool need_weights) {
+  const Arguments check("projected_lstm_backward");
+  const auto count = static_cast<int64_t>(reverse.size());
+  const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);
   const auto dtype = inputs[0].scalar_type();
+  check.tensor("d_outputs", d_outputs, dtype, {n.directions, n.batch, n.time, n.output});
+  check.tensor("d_h", d_h, dtype, {n.directions, n.batch, n.output});
+  check.tensor("d_c", d_c, dtype, {n.directions, n.batch, n.cells});
+  check.tensor("gates", gates, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kBlock});
+  check.tensor("cells", cells, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kCells});
+  check.tensor("projections", projections, dtype, {n.directions, n.batch * n.time, n.output});
+  for (const at::Tensor& saved : {gates, cells, projections}) check.contiguous("gates, cells and projections", saved);
   const auto of = dtype == at::kDouble ? &backward_of<double> : &backward_of<float>;
   return of(
       d_outputs, d_h, d_c, inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, gates, cells, projections, reverse, cell_clip,

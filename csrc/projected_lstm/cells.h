@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "common/simd.h"
 
@@ -66,6 +67,7 @@ ELMO_INLINE void cells_backward(
     int64_t rows, const T* __restrict__ dh, int64_t ld_dh, const T* __restrict__ gates, int64_t ld_gates, const T* __restrict__ before,
     int64_t ld_before, const T* __restrict__ previous, int64_t ld_previous, T previous_clip, T* __restrict__ dc, int64_t ld_dc,
     T* __restrict__ dgates, T* __restrict__ bias, T* __restrict__ h, int64_t ld_h, T clip) {
+  const bool all = clip == std::numeric_limits<T>::infinity();  // no clip, which passes NaN's gradient too
   for (int64_t row = 0; row < rows; ++row) {
     const T* a = gates + row * ld_gates;
     T* dz = dgates + row * 64;
@@ -73,7 +75,7 @@ ELMO_INLINE void cells_backward(
       const T i = a[j], f = a[16 + j], g = a[32 + j], o = a[48 + j];
       const T cell = before[row * ld_before + j], tanh_c = tanh_of(clip_of(cell, clip));
       const T d = dh[row * ld_dh + j];
-      const bool inside = cell >= -clip && cell <= clip;
+      const bool inside = all || (cell >= -clip && cell <= clip);
       const T total = dc[row * ld_dc + j] + d * o * (T(1) - tanh_c * tanh_c);
       const T dcell = inside ? total : T(0);
       dz[j] = dcell * g * i * (T(1) - i);

@@ -280,7 +280,12 @@ Saved forward(
     at::TensorList inputs, at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList bias, at::TensorList weight_hr,
     const at::Tensor& lengths, const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks,
     c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual, const std::string& precision, bool save) {
+  const Arguments check("projected_lstm");
+  const auto count = static_cast<int64_t>(reverse.size());
+  const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);
   const auto dtype = inputs[0].scalar_type();
+  check.need(bias.size() == inputs.size(), "bias must be one per direction, ", inputs.size(), "; got ", bias.size());
+  check.tensors("bias", bias, dtype, {kGates * n.cells});
   const Operand operand = resolve_operand(precision, dtype);
   const auto of = dtype == at::kDouble ? &forward_of<double> : &forward_of<float>;
   return of(

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/gemm.h"
 
 namespace elmo_fast::projected_lstm {
@@ -56,6 +57,44 @@ struct Sizes {
 inline Sizes sizes_of(at::TensorList inputs, at::TensorList weight_hh) {
   return {static_cast<int64_t>(inputs.size()), inputs[0].size(0), inputs[0].size(1), inputs[0].size(2), weight_hh[0].size(1),
           weight_hh[0].size(0) / kGates};
+}
+
+// The arguments that both passes have; h0 and c0 are optional.
+struct Given {
+  at::TensorList inputs, weight_ih, weight_hh, weight_hr;
+  const at::Tensor& lengths;
+  const std::optional<at::Tensor>&h0, &c0;
+  at::TensorList masks;
+  int64_t reverse;  // how many
+};
+
+// Raises unless they fit each other: one tensor for each direction, or none of weight_hr and masks.
+inline Sizes checked_sizes(const Arguments& check, const Given& given, bool residual) {
+  const auto directions = static_cast<int64_t>(given.inputs.size());
+  check.need(directions > 0, "inputs must hold one tensor for each direction; got none");
+  const auto as_many = [&](at::TensorList list, bool none = false) {
+    return static_cast<int64_t>(list.size()) == directions || (none && list.empty());
+  };
+  check.need(
+      as_many(given.weight_ih) && as_many(given.weight_hh) && as_many(given.weight_hr, true) && as_many(given.masks, true) &&
+          given.reverse == directions,
+      "weights, masks and reverse must have one entry for each of ", directions, " directions");
+  check.floating("inputs[0]", given.inputs[0], {kAny, kAny, kAny});
+  const auto dtype = given.inputs[0].scalar_type();
+  check.tensor("weight_hh[0]", given.weight_hh[0], dtype, {kAny, kAny});
+  const Sizes n = sizes_of(given.inputs, given.weight_hh);
+  const int64_t gates = kGates * n.cells;
+  check.tensors("inputs", given.inputs, dtype, {n.batch, n.time, n.input});
+  check.tensors("weight_ih", given.weight_ih, dtype, {gates, n.input});
+  check.tensors("weight_hh", given.weight_hh, dtype, {gates, n.output});
+  check.tensors("weight_hr", given.weight_hr, dtype, {n.output, n.cells});
+  check.tensors("masks", given.masks, dtype, {n.batch, n.output});
+  check.tensor("lengths", given.lengths, at::kLong, {n.batch});
+  check.tensor("h0", given.h0, dtype, {n.directions, n.batch, n.output});
+  check.tensor("c0", given.c0, dtype, {n.directions, n.batch, n.cells});
+  check.need(!given.weight_hr.empty() || n.output == n.cells, "without weight_hr, D must equal H; got ", n.output, " and ", n.cells);
+  check.need(!residual || n.input == n.output, "residual needs inputs as wide as outputs; got ", n.input, " and ", n.output);
+  return n;
 }
 
 // Packed gate column -> row of weight_ih, weight_hh or bias (torch's order: all i, all f, all g, all o); -1 past the last cell.

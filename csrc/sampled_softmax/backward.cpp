@@ -14,7 +14,8 @@ template <typename T>
 void to_probabilities(const at::Tensor& logits, const at::Tensor& log_sums, const int64_t* targets, const AccidentalHits& hits) {
   const int64_t samples = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
-  const T* log_sum = log_sums.const_data_ptr<T>();
+  const at::Tensor log_sums_row = log_sums.contiguous();
+  const T* log_sum = log_sums_row.const_data_ptr<T>();
   at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = data + i * samples;
@@ -28,6 +29,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_backward(
     const at::Tensor& grad_any, const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets,
     const at::Tensor& ids_any, const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& kept,
     const std::string& precision, int64_t chunk_bytes) {
+  const Arguments check("sampled_softmax_backward");
+  check_samples(check, hidden_any, rows, offsets, ids_any, chunk_bytes);
+  check_saved(check, hidden_any, rows, {{"grad", grad_any}, {"losses", losses}, {"log_sums", log_sums}}, "probabilities", kept);
   const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous(), grad = grad_any.contiguous();
   const int64_t count = hidden.size(0);
   const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);

@@ -44,6 +44,7 @@ void finish_rows(
 std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_forward(
     const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids_any,
     const std::string& precision, int64_t chunk_bytes, bool keep) {
+  check_samples(Arguments("sampled_softmax"), hidden_any, rows, offsets, ids_any, chunk_bytes);
   const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
   const int64_t count = hidden.size(0), samples = rows.size(0) - count;
   const Operand operand = resolve_operand(precision, hidden.scalar_type());

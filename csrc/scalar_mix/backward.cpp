@@ -21,6 +21,7 @@ ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) 
 
 // sums[M, L + 1]: sum of dy_m * x_l over everything (x_l normalised), and sum of dy_m.
 at::Tensor scalar_mix_sums(const at::Tensor& grad_any, at::TensorList layers_any, const at::Tensor& statistics) {
+  check_gradient(Arguments("scalar_mix_sums"), grad_any, layers_any, statistics);
   const auto layers = contiguous(layers_any);
   const auto shape = shape_of(layers[0]);
   const at::Tensor grad = grad_any.contiguous();
@@ -85,6 +86,11 @@ void layer_gradients(
 std::vector<at::Tensor> scalar_mix_backward(
     const at::Tensor& grad_any, at::TensorList layers_any, const at::Tensor& coefficients, const std::optional<at::Tensor>& counted,
     const at::Tensor& statistics, const at::Tensor& sums, bool layer_norm) {
+  const Arguments check("scalar_mix_backward");
+  check_gradient(check, grad_any, layers_any, statistics);
+  check_counted(check, counted, layers_any[0]);
+  check.tensor("coefficients", coefficients, coefficients.scalar_type(), {grad_any.size(0), statistics.size(1)});
+  check.tensor("sums", sums, at::kDouble, {grad_any.size(0), statistics.size(1) + 1});
   const auto layers = contiguous(layers_any);
   const auto shape = shape_of(layers[0]);
   const at::Tensor grad = grad_any.contiguous();
@@ -97,6 +103,10 @@ std::vector<at::Tensor> scalar_mix_backward(
   const at::Tensor flow_variance = a.mul(sums.narrow(1, 0, count)).sum(0).mul(inverse.square()).div(number).contiguous();
   std::vector<at::Tensor> out;
   for (const auto& layer : layers) out.push_back(at::empty(layer.sizes(), layer.options()));
+  if (mixes == 0) {  // nothing flows
+    for (auto& gradient : out) gradient.zero_();
+    return out;
+  }
   AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "scalar_mix_backward", [&] {
     const at::Tensor factors = a.mul(inverse).to(grad.scalar_type()).contiguous();
     std::vector<LayerTerms<scalar_t>> terms;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/simd.h"
 
 namespace elmo_fast::scalar_mix {
@@ -24,6 +25,28 @@ struct Shape {
 inline Shape shape_of(const at::Tensor& layer) {
   const int64_t width = layer.size(-1);
   return {width == 0 ? 0 : layer.numel() / width, width};
+}
+
+inline void check_layers(const Arguments& check, at::TensorList layers) {
+  check.need(!layers.empty() && layers[0].dim() > 0, "layers must be at least one tensor [..., D]");
+  check.floating("layers[0]", layers[0], layers[0].sizes());
+  check.tensors("layers", layers, layers[0].scalar_type(), layers[0].sizes());
+}
+
+// grad [M, ...] of mixes of these layers, and their statistics [2, L].
+inline void check_gradient(const Arguments& check, const at::Tensor& grad, at::TensorList layers, const at::Tensor& statistics) {
+  check_layers(check, layers);
+  auto sizes = layers[0].sizes().vec();
+  sizes.insert(sizes.begin(), kAny);
+  check.tensor("grad", grad, layers[0].scalar_type(), sizes);
+  check.tensor("statistics", statistics, at::kDouble, {2, static_cast<int64_t>(layers.size())});
+  check.contiguous("statistics", statistics);
+}
+
+inline void check_counted(const Arguments& check, const std::optional<at::Tensor>& counted, const at::Tensor& layer) {
+  if (!counted.has_value()) return;
+  check.tensor("counted", counted, at::kBool, layer.sizes().slice(0, layer.dim() - 1));
+  check.contiguous("counted", *counted);
 }
 
 template <typename T>

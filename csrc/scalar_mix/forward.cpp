@@ -72,6 +72,10 @@ void mix(const std::vector<const T*>& layers, Shape shape, const at::Tensor& fac
 
 std::tuple<at::Tensor, at::Tensor> scalar_mix_forward(
     at::TensorList layers_any, const at::Tensor& coefficients, const std::optional<at::Tensor>& counted, bool layer_norm, double eps) {
+  const Arguments check("scalar_mix");
+  check_layers(check, layers_any);
+  check_counted(check, counted, layers_any[0]);
+  check.tensor("coefficients", coefficients, coefficients.scalar_type(), {kAny, static_cast<int64_t>(layers_any.size())});
   const auto layers = contiguous(layers_any);
   const auto shape = shape_of(layers[0]);
   const int64_t count = static_cast<int64_t>(layers.size());

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/checks.h"
+
 namespace elmo_fast {
 namespace {
 
@@ -54,6 +56,7 @@ std::vector<int64_t> first_occurrences(const id_t* ids, int64_t rows, int64_t co
 }
 
 std::tuple<at::Tensor, at::Tensor> unique_rows(const at::Tensor& ids_any) {
+  Arguments("unique_rows").whole("ids", ids_any, {kAny, kAny});
   const at::Tensor ids = ids_any.contiguous();
   const int64_t rows = ids.size(0), columns = ids.size(1);
   at::Tensor inverse = at::empty({rows}, ids.options().dtype(at::kLong)), unique;

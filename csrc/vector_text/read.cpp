@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/checks.h"
 #include "vector_text/number.h"
 
 namespace elmo_fast {
@@ -64,6 +65,8 @@ const char* read_line(const Line& line, int64_t count, float* row) {
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> read_vector_text(const at::Tensor& data, int64_t dimension) {
+  Arguments("read_vector_text").tensor("data", data, at::kByte, {kAny});
+  Arguments("read_vector_text").need(dimension > 0, "dimension must be at least 1; got ", dimension);
   const at::Tensor text = data.contiguous();
   const char* const begin = reinterpret_cast<const char*>(text.const_data_ptr<uint8_t>());
   const std::vector<Line> lines = lines_of(begin, begin + text.numel());

@@ -8,12 +8,28 @@
 #include <memory>
 #include <vector>
 
+#include "common/checks.h"
+
 namespace elmo_fast {
 namespace {
 
 constexpr int64_t kLongest = 16;  // a blank and the longest of the shortest decimals, as "-1.17549435e-38"
 
+void check(const at::Tensor& text, const at::Tensor& ends, const at::Tensor& matrix) {
+  const Arguments check("write_vector_text");
+  check.tensor("words", text, at::kByte, {kAny});
+  check.tensor("matrix", matrix, at::kFloat, {kAny, kAny});
+  check.tensor("ends", ends, at::kLong, {matrix.size(0)});
+  check.contiguous("words", text);
+  check.contiguous("ends", ends);
+  check.contiguous("matrix", matrix);
+  const auto* end = ends.const_data_ptr<int64_t>();
+  for (int64_t r = 0; r < ends.numel(); ++r)
+    check.need(end[r] >= (r ? end[r - 1] : 0) && end[r] <= text.numel(), "ends must rise from 0 to ", text.numel(), "; got ", end[r]);
+}
+
 at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, const at::Tensor& matrix) {
+  check(text, ends, matrix);
   const auto* words = reinterpret_cast<const char*>(text.const_data_ptr<uint8_t>());
   const auto* end = ends.const_data_ptr<int64_t>();
   const auto* numbers = matrix.const_data_ptr<float>();

@@ -59,6 +59,16 @@ def test_more_rows_than_a_block_of_them(monkeypatch):
     assert_close("losses", found, whole(*arguments), "float64")
 
 
+@needs_native
+def test_gradients_of_more_rows_than_a_block_of_them():
+    """The last block has fewer rows than the others: 20 rows in blocks of 8, of one word each."""
+    arguments = problem(20)
+    truth = losses_and_gradients(arguments, torch.float64, backend="reference")
+    found = losses_and_gradients(arguments, torch.float64, backend="native", chunk_bytes=8 * 8)
+    for name, ours, wanted in zip(("losses", "hidden", "weight", "bias"), found, truth, strict=True):
+        assert_close(name, ours, wanted, "float64")
+
+
 def refused(backend, precision):
     """Skips where a backend refuses a precision here."""
     why = _dispatch._REGISTRY["full_softmax"][backend].unsupported(device_of(backend), torch.float32, precision)

@@ -253,6 +253,12 @@ def test_strided_views_and_empty_batches(backend):
 
 
 @native
+def test_more_rows_than_a_tile_of_them():
+    """70 active rows: the second tile begins its sums anew."""
+    check(make(70, 2, 5, 6, 8), "native")
+
+
+@native
 def test_changed_weights_are_seen():
     """The packed copy is made anew after an in-place step, and after an edit behind autograd's back."""
     (x, _), w, _, _ = make(2, 3, 12, 12, 32)

@@ -112,6 +112,20 @@ def test_micro_batches_give_the_same_step(dropout):
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
 
 
+def test_rows_without_words_add_nothing():
+    """An epoch's last step, in which one of three rows has no word left: a micro-batch of it alone, and a share."""
+    results = []
+    for parts in (1, 3):
+        torch.manual_seed(3)
+        model, batches = setting(torch.float32, unroll_steps=7)
+        assert batches[-1].filled.tolist() == [1, 1, 0]
+        result = stepping(model, AdaGrad(model.parameters()), micro_batches=parts)(batches[-1], None, 2)
+        results.append((result, model.state_dict()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-6)
+    alone = stepping(model, AdaGrad(model.parameters()))(batches[-1].part(2, 3), None, 3)
+    assert (alone.forward, alone.backward, alone.gradient_norm) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_the_gradient_is_clipped_before_the_update(backend):
     model, batches = setting()

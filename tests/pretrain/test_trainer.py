@@ -61,6 +61,17 @@ def test_held_out_text_is_evaluated_ten_times_a_run_unless_told_otherwise(tmp_pa
     assert any(f"| held-out text every {interval} steps and at the end" in line for line in lines)
 
 
+def test_an_epoch_ends_with_a_micro_batch_without_words(tmp_path):
+    """Steps 3 and 6, whose third row is not filled: losses as without micro-batches."""
+    for name, parts in (("whole", 1), ("parts", 3)):
+        save_dir = str(tmp_path / name)
+        settings = {"dropout": 0.0, "unroll_steps": 7, "max_steps": 6, "n_epochs": 2, "log_interval": 1}
+        pretrain(toy_config(tmp_path, save_dir=save_dir, micro_batches=parts, **settings), report=quiet)
+    whole, found = ([row["loss"] for row in rows(tmp_path / name) if "loss" in row] for name in ("whole", "parts"))
+    assert len(whole) == 6
+    assert found == pytest.approx(whole, rel=1e-4)
+
+
 def test_every_step_starts_from_the_state_the_one_before_ended_with(tmp_path, monkeypatch):
     """Across the end of an epoch too: the text has three steps."""
     given, returned, call = [], [], Step.__call__

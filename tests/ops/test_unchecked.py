@@ -1,0 +1,323 @@
+"""The registered ops called by themselves, past the public functions' checks: a wrong argument is named."""
+
+import pytest
+import torch
+
+from elmo_fast.ops import _native, huffman_tree
+
+pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+ops = torch.ops.elmo_fast
+N, D, V = 4, 3, 9
+
+
+def numbers(*shape, dtype=torch.float32):
+    return torch.ones(shape, dtype=dtype)
+
+
+def words(*shape, dtype=torch.int64):
+    return torch.zeros(shape, dtype=dtype)
+
+
+first, nodes, codes, longest = huffman_tree(torch.arange(V), backend="reference")
+SAMPLED = {"hidden": numbers(N, D), "rows": numbers(N + 2, D), "offsets": numbers(N + 2), "ids": words(N + 2)}
+PATHS = {"hidden": numbers(N, D), "targets": words(N), "weight": numbers(V - 1, D)}
+TABLE = {"hidden": numbers(N, D), "targets": words(N), "weight": numbers(V, D), "bias": numbers(V)}
+CHARACTERS = {"ids": words(N, 5), "embedding": numbers(6, D), "weights": [numbers(2, D, 2)]}
+LSTM = {
+    "inputs": [numbers(N, 5, D)], "weight_ih": [numbers(8, D)], "weight_hh": [numbers(8, D)], "bias": [numbers(8)],
+    "weight_hr": [numbers(D, 2)], "lengths": words(N), "h0": None, "c0": None, "masks": [], "reverse": [False],
+    "cell_clip": 3.0, "projection_clip": 3.0, "residual": False, "precision": "float32", "save": True,
+}  # fmt: skip
+LSTM_BACK = {
+    "d_outputs": numbers(1, N, 5, D), "d_h": None, "d_c": None,
+    **{name: value for name, value in LSTM.items() if name not in ("bias", "save")},
+    "gates": numbers(1, 1, N * 5, 64), "cells": numbers(1, 1, N * 5, 16), "projections": numbers(1, N * 5, D),
+    "need_inputs": True, "need_weights": True,
+}  # fmt: skip
+PRECISION = {"precision": "float32", "chunk_bytes": 1000}
+GLOVE = {
+    "rows": words(3, dtype=torch.int32), "columns": words(3, dtype=torch.int32), "values": numbers(3),
+    "weights": [numbers(V, D), numbers(V, D), numbers(V), numbers(V)],
+    "squares": [numbers(V, D), numbers(V, D), numbers(V), numbers(V)],
+    "learning_rate": 0.1, "x_max": 100.0, "alpha": 0.75,
+}  # fmt: skip
+COUNT = {
+    "numbers": words(7, dtype=torch.int32), "begin": 0, "end": 7, "table": words(2, dtype=torch.int32),
+    "weights": words(2), "num_words": 3, "product": 0, "symmetric": True, "corner": words(1, 0),
+}  # fmt: skip
+MERGE = {
+    "keys": [torch.tensor([1])], "sums": [torch.tensor([5])], "corner": words(1, 0),
+    "sizes": torch.tensor([[1, 0, 0], [0, 1, 0]]), "product": 0, "symmetric": True, "scale": 1,
+    "rows": words(2, dtype=torch.int32),
+    "columns": words(2, dtype=torch.int32), "values": numbers(2),
+}  # fmt: skip
+
+# Of each op good arguments, and changes to them with what is said.
+CASES = {
+    "matmul": ({"a": numbers(2, 3), "b": numbers(3, 4), "precision": "float32"}, [
+        ({"b": numbers(4, 4)}, r"matmul: b must have shape \[3, any\], Float; got shape \[4, 4\], Float"),
+        ({"a": numbers(3)}, r"a must have shape \[any, any\], Float or Double; got shape \[3\]"),
+        ({"precision": "int7"}, "precision must be one of float32, bfloat16, float16; got int7"),
+    ]),
+    "activations": ({"x": numbers(4)}, [({"x": numbers(4, 4).t()[::2]}, "x must be contiguous")]),
+    "unique_rows": ({"ids": words(3, 2)}, [({"ids": words(3)}, r"ids must have shape \[any, any\], Long or Int")]),
+    "gather_runs": (
+        {"values": [words(9, dtype=torch.int32)], "first": words(2), "lengths": torch.tensor([2, 1]), "upward": 2,
+         "out": words(3, dtype=torch.int32)},
+        [
+            ({"out": words(2, dtype=torch.int32)}, r"out must hold sum\(lengths\) = 3 numbers; got 2"),
+            ({"lengths": words(3)}, r"lengths must have shape \[2\], Long; got shape \[3\]"),
+            ({"values": [words(9)]}, r"values\[0\] must have shape \[any\], Int; got shape \[9\], Long"),
+            ({"values": [words(18, dtype=torch.int32)[::2]]}, "values must be contiguous"),
+            ({"upward": 3}, "upward must be from 0 to R = 2; got 3"),
+            ({"lengths": torch.tensor([2, 10])}, "run 1 begins at 0, has 10 numbers"),
+        ],
+    ),
+    "char_cnn": (CHARACTERS | {"biases": [numbers(2)], "tanh": False, "precision": "float32", "save": True}, [
+        ({"biases": []}, "biases must be one per width, 1; got 0"),
+        ({"biases": [numbers(3)]}, r"biases must have shape \[2\]"),
+        ({"weights": [numbers(2, D, 6)]}, "the width of weights must be from 1 to 5, the slots of ids; got 6"),
+        ({"weights": [numbers(2, 4, 2)]}, r"weights\[0\] must have shape \[any, 3, any\]"),
+        ({"weights": [], "biases": []}, "weights must hold at least one tensor"),
+        ({"ids": words(N)}, r"ids must have shape \[any, any\]"),
+        ({"ids": words(N, 2**15)}, "ids must have at most 32767 slots; got 32768"),
+        ({"ids": words(N, 5) + 6}, "ids must lie from 0 to 5"),
+    ]),
+    "char_cnn_backward": (
+        {"grad": numbers(N, 2), "features": numbers(N, 2), "winners": words(N, 2, dtype=torch.int16), **CHARACTERS,
+         "tanh": False, "precision": "float32", "need_embedding": True, "need_weights": True},
+        [
+            ({"winners": words(N, 2, dtype=torch.int16) + 4}, "winners must lie from 0 to 3; got 4 to 4"),
+            ({"winners": words(N, 2, dtype=torch.int16) - 1}, "winners must lie from 0 to 3"),
+            ({"winners": words(0, 2, dtype=torch.int16)}, "told to save nothing"),
+            ({"grad": numbers(N, 3)}, r"grad must have shape \[4, 2\]"),
+            ({"precision": "half"}, "precision must be one of"),
+        ],
+    ),
+    "highway": (
+        {"x": numbers(N, D), "weights": [numbers(6, D)], "biases": [numbers(6)], "projection_weight": numbers(2, D),
+         "projection_bias": numbers(2), "precision": "float32", "save": True},
+        [
+            ({"x": numbers(N, 4)}, r"weights\[0\] must have shape \[8, 4\], Float; got shape \[6, 3\], Float"),
+            ({"biases": []}, "biases must be one per layer, 1; got 0"),
+            ({"biases": [numbers(5)]}, r"biases\[0\] must have shape \[6\]"),
+            ({"weights": [numbers(6, D, dtype=torch.float64)]}, "got shape .*, Double"),
+            ({"projection_weight": numbers(2, 4)}, r"projection_weight must have shape \[any, 3\]"),
+            ({"projection_bias": numbers(3)}, r"projection_bias must have shape \[2\]"),
+        ],
+    ),
+    "highway_backward": (
+        {"grad": numbers(N, 2), "x": numbers(N, D), "saved": numbers(1, 3, N, D), "weights": [numbers(6, D)],
+         "projection_weight": numbers(2, D), "precision": "float32", "need_x": True, "need_weights": True},
+        [
+            ({"saved": numbers(0)}, "told to save nothing"),
+            ({"saved": numbers(1, 3, 2, D)}, r"saved must have shape \[1, 3, 4, 3\]"),
+            ({"grad": numbers(N, D)}, r"grad must have shape \[4, 2\]"),
+        ],
+    ),
+    "projected_lstm": (LSTM, [
+        ({"inputs": []}, "inputs must hold one tensor for each direction; got none"),
+        ({"reverse": [False, True]}, "one entry for each of 1 directions"),
+        ({"weight_hh": [numbers(7, D)]}, r"weight_ih\[0\] must have shape \[4, 3\]"),
+        ({"weight_ih": [numbers(8, 2)]}, r"weight_ih\[0\] must have shape \[8, 3\]"),
+        ({"weight_hr": [numbers(2, 2)]}, r"weight_hr\[0\] must have shape \[3, 2\]"),
+        ({"weight_hr": []}, "without weight_hr, D must equal H; got 3 and 2"),
+        ({"bias": [numbers(4)]}, r"bias\[0\] must have shape \[8\]"),
+        ({"lengths": words(3)}, r"lengths must have shape \[4\]"),
+        ({"lengths": words(N) + 6}, r"lengths must lie in 0..T=5; got 6"),
+        ({"h0": numbers(1, N, 2)}, r"h0 must have shape \[1, 4, 3\]"),
+        ({"c0": numbers(N, 2)}, r"c0 must have shape \[1, 4, 2\]"),
+        ({"masks": [numbers(D)]}, r"masks\[0\] must have shape \[4, 3\]"),
+        (
+            {"inputs": [numbers(N, 5, 2)], "weight_ih": [numbers(8, 2)], "residual": True},
+            "inputs as wide as outputs; got 2 and 3",
+        ),
+    ]),
+    "projected_lstm_backward": (LSTM_BACK, [
+        ({"gates": numbers(1, 1, 3, 64)}, r"gates must have shape \[1, 1, 20, 64\]"),
+        ({"cells": numbers(1, 1, 20, 2)}, r"cells must have shape \[1, 1, 20, 16\]"),
+        ({"projections": numbers(1, 0, D)}, r"projections must have shape \[1, 20, 3\]"),
+        ({"d_outputs": numbers(1, N, D)}, r"d_outputs must have shape \[1, 4, 5, 3\]"),
+        ({"d_c": numbers(1, N, D)}, r"d_c must have shape \[1, 4, 2\]"),
+    ]),
+    "scalar_mix": (
+        {"layers": [numbers(N, D)] * 2, "coefficients": numbers(1, 2), "counted": None, "layer_norm": True,
+         "eps": 1e-12},
+        [
+            ({"layers": [numbers(N, D), numbers(N, 2)]}, r"layers\[1\] must have shape \[4, 3\]"),
+            ({"layers": []}, "layers must be at least one tensor"),
+            ({"coefficients": numbers(1, 3)}, r"coefficients must have shape \[any, 2\]"),
+            ({"counted": torch.ones(3, dtype=torch.bool)}, r"counted must have shape \[4\], Bool"),
+        ],
+    ),
+    "scalar_mix_sums": (
+        {"grad": numbers(1, N, D), "layers": [numbers(N, D)], "statistics": numbers(2, 1, dtype=torch.float64)},
+        [
+            ({"grad": numbers(1, 2, D)}, r"grad must have shape \[any, 4, 3\]"),
+            ({"statistics": numbers(2, 0, dtype=torch.float64)}, r"statistics must have shape \[2, 1\], Double"),
+        ],
+    ),
+    "scalar_mix_backward": (
+        {"grad": numbers(1, N, D), "layers": [numbers(N, D)], "coefficients": numbers(1, 1), "counted": None,
+         "statistics": numbers(2, 1, dtype=torch.float64), "sums": numbers(1, 2, dtype=torch.float64),
+         "layer_norm": True},
+        [
+            ({"sums": numbers(1, 1, dtype=torch.float64)}, r"sums must have shape \[1, 2\]"),
+            ({"coefficients": numbers(2, 1)}, r"coefficients must have shape \[1, 1\]"),
+        ],
+    ),
+    "log_uniform_sample": ({"num_samples": 2, "num_words": 9, "seed": 1, "offset": 0}, [
+        ({"num_words": 0, "num_samples": 0}, "num_words must be from 1"),
+        ({"num_samples": 10}, "num_samples from 0 to num_words; got 9 and 10"),
+        ({"num_samples": -1}, "got 9 and -1"),
+    ]),
+    "sampled_softmax": (SAMPLED | PRECISION | {"keep": True}, [
+        ({"rows": numbers(3, D)}, "rows must begin with one for each of hidden's 4; got 3"),
+        ({"rows": numbers(6, 2)}, r"rows must have shape \[any, 3\]"),
+        ({"ids": words(3)}, r"ids must have shape \[6\], Long"),
+        ({"offsets": numbers(5)}, r"offsets must have shape \[6\]"),
+        ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
+    ]),
+    "sampled_softmax_backward": (
+        {"grad": numbers(N), **SAMPLED, "losses": numbers(N), "log_sums": numbers(N),
+         "probabilities": numbers(N, 2), **PRECISION},
+        [
+            ({"probabilities": numbers(N, 3)}, r"probabilities must have shape \[4, 2\]"),
+            ({"log_sums": numbers(1)}, r"log_sums must have shape \[4\]"),
+            ({"grad": numbers(5)}, r"grad must have shape \[4\]"),
+        ],
+    ),
+    "negative_sampling": (SAMPLED | {"share": 1.0, "count_hits": False, **PRECISION, "keep": True}, [
+        ({"ids": words(3)}, r"ids must have shape \[6\]"),
+    ]),
+    "negative_sampling_backward": (
+        {"grad": numbers(N), **SAMPLED, "d_true": numbers(N), "slopes": numbers(N, 2), "share": 1.0,
+         "count_hits": False, **PRECISION},
+        [
+            ({"slopes": numbers(2, 2)}, r"slopes must have shape \[4, 2\]"),
+            ({"d_true": numbers(2)}, r"d_true must have shape \[4\]"),
+        ],
+    ),
+    "cooccurrence_corner_cells": ({"num_words": 3, "product": 4, "symmetric": True}, []),
+    "count_cooccurrences": (COUNT, [
+        ({"numbers": words(7, dtype=torch.int32) + 2}, "numbers must lie from 0 to 1; got 2 to 2"),
+        ({"numbers": words(7, dtype=torch.int32) + 2, "begin": 7}, "number 2 of a table of 2"),
+        ({"table": words(2, dtype=torch.int32) + 3}, "table must hold words below num_words = 3"),
+        ({"end": 8}, "begin and end must lie within numbers; got 0 and 8"),
+        ({"weights": words(256)}, "weights must be 1 to 255; got 256"),
+        ({"corner": words(1, 4)}, r"corner must have shape \[any, 0\]"),
+        ({"numbers": words(14, dtype=torch.int32)[::2]}, "must be contiguous"),
+    ]),
+    "cooccurrence_row_sizes": (
+        {"keys": [words(1)], "sums": [words(1)], "corner": words(1, 0), "num_words": 3, "product": 0,
+         "symmetric": True},
+        [
+            ({"sums": [words(2)]}, r"sums must have shape \[1\]"),
+            ({"sums": []}, "keys and sums must be as many; got 1 and 0"),
+            ({"keys": [words(1) + 3]}, "column 3 of 3 words"),
+        ],
+    ),
+    "merge_cooccurrences": (MERGE, [
+        ({"sizes": torch.tensor([[2, 0, 0], [0, 0, 0]])}, "sizes are not those of these entries"),
+        ({"rows": words(3, dtype=torch.int32)}, r"columns must have shape \[3\]"),
+        ({"sizes": words(2, 3)}, "rows must have room for 0 entries; got 2"),
+    ]),
+    "glove": (GLOVE, [
+        ({"rows": words(3, dtype=torch.int32) + 9}, "rows must lie from 0 to 8; got 9 to 9"),
+        ({"columns": words(3, dtype=torch.int32) - 1}, "columns must lie from 0 to 8"),
+        ({"columns": words(2, dtype=torch.int32)}, r"columns must have shape \[3\]"),
+        ({"weights": GLOVE["weights"][:3]}, "weights and squares must be 4 tensors each"),
+        ({"squares": [numbers(V, D), numbers(V, 2), numbers(V), numbers(V)]}, r"must have shape \[9, 3\]"),
+        ({"weights": [numbers(D, V).t(), *GLOVE["weights"][1:]]}, "weights and squares must be contiguous"),
+    ]),
+    "read_vector_text": ({"data": torch.tensor(list(b"a 1\n"), dtype=torch.uint8), "dimension": 1}, [
+        ({"dimension": 0}, "dimension must be at least 1; got 0"),
+        ({"data": words(3)}, r"data must have shape \[any\], Byte"),
+    ]),
+    "write_vector_text": (
+        {"words": words(3, dtype=torch.uint8), "ends": torch.tensor([1, 3]), "matrix": numbers(2, 2)},
+        [
+            ({"ends": torch.tensor([1, 4])}, "ends must rise from 0 to 3; got 4"),
+            ({"ends": torch.tensor([2, 1])}, "ends must rise"),
+            ({"ends": words(1)}, r"ends must have shape \[2\]"),
+        ],
+    ),
+    "full_softmax": (TABLE | PRECISION, [
+        ({"weight": numbers(0, D), "bias": numbers(0)}, "weight must hold at least one word"),
+        ({"targets": words(N) + 9}, "targets must lie from 0 to 8; got 9 to 9"),
+        ({"bias": numbers(2)}, r"bias must have shape \[9\]"),
+        ({"chunk_bytes": -1}, "chunk_bytes must be at least 1"),
+    ]),
+    "full_softmax_backward": (
+        {"grad": numbers(N), **TABLE, "losses": numbers(N), "log_sums": numbers(N), **PRECISION},
+        [
+            ({"log_sums": numbers(2)}, r"log_sums must have shape \[4\]"),
+            ({"targets": words(N) - 1}, "targets must lie from 0"),
+        ],
+    ),
+    "alias_pairs": ({"shares": numbers(3, dtype=torch.float64)}, [
+        ({"shares": numbers(3)}, r"shares must have shape \[any\], Double"),
+    ]),
+    "alias_sample": (
+        {"num_samples": 2, "thresholds": numbers(3, dtype=torch.float64), "aliases": words(3), "seed": 1, "offset": 0},
+        [
+            ({"thresholds": numbers(0, dtype=torch.float64), "aliases": words(0)}, "thresholds hold a word"),
+            ({"aliases": words(2)}, r"aliases must have shape \[3\]"),
+            ({"num_samples": -1}, "num_samples must be at least 0"),
+        ],
+    ),
+    "huffman_tree": ({"counts": words(3), "order": torch.tensor([0, 1, 2])}, [
+        ({"counts": words(0), "order": words(0)}, "counts must hold at least one word"),
+        ({"order": torch.tensor([0, 1, 3])}, "order must lie from 0 to 2; got 0 to 3"),
+        ({"order": words(2)}, r"order must have shape \[3\]"),
+    ]),
+    "hierarchical_softmax": (
+        PATHS | {"bias": numbers(V - 1), "first": first, "nodes": nodes, "codes": codes, "longest": longest,
+                 "precision": "float32", "sparse": False},
+        [
+            ({"targets": words(N) + V}, "target 9 is no word of the tree's 9"),
+            ({"codes": codes[1:]}, r"codes must have shape"),
+            ({"nodes": nodes[:1], "codes": codes[:1]}, "the path of word 0 has"),
+            ({"first": first - 1}, "the path of word 0 has"),
+            ({"bias": numbers(V)}, r"bias must have shape \[8\]"),
+            ({"first": words(0)}, "first must have V \\+ 1 places; got none"),
+        ],
+    ),
+    "hierarchical_softmax_backward": (
+        {"grad": numbers(N), **PATHS, "slopes": numbers(N, longest), "first": first, "nodes": nodes,
+         "precision": "float32", "sparse": False},
+        [
+            ({"targets": words(N) + V}, "target 9 is no word"),
+            ({"nodes": nodes + V}, "node .* of 8"),
+            ({"nodes": nodes[:1]}, "the path of word 0 leaves the tree"),
+            ({"slopes": numbers(N, 1)}, "the path of word 0 leaves the tree"),
+            ({"grad": numbers(2)}, r"grad must have shape \[4\]"),
+        ],
+    ),
+}  # fmt: skip
+
+
+def copied(arguments):
+    """Some ops write to their arguments."""
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+
+
+def test_every_op_of_the_cpu_is_here():
+    assert set(CASES) == {*_native._OPS, "matmul", "activations"} - {
+        "char_cnn_cuda_backward",
+        "log_uniform_sample_cuda",
+    }
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_good_arguments_are_taken(op):
+    getattr(ops, op)(**copied(CASES[op][0]))
+
+
+@pytest.mark.parametrize(
+    ("op", "change", "message"),
+    [(op, change, message) for op, (_, cases) in CASES.items() for change, message in cases],
+)
+def test_a_wrong_argument_is_an_error_that_names_it(op, change, message):
+    with pytest.raises((ValueError, IndexError), match=message):
+        getattr(ops, op)(**copied(CASES[op][0]) | change)
