@@ -48,4 +48,6 @@ def rounded(tensor: Tensor, precision: str) -> Tensor:
     if precision == "float32":
         return tensor
     values = tensor.detach().to(getattr(torch, precision)).to(tensor.dtype)
-    return tensor + (values - tensor.detach()) if tensor.requires_grad else values
+    # Infinity less itself would be NaN.
+    moved = torch.where(tensor.isfinite(), values - tensor, 0).detach()
+    return tensor + moved if tensor.requires_grad else values

@@ -470,6 +470,15 @@ def test_errors_name_the_argument(change: dict, message: str) -> None:
         char_cnn(**{**case(slots=9)._asdict(), **change})
 
 
+@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+def test_more_slots_than_the_kernel_counts_are_left_to_the_reference() -> None:
+    ids, weights = torch.zeros(1, 2**15, dtype=torch.int64), [torch.ones(1, 1, 1)]
+    with pytest.raises(ElmoFastError, match=r"ids of at most 32,767 slots; got shape \(1, 32768\)"):
+        char_cnn(ids, torch.ones(1, 1), weights, [torch.zeros(1)], backend="native")
+    assert char_cnn(ids, torch.ones(1, 1), weights, [torch.zeros(1)], backend="reference").item() == 1
+    assert char_cnn(ids[:, 1:], torch.ones(1, 1), weights, [torch.zeros(1)], backend="native").item() == 1
+
+
 def test_float64_with_rounded_operands_is_left_to_the_reference() -> None:
     c = case("mixed", 3).to(torch.float64)
     with pytest.raises(ElmoFastError, match="float64"):

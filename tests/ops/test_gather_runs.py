@@ -59,6 +59,24 @@ def test_strided_parts_and_runs(backend):
     assert found.tolist() == [6, 8, 18, 16, 14]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_run_of_no_numbers_may_begin_anywhere(backend):
+    values, first = (
+        [torch.arange(5, dtype=torch.int32, device=device_of(backend))],
+        torch.tensor([-3, 1, 99, 2**63 - 1]),
+    )
+    found = gather_runs(values, first, torch.tensor([0, 2, 0, 0]), 2, backend=backend)
+    assert found.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("lengths", [(2**63 - 1, 2), (2**62, 2**62), (-(2**63), 3), (2**31, -(2**31)), (-1, 4)])
+def test_lengths_whose_sum_overflows_or_hides_them_are_an_error(lengths, backend):
+    values = [torch.zeros(6, dtype=torch.int32, device=device_of(backend))]
+    with pytest.raises(IndexError, match=r"gather_runs: run 0 begins at 1, has .* numbers and leaves the part"):
+        gather_runs(values, torch.tensor([1, 2]), torch.tensor(lengths), 1, backend=backend)
+
+
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
 @pytest.mark.parametrize(
     "run", [(-1, 1, True), (9, 2, True), (3, 2, True), (4, 2, False), (10, 1, True), (0, 2, False), (2, -1, True)]

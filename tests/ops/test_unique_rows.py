@@ -252,6 +252,18 @@ def test_errors_of_gather_name_the_argument(table: torch.Tensor, inverse: torch.
         gather_rows(table, inverse)
 
 
+@pytest.mark.parametrize("backend", backends("unique_rows", reference=True))
+def test_a_table_without_rows(backend: str) -> None:
+    """Of which only no rows can be taken."""
+    device = device_of(backend)
+    table, none = torch.zeros(0, 3, device=device, requires_grad=True), torch.zeros(0, dtype=torch.int64, device=device)
+    rows = gather_rows(table, none, backend=backend)
+    assert rows.shape == (0, 3)
+    assert torch.autograd.grad(rows.sum(), table)[0].shape == (0, 3)
+    with pytest.raises(ElmoFastError, match=r"inverse must be empty, as table has no rows; got shape \(2,\), int64"):
+        gather_rows(table, none.new_zeros(2), backend=backend)
+
+
 def test_an_index_outside_the_table_is_an_error_on_the_cpu() -> None:
     with pytest.raises((IndexError, RuntimeError), match="out of range"):
         gather_rows(torch.zeros(4, 2), torch.tensor([4]))

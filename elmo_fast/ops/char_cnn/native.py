@@ -6,9 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
+from elmo_fast.ops._checks import given
 from elmo_fast.ops._native import unsupported as unsupported
 from elmo_fast.ops.char_cnn.reference import masked
+
+MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is kept as such a number
 
 
 def run(
@@ -21,6 +25,11 @@ def run(
     precision: str,
     count: Tensor | None,
 ) -> Tensor:
+    if ids.shape[1] > MOST_SLOTS:
+        raise ElmoFastError(
+            f"char_cnn: the C++ kernel takes ids of at most {MOST_SLOTS:,} slots; got {given(ids)}; "
+            'use backend="reference" or cut the words'
+        )
     save = torch.is_grad_enabled() and any(t.requires_grad for t in (embedding, *weights, *biases))
     features: Tensor = torch.ops.elmo_fast.char_cnn(
         ids, embedding, list(weights), list(biases), activation == "tanh", precision, save

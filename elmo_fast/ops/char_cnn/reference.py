@@ -26,10 +26,17 @@ def run(
     characters = F.embedding(ids, rounded(embedding, precision)).transpose(1, 2)  # [N, E, C]
     maxima = []
     for weight, bias in zip(weights, biases, strict=True):
-        windows = F.conv1d(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
+        windows = _convolved(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
         maxima.append(windows.max(dim=2).values)
     features = torch.cat(maxima, dim=1)
     return masked(torch.relu(features) if activation == "relu" else torch.tanh(features), count)
+
+
+def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.numel():
+        return F.conv1d(characters, weight, bias)
+    # torch's convolution refuses no filters, and forgets the bias where there are no dimensions.
+    return torch.einsum("newk,fek->nfw", characters.unfold(2, weight.shape[2], 1), weight) + bias[:, None]
 
 
 def masked(features: Tensor, count: Tensor | None) -> Tensor:

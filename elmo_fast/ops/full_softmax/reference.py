@@ -21,11 +21,14 @@ def _block(hidden: Tensor, weight: Tensor, bias: Tensor, true: Tensor) -> Tensor
 
 def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words: int) -> Tensor:
     true = (hidden * weight.index_select(0, targets)).sum(1) + bias.index_select(0, targets)
+    finite, infinite = true.where(true.isfinite(), 0), true.where(~true.isfinite(), 0)
     sums = []
     for i in range(0, weight.shape[0], words):
-        block = (hidden, weight[i : i + words], bias[i : i + words], true)
+        block = (hidden, weight[i : i + words], bias[i : i + words], finite)
         sums.append(checkpoint(_block, *block, use_reentrant=False) if torch.is_grad_enabled() else _block(*block))
-    return torch.logsumexp(torch.stack(sums), dim=0)
+    total = torch.logsumexp(torch.stack(sums), dim=0)
+    # NaN from an infinite logit, as torch.nn.functional.cross_entropy has it; infinity where the target's is -infinity.
+    return total * torch.where(total.isposinf(), torch.nan, 1.0) - infinite
 
 
 def run(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:

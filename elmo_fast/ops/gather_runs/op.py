@@ -52,7 +52,9 @@ def gather_runs(
             raise ElmoFastError(f"{op}: {name} must be on the host; got {given(tensor)}")
     if not 0 <= upward <= len(first):
         raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
-    first, lengths, total = first.contiguous(), lengths.contiguous(), int(lengths.sum())
+    first, lengths = first.contiguous(), lengths.contiguous()
+    _check_lengths(first, lengths, sum(map(len, values)))
+    total = int(lengths.sum())
     out = values[0].new_empty(total) if out is None else out
     check_same(op, "values and out", [values[0], out])
     if out.shape != (total,) or not out.is_contiguous():
@@ -60,3 +62,14 @@ def gather_runs(
     if not out.is_meta:
         select(op, backend, out.device, torch.float32).run(values, first, lengths, upward, out)
     return out
+
+
+def _check_lengths(first: Tensor, lengths: Tensor, numbers: int) -> None:
+    """Raises where one is below 0 or more than all numbers: what follows adds them up."""
+    bad = (lengths < 0) | (lengths > numbers)
+    if bad.any():
+        run = int(bad.nonzero()[0])
+        raise IndexError(
+            f"gather_runs: run {run} begins at {int(first[run])}, has {int(lengths[run])} numbers and leaves the part "
+            "of values in which it begins"
+        )

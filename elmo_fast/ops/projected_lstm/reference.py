@@ -35,15 +35,18 @@ def run(
     size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
     if lengths is None:
         lengths = torch.full((batch,), time, dtype=torch.int64, device=inputs[0].device)
+    carried = state is not None
     if state is None:
         state = (inputs[0].new_zeros(len(inputs), batch, size), inputs[0].new_zeros(len(inputs), batch, cells))
     outputs, hs, cs = [], [], []
+    valid = torch.arange(time, device=inputs[0].device)[None, :, None] < lengths[:, None, None]
     for r, (x, w) in enumerate(zip(inputs, weights, strict=True)):
+        x = x.where(valid, 0.0)
         source = reversed_within(x, lengths) if reverse[r] else x
         mask = None if recurrent_masks is None else recurrent_masks[r]
-        y, h, c = _scan(source, w, lengths, state[0][r], state[1][r], cell_clip, projection_clip, mask, precision)
+        start = state[0][r], state[1][r], carried
+        y, h, c = _scan(source, w, lengths, start, cell_clip, projection_clip, mask, precision)
         y = reversed_within(y, lengths) if reverse[r] else y
-        valid = torch.arange(time, device=x.device)[None, :, None] < lengths[:, None, None]
         outputs.append(torch.where(valid, y + x if residual else y, 0.0))
         hs.append(h)
         cs.append(c)
@@ -61,8 +64,7 @@ def _scan(
     x: Tensor,
     w: "LSTMWeights",
     lengths: Tensor,
-    h: Tensor,
-    c: Tensor,
+    start: tuple[Tensor, Tensor, bool],
     cell_clip: float | None,
     projection_clip: float | None,
     mask: Tensor | None,
@@ -71,16 +73,19 @@ def _scan(
     gates_x = rounded(x, precision) @ rounded(w.weight_ih, precision).t() + w.bias
     w_hh = rounded(w.weight_hh, precision).t()
     w_hr = None if w.weight_hr is None else rounded(w.weight_hr, precision).t()
-    steps = []
+    steps, (h, c, carried) = [], start
     for t in range(x.shape[1]):
-        i, f, g, o = (gates_x[:, t] + rounded(h, precision) @ w_hh).chunk(4, dim=-1)
-        c_new = _clip(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), cell_clip)
+        # NaN stays where it is: rows that have ended are not multiplied, nor is a state that is not there.
+        active = (t < lengths)[:, None]
+        known = active if carried or t else torch.zeros_like(active)
+        recurrent = (rounded(h.where(active, 0.0), precision) @ w_hh).where(known, 0.0)
+        i, f, g, o = (gates_x[:, t] + recurrent).chunk(4, dim=-1)
+        c_new = _clip(torch.sigmoid(f) * c.where(active, 0.0) + torch.sigmoid(i) * torch.tanh(g), cell_clip)
         h_new = torch.sigmoid(o) * torch.tanh(c_new)
         if w_hr is not None:
             h_new = _clip(rounded(h_new, precision) @ w_hr, projection_clip)
         if mask is not None:
             h_new = h_new * mask
-        active = (t < lengths)[:, None]
         h, c = torch.where(active, h_new, h), torch.where(active, c_new, c)
         steps.append(h)
     return torch.stack(steps, dim=1) if steps else x.new_zeros(x.shape[0], 0, h.shape[1]), h, c

@@ -43,7 +43,7 @@ def kept(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
     key = (seed & _LOW, (seed >> 32) & _LOW)
     results = philox(key, (number & _LOW, number >> 32, mix, torch.zeros_like(number)))
     lanes = torch.stack([result.view(mixes, blocks, LANES) for result in results], 2)
-    return (lanes.view(mixes, -1)[:, :n] >= threshold(p)).view(shape)
+    return (lanes.view(mixes, 4 * blocks * LANES)[:, :n] >= threshold(p)).view(shape)
 
 
 def dropped(mixes: Tensor, p: float, seed: Tensor | None) -> Tensor:

@@ -17,10 +17,11 @@ def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
     """(layer - mean) / sqrt(variance + eps), ONE mean and biased variance over all elements at counted positions."""
     if counted is None:
         counted = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)
-    weight = counted.to(layer.dtype).unsqueeze(-1)
-    number = weight.sum() * layer.shape[-1]
-    mean = (layer * weight).sum() / number
-    variance = ((layer - mean) * weight).square().sum() / number
+    counted = counted.unsqueeze(-1)
+    number = counted.to(layer.dtype).sum() * layer.shape[-1]
+    # What does not count is left out, not multiplied by zero: it may be NaN.
+    mean = layer.where(counted, 0).sum() / number
+    variance = (layer - mean).where(counted, 0).square().sum() / number
     return (layer - mean) / torch.sqrt(variance + eps)
 
 
@@ -39,6 +40,8 @@ def run(
     if layer_norm:
         layers = [normalised(layer, statistics_mask, eps) for layer in layers]
     coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
+    if len(coefficients) == 0:
+        return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
     mixes = torch.stack(
         [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
     )

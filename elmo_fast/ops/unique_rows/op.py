@@ -76,7 +76,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
         rows, [N, D], dtype of `table`.
 
     Raises:
-        ElmoFastError: wrong shape, dtype or device, or an unknown backend.
+        ElmoFastError: wrong shape, dtype or device, indices into a table without rows, or an unknown backend.
     """
     op = "gather_rows"
     check_shape(op, "table", table, "U D")
@@ -85,7 +85,14 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
     check_dtype(op, "inverse", inverse, torch.int64)
     if inverse.device != table.device:
         raise ElmoFastError(f"{op}: table and inverse must be on one device; got {given(table)} and {given(inverse)}")
-    rows: Tensor = select("unique_rows", backend, table.device, table.dtype).gather(table, inverse)
+    kernel = select("unique_rows", backend, table.device, table.dtype)
+    if (
+        not torch.compiler.is_compiling() and table.shape[0] == 0
+    ):  # of which torch's index_select takes no index, and no none
+        if len(inverse):
+            raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {given(inverse)}")
+        return table[:0]
+    rows: Tensor = kernel.gather(table, inverse)
     return rows
 
 

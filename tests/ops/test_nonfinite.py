@@ -1,0 +1,326 @@
+"""NaN and infinity, as docs/numerics.md has them: native and reference agree, and other rows do not notice."""
+
+import math
+
+import pytest
+import torch
+
+from elmo_fast.ops import (
+    LSTMWeights,
+    _native,
+    adagrad_,
+    adagrad_rows_,
+    char_cnn,
+    full_softmax,
+    gather_rows,
+    hierarchical_softmax,
+    highway,
+    huffman_tree,
+    merged_square_norm,
+    negative_sampling,
+    projected_lstm,
+    rounded,
+    sampled_softmax,
+    scalar_mix,
+    square_norm,
+)
+from tests.tolerances import SMALL
+
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+both = pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "reference"])
+NAN, INF = math.nan, math.inf
+TREE = huffman_tree(torch.arange(9), backend="reference")
+TARGETS, SAMPLES = torch.tensor([0, 3, 7, 3]), torch.tensor([3, 1, 7, 2])
+IDS = torch.tensor([[1, 2, 3, 0, 0], [4, 1, 0, 0, 0], [5, 5, 2, 3, 4], [1, 0, 0, 0, 0]])
+
+
+def lstm(x, weight_ih, weight_hh, bias, weight_hr, h=None, c=None, clip=3.0, **options):
+    """Outputs, then the states by row: lengths 3, 2, 0, 3."""
+    weights, lengths = LSTMWeights(weight_ih, weight_hh, bias, weight_hr), torch.tensor([3, 2, 0, 3])
+    state = None if h is None else (h[None], c[None])
+    clips = {"cell_clip": clip, "projection_clip": clip, "reverse": [True]}
+    outputs, (h, c) = projected_lstm([x], [weights], lengths, state, **clips, **options)
+    return outputs[0], h[0], c[0]
+
+
+LSTM = {"x": (4, 3, 4), "ih": (24, 4), "hh": (24, 5), "b": (24,), "hr": (5, 6)}
+STATE = {"h": (4, 5), "c": (4, 6)}
+LAYER = {"hidden": (4, 5), "weight": (9, 5), "bias": (9,)}
+MASK = torch.tensor([True, True, False, True])
+
+# The arguments' shapes, the names of those that hold rows, and the call.
+OPS = {
+    "char_cnn": (
+        {"embedding": (6, 3), "w1": (4, 3, 1), "b1": (4,), "w3": (70, 3, 3), "b3": (70,)},
+        (),
+        lambda e, w, b, v, d, **o: [char_cnn(IDS, e, [w, v], [b, d], **o)],
+    ),
+    "char_cnn tanh": (
+        {"embedding": (6, 3), "w": (4, 3, 2), "b": (4,)},
+        (),
+        lambda e, w, b, **o: [char_cnn(IDS, e, [w], [b], activation="tanh", **o)],
+    ),
+    "highway": (
+        {"x": (4, 5), "w": (10, 5), "b": (10,), "pw": (3, 5), "pb": (3,)},
+        ("x",),
+        lambda x, w, b, pw, pb, **o: [highway(x, [w, w], [b, b], pw, pb, **o)],
+    ),
+    "projected_lstm": (LSTM, ("x",), lstm),
+    "projected_lstm state": (LSTM | STATE, ("x", "h", "c"), lstm),
+    "projected_lstm no clip": (LSTM | STATE, ("x", "h", "c"), lambda *t, **o: lstm(*t, clip=None, **o)),
+    "full_softmax": (
+        LAYER,
+        ("hidden",),
+        lambda h, w, b, **o: [full_softmax(h, TARGETS, w, b, chunk_bytes=64, **o)],
+    ),
+    "sampled_softmax": (
+        LAYER,
+        ("hidden",),
+        lambda h, w, b, **o: [sampled_softmax(h, TARGETS, w, b, SAMPLES, 5, **o)],
+    ),
+    "sampled_softmax computed again": (
+        LAYER,
+        ("hidden",),
+        lambda h, w, b, **o: [sampled_softmax(h, TARGETS, w, b, SAMPLES, 5, chunk_bytes=32, **o)],
+    ),
+    "negative_sampling": (
+        LAYER,
+        ("hidden",),
+        lambda h, w, b, **o: [negative_sampling(h, TARGETS, w, b, SAMPLES, **o)],
+    ),
+    "negative_sampling noise": (
+        LAYER,
+        ("hidden",),
+        lambda h, w, b, **o: [negative_sampling(h, TARGETS, w, b, SAMPLES, log_noise=torch.full((9,), -2.0), **o)],
+    ),
+    "hierarchical_softmax": (
+        LAYER,
+        ("hidden",),
+        lambda h, w, b, **o: [hierarchical_softmax(h, TARGETS, w[:8], b[:8], TREE, **o)],
+    ),
+    "gather_rows": ({"table": (5, 3)}, (), lambda t, **o: [gather_rows(t, torch.tensor([4, 0, 0, 2]), **o)]),
+    "scalar_mix": (
+        {"first": (4, 2, 3), "second": (4, 2, 3), "scalars": (2, 2), "gammas": (2,)},
+        ("first", "second"),
+        lambda a, b, s, g, **o: [scalar_mix([a, b], s, g, **o).transpose(0, 1)],
+    ),
+    "scalar_mix norm": (
+        {"first": (4, 3), "second": (4, 3), "scalars": (2, 2), "gammas": (2,)},
+        (),
+        lambda a, b, s, g, **o: [scalar_mix([a, b], s, g, layer_norm=True, statistics_mask=MASK, **o)],
+    ),
+}
+UNROUNDED = ("scalar_mix", "scalar_mix norm", "gather_rows")
+
+
+def tensors_of(op):
+    generator = torch.Generator().manual_seed(3)
+    return {name: torch.randn(shape, generator=generator) for name, shape in OPS[op][0].items()}
+
+
+def results(op, tensors, **options):
+    """What the op gives, and the gradient of a weighted sum of it to each tensor."""
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
+    found = OPS[op][2](*leaves.values(), **options)
+    weights = [torch.linspace(1, 2, out.numel()).view(out.shape) for out in found]
+    loss = sum((out * weight).sum() for out, weight in zip(found, weights, strict=True))
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    return [out.detach() for out in found], dict(zip(leaves, gradients, strict=True))
+
+
+def with_special(op, name, place, value):
+    """The tensors of an op, one element of one of them not finite; a place beyond the first is the last but one."""
+    tensors = tensors_of(op)
+    flat = tensors[name].view(-1)
+    flat[place if place == 0 else len(flat) - 2] = value
+    return tensors
+
+
+def assert_alike(name, ours, theirs, precision):
+    """NaN where there is NaN, infinity where there is infinity, and numbers close."""
+    tolerance = 30 * SMALL[precision]
+    torch.testing.assert_close(
+        ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda message: f"{name}: {message}"
+    )
+
+
+CASES = [(op, name) for op, (shapes, *_) in OPS.items() for name in shapes]
+
+
+@needs_native
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize(("op", "name"), CASES)
+def test_native_and_reference_agree(op, name, value):
+    """Results to the kind of every element, in every precision; no gradient is finite in the reference alone."""
+    for place in (0, 1):
+        tensors = with_special(op, name, place, value)
+        for precision in ("float32", "bfloat16", "float16"):
+            options = {} if op in UNROUNDED else {"precision": precision}
+            ours, d_ours = results(op, tensors, backend="native", **options)
+            theirs, d_theirs = results(op, tensors, backend="reference", **options)
+            for found, wanted in zip(ours, theirs, strict=True):
+                assert_alike(f"{op} at {precision}", found, wanted, precision)
+            if op.startswith("char_cnn") and name.startswith("b"):
+                continue  # all windows are alike in the reference; the kernel adds the bias after the maximum
+            for leaf, found in d_ours.items():
+                assert not (d_theirs[leaf].isfinite() & ~found.isfinite()).any(), f"gradient of {leaf} at {precision}"
+            if op in UNROUNDED:
+                break
+
+
+@both
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize(("op", "name"), [(op, name) for op, (_, rows, _) in OPS.items() for name in rows])
+def test_other_rows_do_not_notice(op, name, value, backend):
+    """Row 0 holds it: results of the other rows, and the gradients to them, are those without it, bit by bit."""
+    ours, d_ours = results(op, with_special(op, name, 0, value), backend=backend)
+    wanted, d_wanted = results(op, tensors_of(op), backend=backend)
+    for found, clean in zip(ours, wanted, strict=True):
+        assert torch.equal(found[1:], clean[1:])
+    for leaf in OPS[op][1]:
+        assert torch.equal(d_ours[leaf][1:], d_wanted[leaf][1:]), leaf
+
+
+@both
+def test_a_nan_window_wins_the_maximum_and_infinities_compare(backend):
+    """Embeddings of one number as they are: the maximum over the letters of a word."""
+    embedding = torch.tensor([[1.0], [NAN], [INF], [-INF]])
+    one = [torch.ones(1, 1, 1)], [torch.zeros(1)]
+    words = torch.tensor([[0, 1], [1, 0], [1, 2], [2, 0], [3, 0], [3, 3]])
+    assert char_cnn(words, embedding, *one, backend=backend)[:, 0].tolist() == pytest.approx(
+        [NAN, NAN, NAN, INF, 1.0, 0.0], nan_ok=True
+    )
+
+
+@both
+def test_clips_cut_infinity_and_pass_nan(backend):
+    """A cell of infinity is cut to the bound and no gradient passes; NaN stays NaN."""
+    x, weights = torch.zeros(3, 1, 1), [torch.zeros(4, 1), torch.zeros(4, 1), torch.tensor([0.0, 50.0, 0.0, 50.0])]
+    c = torch.tensor([INF, -INF, NAN]).view(1, 3, 1).requires_grad_()
+    state = torch.zeros(1, 3, 1), c
+    options = {"reverse": [False], "projection_clip": None, "backend": backend}
+    _, (h, cells) = projected_lstm([x], [LSTMWeights(*weights, None)], None, state, cell_clip=2.0, **options)
+    assert cells[0, :, 0].tolist() == pytest.approx([2.0, -2.0, NAN], nan_ok=True)
+    assert h[0, :, 0].tolist() == pytest.approx([math.tanh(2), -math.tanh(2), NAN], nan_ok=True)
+    (gradient,) = torch.autograd.grad(cells[0, :2].sum(), c)
+    assert gradient[0, :2].flatten().tolist() == [0, 0]
+
+
+@both
+def test_without_a_clip_the_gradient_of_nan_is_nan(backend):
+    """torch.clamp passes none where it meets NaN; no clip passes what there is."""
+    gradients = []
+    for clip in (2.0, None):
+        weights = LSTMWeights(torch.ones(4, 1), torch.ones(4, 1), torch.zeros(4), torch.ones(1, 1))
+        h = torch.zeros(1, 1, 1, requires_grad=True)
+        state = h, torch.full((1, 1, 1), NAN, requires_grad=True)
+        clips = {"cell_clip": clip, "projection_clip": clip}
+        outputs, _ = projected_lstm(
+            [torch.ones(1, 1, 1)], [weights], None, state, reverse=[False], **clips, backend=backend
+        )
+        gradients.append(torch.autograd.grad(outputs.sum(), state[1])[0].item())
+    assert gradients == pytest.approx([0.0, NAN], nan_ok=True)
+
+
+@both
+def test_padding_may_hold_anything(backend):
+    """Past a row's length, and the state of a row without steps: the others' results and all gradients stay."""
+    tensors, clean = tensors_of("projected_lstm state"), tensors_of("projected_lstm state")
+    tensors["x"][1, 2:] = tensors["x"][2] = NAN
+    tensors["h"][2] = tensors["c"][2] = INF
+    found, gradients = results("projected_lstm state", tensors, backend=backend)
+    wanted, d_wanted = results("projected_lstm state", clean, backend=backend)
+    others = torch.tensor([0, 1, 3])
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.equal(ours[others], theirs[others])
+    for name in ("x", "ih", "hh", "b", "hr"):
+        assert torch.equal(gradients[name], d_wanted[name]), name
+
+
+@both
+def test_what_does_not_count_in_the_statistics_stays_at_its_position(backend):
+    """NaN at the position that the mask leaves out; at one that counts it makes all of the layer NaN."""
+    tensors = tensors_of("scalar_mix norm")
+    (clean,), _ = results("scalar_mix norm", tensors, backend=backend)
+    tensors["first"][2] = NAN
+    (mixes,), _ = results("scalar_mix norm", tensors, backend=backend)
+    assert torch.equal(mixes[:, MASK], clean[:, MASK])
+    assert mixes[:, 2].isnan().all()
+    tensors["first"][0, 1] = INF
+    assert results("scalar_mix norm", tensors, backend=backend)[0][0].isnan().all()
+
+
+LOSSES = {
+    "full_softmax": lambda b, t, **o: full_softmax(torch.zeros(1, 2), torch.tensor([t]), torch.zeros(3, 2), b, **o),
+    "sampled_softmax": lambda b, t, **o: sampled_softmax(
+        torch.zeros(1, 2), torch.tensor([t]), torch.zeros(3, 2), b, torch.tensor([0, 1, 2]), 3, **o
+    ),
+    "negative_sampling": lambda b, t, **o: negative_sampling(
+        torch.zeros(1, 2), torch.tensor([t]), torch.zeros(3, 2), b, torch.tensor([0, 1, 2]), **o
+    ),
+}
+
+
+@both
+@pytest.mark.parametrize("op", list(LOSSES))
+def test_infinite_logits(op, backend):
+    """-infinity: a word of no chance, of infinite loss as the target. +infinity makes a softmax NaN."""
+
+    def loss(target, *bias):
+        return LOSSES[op](torch.tensor(bias), target, backend=backend).item()
+
+    assert loss(0, -INF, 0.0, 0.0) == INF
+    assert math.isfinite(loss(0, 0.0, -INF, 0.0))
+    assert loss(0, 0.0, -INF, -INF) == pytest.approx(math.log(2) if op == "negative_sampling" else 0.0)
+    for target, bias in ((0, (INF, 0.0, 0.0)), (0, (0.0, INF, 0.0)), (0, (-INF, -INF, -INF)), (0, (0.0, NAN, 0.0))):
+        found = loss(target, *bias)
+        if op != "negative_sampling" or NAN in bias:
+            assert math.isnan(found)
+        else:
+            assert found == (INF if bias[1] == INF or bias[0] == -INF else pytest.approx(2 * math.log(2)))
+
+
+@both
+def test_the_only_word_costs_nothing_and_has_gradients(backend):
+    """V = 1: a tree without inner nodes, whatever hidden holds."""
+    hidden = torch.tensor([[1.0, NAN], [INF, 0.0]], requires_grad=True)
+    weight, bias = torch.zeros(0, 2, requires_grad=True), torch.zeros(0, requires_grad=True)
+    tree = huffman_tree(torch.tensor([5]), backend=backend)
+    losses = hierarchical_softmax(hidden, torch.tensor([0, 0]), weight, bias, tree, backend=backend)
+    assert losses.tolist() == [0, 0]
+    gradients = torch.autograd.grad(losses.sum(), (hidden, weight, bias))
+    assert [tuple(g.shape) for g in gradients] == [(2, 2), (0, 2), (0,)]
+    assert not gradients[0].any()
+
+
+@both
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_adagrad_steps_to_nan_unless_the_scale_is_none(value, backend):
+    """A gradient that is not finite makes its element NaN; under a scale that is not finite nothing changes."""
+    gradient = torch.tensor([[1.0, value], [0.5, 2.0]])
+    for rows in (False, True):
+        for scale in (None, torch.tensor(value)):
+            weight, sums = torch.ones(2, 2), torch.ones(2, 2)
+            if rows:
+                adagrad_rows_(weight, sums, torch.tensor([0, 1]), gradient, 0.1, scale, backend=backend)
+            else:
+                adagrad_([weight], [sums], [gradient], 0.1, scale, backend=backend)
+            changed = scale is None
+            assert weight.isnan().tolist() == [[False, changed], [False, False]]
+            assert sums.isfinite().tolist() == [[True, not changed], [True, True]]
+            assert changed or (weight.eq(1).all() and sums.eq(1).all())
+    norms = (
+        square_norm([gradient], backend=backend),
+        merged_square_norm(torch.tensor([0, 1]), gradient, 2, backend=backend),
+    )
+    assert [norm.item() for norm in norms] == pytest.approx([value, value], nan_ok=True)
+
+
+def test_rounding_keeps_infinity_with_a_gradient_or_without():
+    """Of tensors that require a gradient too: it passes unchanged."""
+    values = torch.tensor([INF, -INF, NAN, 1e38, 1.0])
+    leaf = values.clone().requires_grad_()
+    for precision in ("bfloat16", "float16"):
+        found = rounded(leaf, precision)
+        assert torch.equal(found.detach().nan_to_num(7, 8, 9), rounded(values, precision).nan_to_num(7, 8, 9))
+        assert torch.autograd.grad(found, leaf, torch.arange(5.0))[0].tolist() == [0, 1, 2, 3, 4]
