@@ -218,10 +218,12 @@ def mutants(content: Content) -> str:
     real = content["judged"] - len(equivalent)
     none = content["refused"] + content["same"]
     share = number(100 * content["killed"] / max(1, real))
+    fewer = "" if content["judged"] == content["asked"] else f" of the {content['asked']} asked for, in the time given"
     lines = [
-        f"{content['judged']} mutants (seed {content['seed']}): {len(equivalent)} change nothing a test may see; of "
-        f"the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} survived. {none} more "
-        f"were none: the compiler refused them or made the same of them. Left out: {'; '.join(content['left_out'])}."
+        f"{content['judged']} mutants{fewer} (seed {content['seed']}): {len(equivalent)} change nothing a test may "
+        f"see; of the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} survived. "
+        f"{none} more were none: the compiler refused them or made the same of them. "
+        f"Left out: {'; '.join(content['left_out'])}."
     ]
     for heading, found in (("survived", survivors), ("changes nothing", equivalent)):
         if found:
@@ -302,7 +304,9 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     case, function = RENDERED[name]
     content = results.load(folder, case)
     if content is None:
-        command = f"make {case}" if case in ("fuzz", "torture") else f"python -m benchmarks.run --case {case}"
+        command = (
+            f"make {case}" if case in ("fuzz", "torture", "mutants") else f"python -m benchmarks.run --case {case}"
+        )
         return f"(Not measured yet: `{command}` writes this.)"
     return function(content)
 

@@ -98,11 +98,21 @@ def test_mutants_are_scored_without_those_that_change_nothing(tmp_path):
     mutant = {"file": "a.cpp", "line": 3, "before": "a || b;", "after": "a && b;"}
     content = {
         **machine.describe("make mutants N=5 SEED=7"),
-        **{"seed": 7, "judged": 5, "killed": 3, "refused": 1, "same": 2, "options": ["-O1"], "left_out": ["CUDA"]},
+        **{
+            "seed": 7,
+            "asked": 9,
+            "judged": 5,
+            "killed": 3,
+            "refused": 1,
+            "same": 2,
+            "options": ["-O1"],
+            "left_out": ["CUDA"],
+        },
         **{"survivors": [mutant], "equivalent": [{**mutant, "why": "b is never true"}]},
     }
     (tmp_path / "mutants.json").write_text(json.dumps(content), encoding="utf-8")
     found = table.render("mutants", tmp_path)
+    assert found.startswith("5 mutants of the 9 asked for, in the time given (seed 7): 1 change")
     assert "of the other 4 the tests killed 3, 75 %, and 1 survived. 3 more were none" in found
     assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` |\n" in found
     assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` | b is never true |" in found

@@ -377,6 +377,7 @@ def test_the_clip():
     """max_norm / max(norm, max_norm), 1 within, NaN where the norm is no number."""
     for norm, wanted in ((20.0, 0.5), (10.0, 1.0), (1e-3, 1.0), (0.0, 1.0)):
         assert clip_scale(torch.tensor(norm), 10.0).item() == wanted
+    assert clip_scale(torch.tensor(2.0), 0.5).item() == 0.25
     assert all(clip_scale(torch.tensor(norm), 10.0).isnan() for norm in NO_NUMBER)
     with pytest.raises(ElmoFastError, match="max_norm must be above 0; got 0"):
         clip_scale(torch.tensor(1.0), 0.0)

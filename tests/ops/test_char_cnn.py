@@ -14,6 +14,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
 from elmo_fast.ops._dispatch import _REGISTRY
 from tests.backends import GPU, HAS_CUDA, backends, device_of
+from tests.ops.saved import outputs_of
 from tests.tolerances import assert_no_worse
 
 BACKENDS = backends("char_cnn", reference=True)
@@ -484,3 +485,16 @@ def test_float64_with_rounded_operands_is_left_to_the_reference() -> None:
     with pytest.raises(ElmoFastError, match="float64"):
         char_cnn(*c, precision="bfloat16", backend="native")
     assert char_cnn(*c, precision="bfloat16", backend="reference").dtype == torch.float64
+
+
+@pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+def test_winners_are_kept_only_where_a_gradient_is_wanted():
+    c = case("mixed", 5, 12)
+
+    def winners(asked):
+        return outputs_of("char_cnn", lambda: char_cnn(*asked, backend="native"))[1]
+
+    assert len(winners(c.to(torch.float32))) == 5
+    assert len(winners(c)) == 0
+    with torch.no_grad():
+        assert len(winners(c.to(torch.float32))) == 0

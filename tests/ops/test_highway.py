@@ -13,6 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _dispatch, _native, highway
 from elmo_fast.ops.highway import host
 from tests.backends import backends, device_of
+from tests.ops.saved import outputs_of
 from tests.tolerances import assert_no_worse
 
 BACKENDS = backends("highway")
@@ -488,3 +489,16 @@ def test_float64_with_rounded_operands_is_left_to_the_reference() -> None:
     with pytest.raises(ElmoFastError, match="float64"):
         highway(*c, precision="float16", backend="native")
     assert highway(*c, precision="float16", backend="reference").dtype == torch.float64
+
+
+@pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+def test_activations_are_kept_only_where_a_gradient_is_wanted():
+    c = case(rows=5, width=8)
+
+    def kept(asked):
+        return outputs_of("highway", lambda: highway(*asked, backend="native"))[1]
+
+    assert kept(c.to(torch.float32)).shape == (2, 3, 5, 8)
+    assert kept(c).numel() == 0
+    with torch.no_grad():
+        assert kept(c.to(torch.float32)).numel() == 0

@@ -4,9 +4,9 @@ import pathlib
 
 import pytest
 
-from tools.mutants import judge
+from tools.mutants import judge, trial
 from tools.mutants.plan import SOURCES, Plan
-from tools.mutants.sites import cpp_mutations, python_mutations
+from tools.mutants.sites import Mutation, cpp_mutations, python_mutations
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EVERYTHING = ["amx_bf16"]  # nothing is left out for want of it
@@ -88,6 +88,41 @@ def test_a_draw_is_the_same_for_the_same_seed():
     first = plan.drawn(0)
     assert first == plan.drawn(0) != plan.drawn(1)
     assert len({(each.file, each.line) for each in first}) == len(first) > 2000
+
+
+def test_a_line_more_leaves_the_draw_of_the_others_as_it_is(tmp_path):
+    (tmp_path / "table.toml").write_text("left_out = []\n[tests]\n", encoding="utf-8")
+    (tmp_path / "equivalents.toml").write_text("", encoding="utf-8")
+    (tmp_path / "csrc").mkdir()
+    lines = [f"  x = y + {i};\n" for i in range(20)]
+    (tmp_path / "csrc" / "a.cpp").write_text("".join(lines), encoding="utf-8")
+    before = Plan(tmp_path, [], tmp_path).drawn(0)
+    (tmp_path / "csrc" / "a.cpp").write_text("  new = 1 + y;\n" + "".join(lines), encoding="utf-8")
+    after = Plan(tmp_path, [], tmp_path).drawn(0)
+    assert [each.after for each in after if "new" not in each.before] == [each.after for each in before]
+    assert len(after) == 21
+
+
+def test_what_was_found_is_known_again_until_its_source_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "ROOT", tmp_path)
+    (tmp_path / "a.cpp").write_text("x = 1;\n", encoding="utf-8")
+    (tmp_path / "table.toml").write_text('left_out = []\n[tests]\n"a.cpp" = ["test_a.py"]\n', encoding="utf-8")
+    (tmp_path / "equivalents.toml").write_text("", encoding="utf-8")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("1\n", encoding="utf-8")
+    plan, path = Plan(tmp_path, [], tmp_path), tmp_path / "journal"
+    killed, survived = Mutation("a.cpp", 1, "x = 1;", "x = 2;"), Mutation("a.cpp", 1, "x = 1;", ";")
+    first = trial.Journal(path, plan)
+    first.add(tmp_path, killed, trial.Outcome(trial.KILLED, "test_a"))
+    first.add(tmp_path, survived, trial.Outcome(trial.SURVIVED))
+    again = trial.Journal(path, plan)
+    assert again.known(killed) == trial.Outcome(trial.KILLED, "test_a")
+    assert again.known(survived) == trial.Outcome(trial.SURVIVED)
+    (tmp_path / "tests" / "test_a.py").write_text("2\n", encoding="utf-8")
+    assert again.known(killed) is not None
+    assert again.known(survived) is None
+    (tmp_path / "a.cpp").write_text("x = 1;\ny = 2;\n", encoding="utf-8")
+    assert again.known(killed) is None
 
 
 def test_an_explanation_of_a_line_that_is_gone_is_refused(tmp_path):

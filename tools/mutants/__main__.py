@@ -37,14 +37,15 @@ def main() -> int:
         "--out", type=pathlib.Path, default=RESULT, help="the file to write (benchmarks/results/mutants.json)"
     )
     asked = parser.parse_args()
+    commit = machine.commit()  # of the sources that are judged; the checkout may go on meanwhile
     plan = Plan(ROOT, machine.processor()["flags"])
     drawn = [each for each in plan.drawn(asked.seed) if asked.only in each.file]
     print(f"{len(drawn)} lines can be changed; building a copy in {asked.folder}", flush=True)
     asked.folder.mkdir(parents=True, exist_ok=True)
     outcomes = outcomes_of(drawn, plan, asked.folder, asked.workers, time.monotonic() + 3600 * asked.hours)
     found = score(outcomes, plan, asked.n)
-    command = f"make mutants N={asked.n} SEED={asked.seed}"
-    content = {"case": "mutants", **machine.describe(command), "seed": asked.seed, "options": OPTIONS, **found}
+    about = machine.describe(f"make mutants N={asked.n} SEED={asked.seed}") | {"commit": commit}
+    content = {"case": "mutants", **about, "seed": asked.seed, "asked": asked.n, "options": OPTIONS, **found}
     content["left_out"] = sorted({each["why"] for each in plan.left_out})
     asked.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{found['killed']} of {found['judged']} killed, {len(found['equivalent'])} explained: {asked.out}")

@@ -31,7 +31,7 @@ class Whole:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.tree = folder.resolve()
-        self.changed = False
+        self.changed = False  # since the last time
         for name in filter(None, output_of("git", "ls-files", "-z", cwd=ROOT).split("\0")):
             if (ROOT / name).is_file():
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -43,6 +43,7 @@ class Whole:
             cwd=self.tree, ELMO_FAST_REQUIRE_NATIVE="1", CMAKE_CXX_COMPILER_LAUNCHER="",
             CMAKE_ARGS=shlex.quote(f"-DELMO_FAST_CXX_OPTIONS={';'.join(OPTIONS)}"),
         )  # fmt: skip
+        output_of(sys.executable, "-m", "compileall", "-q", "elmo_fast", "tests", cwd=self.tree)
         (self.build,) = (self.tree / "build").glob("cmake-*")
         (self.extension,) = (self.tree / "elmo_fast").glob("_C*.so")
         self.commands: dict[str, str] = {}  # by object
@@ -69,7 +70,7 @@ class Copy:
     def __init__(self, whole: Whole, folder: pathlib.Path) -> None:
         self.whole, self.tree = whole, folder.resolve()
         shutil.rmtree(self.tree, ignore_errors=True)
-        shutil.copytree(whole.tree, self.tree, ignore=shutil.ignore_patterns("build", "*.pyc"))
+        shutil.copytree(whole.tree, self.tree, ignore=shutil.ignore_patterns("build"))
         (self.tree / "build").mkdir()
         self.extension = self.tree / whole.extension.relative_to(whole.tree)
 

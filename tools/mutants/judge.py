@@ -1,6 +1,8 @@
 """Runs tests in a fork of a process that has imported what they need, so that a run costs the tests alone."""
 
 import dataclasses
+import gc
+import importlib
 import os
 import pathlib
 import re
@@ -8,6 +10,7 @@ import resource
 import sys
 import time
 
+PLUGINS = ("_hypothesis_pytestplugin", "pytest_benchmark.plugin")  # what the tests use; others cost a second
 MEMORY = 8 << 30  # bytes that a run may write to; a mutant may ask for any number
 WAIT = 600.0  # seconds after which a run that waits for something is ended; one that computes is ended by its CPU time
 
@@ -26,12 +29,18 @@ def prepare() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("TRITON_INTERPRET", "1")  # as tests/conftest.py; the choice is made when Triton is imported
     sys.dont_write_bytecode = True  # a mutant of the same size and second would pass for its file
-    import hypothesis  # noqa: F401
-    import numpy  # noqa: F401
-    import pytest  # noqa: F401
-
+    for name in (
+        "torch._dynamo",
+        "numpy",
+        "pytest",
+        *PLUGINS,
+        "hypothesis.strategies",
+        "hypothesis.internal.conjecture.engine",
+    ):
+        importlib.import_module(name)
     if "elmo_fast" in sys.modules:
         raise RuntimeError("elmo_fast is imported already: its mutants would never be loaded")
+    gc.freeze()  # what is here already is not looked at by pytest's collections of garbage
 
 
 def run(tree: pathlib.Path, tests: list[str], limit: float | None = None) -> Verdict:
@@ -73,24 +82,12 @@ def _as_child(tree: pathlib.Path, tests: list[str], limit: float | None, log: pa
         os.chdir(tree)
         sys.path[:] = [str(tree), *(p for p in sys.path if p not in ("", str(tree)))]
         os.environ["PYTHONPATH"] = str(tree)
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         import pytest
 
-        # Triton's and CUDA's kernels are not what is mutated.
-        code = int(
-            pytest.main(
-                [
-                    "-x",
-                    "-q",
-                    "--tb=no",
-                    "-W",
-                    "ignore::pytest.PytestAssertRewriteWarning",
-                    "--hypothesis-seed=0",
-                    "-k",
-                    "not triton and not cuda",
-                    *tests,
-                ]
-            )
-        )
+        # Triton's and CUDA's kernels are not what is mutated. Failures are counted, not explained.
+        options = ["-x", "-q", "--tb=no", "--assert=plain", "--hypothesis-seed=0", "-k", "not triton and not cuda"]
+        code = int(pytest.main([*options, *(word for name in PLUGINS for word in ("-p", name)), *tests]))
     finally:
         sys.stdout.flush()
         os._exit(code)

@@ -1,5 +1,6 @@
 """Which mutants there are, which tests judge them, which are left out, and which are known to change nothing."""
 
+import collections
 import fnmatch
 import pathlib
 import random
@@ -61,11 +62,15 @@ class Plan:
         return found
 
     def drawn(self, seed: int) -> list[Mutation]:
-        """One mutation of each line, the lines in random order."""
-        generator, found = random.Random(seed), self.mutations()
-        lines = sorted(found)
-        generator.shuffle(lines)
-        return [generator.choice(found[each]) for each in lines]
+        """One mutation of each line, in an order by chance that a change elsewhere leaves as it is."""
+        seen: collections.Counter[tuple[str, str]] = collections.Counter()
+        placed = []
+        for (file, _), mutations in sorted(self.mutations().items()):
+            text = mutations[0].before.strip()
+            seen[file, text] += 1
+            generator = random.Random(f"{seed} {file} {text} {seen[file, text]}")
+            placed.append((generator.random(), generator.choice(mutations)))
+        return [mutation for _, mutation in sorted(placed)]
 
     def reason(self, mutation: Mutation) -> str | None:
         """Why a mutant is known to change nothing that a test may see, or None."""

@@ -74,7 +74,8 @@ class Journal:
         if path.is_file():
             for line in path.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
-                self._known[entry.pop("key")] = Outcome(**entry)
+                key = entry.pop("key")
+                self._known[key] = Outcome(**entry)
 
     def _key(self, root: pathlib.Path, mutation: Mutation, outcome: str) -> str:
         read = [root / mutation.file]
