@@ -140,7 +140,7 @@ class Preparing(Work):
         chance = random.Random(0)
         words = [f"word{n}" for n in range(3000)]
         for part in range(3):
-            lines = (" ".join(chance.choices(words, k=chance.randint(1, 30))) for _ in range(6000))
+            lines = (" ".join(chance.choices(words, k=chance.randint(1, 30))) for _ in range(3000))
             (folder / f"text-{part}.txt").write_text("\n".join(lines) + "\n")
 
     def run(self, name: str, count: int) -> None:
@@ -169,7 +169,7 @@ class Embedding(Work):
         super().__init__(folder)
         make_weights(folder / "model")
         chance, words = random.Random(1), [f"word{n}" for n in range(500)]
-        lines = (" ".join(chance.choices(words, k=20)) for _ in range(3000))
+        lines = (" ".join(chance.choices(words, k=20)) for _ in range(1000))
         (folder / "in.txt").write_text("\n".join(lines) + "\n")
 
     def run(self, name: str, count: int) -> None:
