@@ -14,8 +14,7 @@ def main() -> int:
     import torch
 
     from benchmarks import machine
-    from tests.torture.attack import attack
-    from tests.torture.works import KINDS
+    from tests.torture.attack import KINDS, attack
 
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="how many")

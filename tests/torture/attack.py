@@ -7,7 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.torture.children import ended, killed_after, started
-from tests.torture.works import KINDS, UNDISTURBED, Joined, Saving, Work
+from tests.torture.outputs import Embedding, Preparing, Task
+from tests.torture.pretraining import Joined, Resuming, Saving, Training
+from tests.torture.works import UNDISTURBED, Work
+
+KINDS: dict[str, type[Work]] = {
+    "training": Training,
+    "saving": Saving,
+    "resuming": Resuming,
+    "changing processes": Joined,
+    "preparing": Preparing,
+    "embedding": Embedding,
+    "task": Task,
+}
 
 # Moments at which a save touches the disk, of two saves.
 MOMENTS = 24

@@ -9,7 +9,8 @@ import sys
 
 from benchmarks import table
 from tests.pretrain.processes import ROOT
-from tests.torture.works import UNDISTURBED, Embedding
+from tests.torture.outputs import Embedding
+from tests.torture.works import UNDISTURBED
 
 
 def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
