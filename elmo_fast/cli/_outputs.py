@@ -1,4 +1,5 @@
-"""What a command writes is never what it reads, nor a second thing that it writes: asked before anything is written."""
+"""What a command writes is never what it reads, nor a second thing that it writes, and has a folder to be written to:
+asked before anything is done."""
 
 import contextlib
 import itertools
@@ -15,15 +16,23 @@ READ = (
     "input_file", "corpus", "text", "word_file", "vocab_file", "vectors", "analogies", "pairs", "path", "config",
     "options_file", "weight_file", "softmax_file", "model", "save_dir", "source", "run", "also",
 )  # fmt: skip
+# Outputs that are folders, which are made.
+MADE = ("out_dir",)
 # What commands read of the folder of a model, a run or a task, beside the model itself.
 KEPT = ("config.json", "metrics.jsonl", "vocab.txt", "labels.json", "words.json", "results.json")
 
 
 def check_outputs(arguments: Any, writes: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises ElmoFastError where an option that names an output names a file that is read, or another output.
+    """Raises ElmoFastError where an option that names an output names a file that is read, another output, or a file
+    in a folder that is not there: after hours of work it would be lost.
 
     writes: options -> the files' names where an option names a folder for some, () where it names the file itself
     """
+    for name in (name for name, files in writes.items() if not files and name not in MADE):
+        for value in _values(arguments, name):
+            folder = os.path.dirname(value) or "."
+            if not os.path.isdir(folder):
+                raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; make it first")
     outputs = [(name, file) for name in writes for file in _written(arguments, name, writes[name])]
     inputs = [(name, file) for name in (*TEXTS, *READ) if name not in writes for file in _read(arguments, name)]
     for (name, file), (other, path) in [*itertools.product(outputs, inputs), *itertools.combinations(outputs, 2)]:

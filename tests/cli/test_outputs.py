@@ -108,3 +108,23 @@ def test_what_was_written_before_is_written_anew(place):
     pair = ["--options_file", "model/options.json", "--weight_file", "model/weights.hdf5"]
     for _ in range(2):
         assert main(["embed", "in.txt", "model/vectors.hdf5", "--top", *pair, "-q"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "static train --train_prefix in.txt --algo glove --min_count 1 --epochs 1 --output new/v.bin",
+        "static train --train_prefix in.txt --algo glove --min_count 1 --epochs 1 --output v.bin --results new/r.json",
+        "eval --model model --test_prefix in.txt --output_file new/o.json",
+        "embed in.txt new/o.hdf5 --top --model model",
+        "plot senses --model model --text in.txt --word a --output s.html new/s.png",
+    ],
+)
+def test_a_folder_that_is_not_there_is_told_before_the_work(place, capsys, words):
+    """And not after it, when what it made would be lost."""
+    before = sorted(os.listdir(place))
+    assert main(words.split()) == 2
+    said = capsys.readouterr()
+    assert said.err.endswith(": there is no folder 'new'; make it first\n")
+    assert len(said.err.splitlines()) == 1
+    assert (said.out, sorted(os.listdir(place))) == ("", before)
