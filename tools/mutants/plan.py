@@ -20,6 +20,7 @@ class Plan:
         self.root = root
         table = tomllib.loads((here / "table.toml").read_text(encoding="utf-8"))
         self._tests: dict[str, list[str]] = table["tests"]
+        self._every_op: list[str] = table.get("every_op", [])
         self.left_out = [each for each in table["left_out"] if each.get("unless_cpu_has") not in flags]
         self.known = tomllib.loads((here / "equivalents.toml").read_text(encoding="utf-8")).get("equivalent", [])
         self._refuse_stale()
@@ -29,7 +30,9 @@ class Plan:
         fitting = [beginning for beginning in self._tests if file.startswith(beginning)]
         if not fitting:
             raise KeyError(f"{file} has no tests in tools/mutants/table.toml: name some there, or leave the file out")
-        return [f"tests/{name}" for name in self._tests[max(fitting, key=len)]]
+        names = self._tests[max(fitting, key=len)]
+        alone = any("::" in name for name in names)  # a program of tests/csrc: no op is made of it
+        return [f"tests/{name}" for name in (names if alone else [*names, *self._every_op])]
 
     def _ranges(self, file: str, source: str) -> list[range]:
         """The lines of a file that are left out, from 1."""
