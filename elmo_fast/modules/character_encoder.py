@@ -140,7 +140,9 @@ class CharacterEncoder(nn.Module):
         # Made anew: a buffer that is not in the state_dict would be lost on the way through the device "meta".
         device = self._char_embedding_weights.device
         rows = torch.full((2, self.max_characters_per_token), _PADDING, dtype=torch.int64, device=device)
-        rows[:, 0], rows[0, 1], rows[1, 1], rows[:, 2] = _BEGIN_WORD, _BEGIN_SENTENCE, _END_SENTENCE, _END_WORD
+        for column, marks in enumerate(((_BEGIN_WORD,) * 2, (_BEGIN_SENTENCE, _END_SENTENCE), (_END_WORD,) * 2)):
+            for row, mark in zip(rows, marks, strict=True):
+                row[column].fill_(mark)  # on the device: a CUDA graph may be captured around this
         return rows
 
     def get_output_dim(self) -> int:
