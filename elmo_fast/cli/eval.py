@@ -7,6 +7,9 @@ from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
 from elmo_fast.cli._model import add_options, resolve
 from elmo_fast.errors import ElmoFastError
 
+# Rows and steps beyond this are more than any text has, and too many for the arrays of their places.
+MOST = 1 << 24
+
 
 def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
@@ -52,8 +55,8 @@ def _check(arguments: Any) -> None:
     if arguments.save_dir is not None:
         arguments.model = arguments.save_dir
     for name in ("batch_size", "unroll_steps"):
-        if getattr(arguments, name) < 1:
-            raise ElmoFastError(f"--{name} must be 1 or more; got {getattr(arguments, name)}")
+        if not 1 <= (value := getattr(arguments, name)) <= MOST:
+            raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
     resolve(arguments)
 
 

@@ -1,5 +1,6 @@
 """Sentences to batches: in the order of the text, or by length inside windows with the order restored afterwards."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -37,7 +38,7 @@ def batches(
     if not window:
         yield from _cut(numbered, batch_size, max_tokens)
         return
-    while chunk := list(islice(numbered, window * batch_size)):
+    while chunk := list(islice(numbered, min(window * batch_size, sys.maxsize))):
         chunk.sort(key=lambda pair: -len(pair[1]))
         yield from _cut(chunk, batch_size, max_tokens)
 

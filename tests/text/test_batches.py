@@ -68,3 +68,7 @@ def test_order_with_a_hole_is_an_error():
 def test_wrong_limits_are_refused(wrong):
     with pytest.raises(ElmoFastError, match="batches: "):
         list(batches([["a"]], **wrong))
+
+
+def test_a_batch_size_beyond_all_texts_is_one_batch():
+    assert [batch.indices for batch in batches([["a"], ["a", "b"]], batch_size=10**30, window=1)] == [[1, 0]]
