@@ -1,5 +1,6 @@
 #include "common/row_sums.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -48,6 +49,7 @@ ELMO_MULTIVERSION T exponentials_loop(T* x, int64_t n, T largest) {
 
 template <typename T>
 ELMO_MULTIVERSION void probabilities_loop(T* x, int64_t n, T log_sum) {
+  if (std::isnan(log_sum)) return (void)std::fill_n(x, n, log_sum);
   for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(x[i], log_sum);
 }
 

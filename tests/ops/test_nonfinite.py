@@ -281,6 +281,32 @@ def test_infinite_logits(op, backend):
 
 
 @both
+@pytest.mark.parametrize("chunk_bytes", [1, 2**20])
+@pytest.mark.parametrize("op", ["full_softmax", "sampled_softmax"])
+def test_gradients_of_infinite_logits(op, chunk_bytes, backend):
+    """A word of no chance gets none, though it fill a block; where the loss is NaN so is the gradient of every word."""
+    hidden, targets, weight, samples = (
+        torch.zeros(2, 2),
+        torch.tensor([0, 2]),
+        torch.zeros(3, 2),
+        torch.tensor([0, 1, 2]),
+    )
+
+    def gradient(*bias):
+        leaf, options = torch.tensor(bias, requires_grad=True), {"chunk_bytes": chunk_bytes, "backend": backend}
+        if op == "full_softmax":
+            losses = full_softmax(hidden, targets, weight, leaf, **options)
+        else:
+            losses = sampled_softmax(hidden, targets, weight, leaf, samples, 3, **options)
+        return torch.autograd.grad(losses.sum(), leaf)[0]
+
+    finite = gradient(0.0, -INF, 1.0)
+    assert finite.isfinite().all()
+    assert finite[1] == 0
+    assert gradient(0.0, -INF, INF).isnan().all()
+
+
+@both
 def test_the_only_word_costs_nothing_and_has_gradients(backend):
     """V = 1: a tree without inner nodes, whatever hidden holds."""
     hidden = torch.tensor([[1.0, NAN], [INF, 0.0]], requires_grad=True)

@@ -16,7 +16,11 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 def _block(hidden: Tensor, weight: Tensor, bias: Tensor, true: Tensor) -> Tensor:
     # Logits less the target's: the log-sum-exp is then the loss itself, with no difference of large sums left to take.
-    return torch.logsumexp(torch.addmm(bias, hidden, weight.t()).sub_(true.unsqueeze(1)), dim=1)
+    logits = torch.addmm(bias, hidden, weight.t()).sub_(true.unsqueeze(1))
+    # Of words without a chance alone logsumexp is -infinity too, but its gradient NaN: here the loss's times zero.
+    none = logits.isneginf().all(1)
+    finite = torch.where(none.unsqueeze(1), logits.nan_to_num(), logits)
+    return torch.logsumexp(finite, dim=1) + torch.where(none, -torch.inf, 0.0)
 
 
 def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words: int) -> Tensor:
