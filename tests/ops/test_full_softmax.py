@@ -229,6 +229,8 @@ def test_precision_rounds_operands_alone():
         ({"weight": torch.zeros(0, 3), "bias": torch.zeros(0)}, "at least one word"),
         ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
         ({"targets": torch.zeros(2)}, "targets must be int64"),
+        ({"bias": torch.zeros(9).double()}, "hidden, weight and bias must share one device and dtype"),
+        ({"hidden": torch.zeros(2, 3).double()}, "hidden, weight and bias must share one device and dtype"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
         ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ],
