@@ -131,7 +131,7 @@ def torture(content: Content) -> str:
     ]
     kills, runs, equal = (sum(each[name] for each in content["kinds"]) for name in ("kills", "runs", "equal"))
     differing = "".join(f" **Differs**: {failure}." for failure in content["failures"])
-    summary = f"{kills} kills of {runs} runs, {equal} ended equal, in {content['seconds']} s.{differing}"
+    summary = f"{kills} kills of {runs} runs, {equal} ended equal.{differing}"
     return "\n".join([*lines, "", f"{summary} {provenance({**content, 'notes': {}, 'skipped': []})}"])
 
 

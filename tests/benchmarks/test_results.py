@@ -67,10 +67,11 @@ def test_every_result_in_the_repository_can_be_read_and_names_its_machine():
     """benchmarks/results/*.json: no quick look among them, each with a commit and a processor."""
     for path in (machine.ROOT / "benchmarks" / "results").glob("*.json"):
         content = results.load(path.parent, path.stem)
-        assert content["quick"] is False, path
+        assert not content.get("quick"), path
         assert content["commit"] != "unknown", path
         assert content["machine"]["cpu"], path
-        assert content["rows"], path
+        # Attacks measure nothing: they count, by kind or by run.
+        assert any(content.get(name) for name in ("rows", "kinds", "runs")), path
 
 
 def test_worker_answers_and_says_how_it_died(tmp_path):
