@@ -42,6 +42,8 @@ def _numbers(config: TaskConfig) -> list[str]:
     bounds: dict[str, tuple[Callable[[float], bool], str]] = {
         "be 1 or more": (lambda value: value >= 1, "hidden batch_size epochs threads"),
         "be 0 or more": (lambda value: value >= 0, "lstm_layers patience word_dim mix_l2 seed"),
+        "be at most 2^24": (lambda value: value <= 1 << 24, "hidden batch_size lstm_layers word_dim"),
+        "be at most 2^42": (lambda value: value <= 1 << 42, "seed"),
         "be more than 0": (lambda value: value > 0, "learning_rate elmo_learning_rate grad_clip"),
         "lie in [0, 1)": (lambda value: 0 <= value < 1, "dropout elmo_dropout"),
         "lie in (0, 1]": (lambda value: 0 < value <= 1, "train_share"),

@@ -39,6 +39,8 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"word_dim": 0}, "no features are left"),
         ({"elmo": "output", "word_dim": 0}, "no features are left"),
         ({"task": "classify", "crf": True}, "crf is of tagging"),
+        ({"word_dim": 10**18}, r"word_dim must be at most 2\^24; got 1000000000000000000"),
+        ({"seed": 10**18}, r"seed must be at most 2\^42; got 1000000000000000000"),
         ({"dev_path": ""}, "dev_path is missing"),
         ({"test_path": "nowhere.conllu"}, "test_path: there is no 'nowhere.conllu'"),
         ({"vectors": "nowhere.txt"}, "vectors: there is no 'nowhere.txt'"),
