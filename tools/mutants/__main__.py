@@ -85,6 +85,8 @@ def outcomes_of(
     finally:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+        for copy in folder.glob("worker*"):
+            shutil.rmtree(copy)
 
 
 def pool_of(workers: int, whole: Whole, plan: Plan, folder: pathlib.Path) -> concurrent.futures.Executor:
@@ -114,9 +116,10 @@ def score(outcomes: Iterator[tuple[Mutation, trial.Outcome]], plan: Plan, count:
             found["survivors"].append(record(mutation))
         else:
             found["equivalent"].append(record(mutation, why=known))
-        said = f"killed by {outcome.by}" if outcome.outcome == trial.KILLED else "SURVIVED"
+        survived = "SURVIVED" if known is None else f"survived as explained: {known}"
+        said = f"killed by {outcome.by}" if outcome.outcome == trial.KILLED else survived
         print(f"{found['judged']:4} {mutation.file}:{mutation.line} {outcome.seconds:.1f} s {said}", flush=True)
-        if outcome.outcome == trial.SURVIVED:
+        if outcome.outcome == trial.SURVIVED and known is None:
             print(f"     {mutation.before.strip()}\n  -> {mutation.after.strip()}", flush=True)
         if found["judged"] == count:
             break
