@@ -174,23 +174,20 @@ def compare(
         raise Wrong(f"{op}, refused by one backend alone: native {ours.refused}; reference {torchs.refused}")
     if ours.refused is not None:
         return
-    if ours.tensors.keys() != torchs.tensors.keys():
-        raise Wrong(f"{op}, results of one backend alone: {sorted(ours.tensors.keys() ^ torchs.tensors.keys())}")
     exact = tensors[0].dtype == torch.float64
     truth = results(call, [t.double() for t in tensors], wanted, "reference", "float32", cotangents).tensors
-    for name, mine in ours.tensors.items():
-        theirs = torchs.tensors[name]
-        if (mine is None) != (theirs is None):
-            raise Wrong(f"{op}, {name} is None: native {mine is None}, reference {theirs is None}")
-        if mine is None or theirs is None:
+    for name in ours.tensors | torchs.tensors:
+        mine, theirs, true = (each.get(name) for each in (ours.tensors, torchs.tensors, truth))
+        if mine is None or theirs is None or true is None:
+            # Where nothing depends on a tensor, one backend may see that before it computes, and give no zeros.
+            if any(each is not None and each.any() for each in (mine, theirs)):
+                raise Wrong(f"{op}, {name}, given by one backend alone: native {mine is not None}")
             continue
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             raise Wrong(
                 f"{op}, {name}, shape or dtype: native {mine.shape} {mine.dtype}, "
                 f"reference {theirs.shape} {theirs.dtype}"
             )
-        true = truth.get(name)
-        assert true is not None
         if not mine.is_floating_point():
             if not torch.equal(mine, theirs):
                 raise Wrong(f"{op}, {name}, whole numbers: native and reference differ")

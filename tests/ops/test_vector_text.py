@@ -53,6 +53,15 @@ def test_no_lines(backend, content):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("end", [b"\r\r\n", b"\r \n\n"])
+def test_a_line_has_one_end_the_last_as_all_others(backend, end):
+    """What is left of another one belongs to a number, and is none."""
+    for content in (b"a 1" + end, b"a 1" + end + b"b 2\n"):
+        with pytest.raises(ElmoFastError, match="line 1: "):
+            read(content, 1, backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @given(
     numbers=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=12),
     words=st.lists(

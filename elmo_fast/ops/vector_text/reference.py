@@ -25,9 +25,11 @@ def run(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, tuple[int, int, i
     rows: list[list[float]] = []
     words: list[tuple[int, int]] = []
     begin = 0
-    text = data.numpy().tobytes().rstrip(b"\r\n \t")
-    for number, content in enumerate(text.split(b"\n") if text else []):
-        line = content.removesuffix(b"\r").rstrip(b" \t")
+    contents = data.numpy().tobytes().split(b"\n")
+    while contents and not _bare(contents[-1]):
+        contents.pop()
+    for number, content in enumerate(contents):
+        line = _bare(content)
         fields = re.split(BLANKS, line)
         last = [is_number(field) for field in fields[-dimension:]]
         if not fields[0] or len(last) < dimension or not all(last) or not _is_word(fields[:-dimension]):
@@ -39,6 +41,11 @@ def run(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, tuple[int, int, i
         begin += len(content) + 1
     matrix = torch.tensor(rows, dtype=torch.float64, device="cpu").view(-1, dimension).float()
     return matrix, torch.tensor(words, dtype=torch.int64, device="cpu").view(-1, 2), (-1, 0, 0)
+
+
+def _bare(line: bytes) -> bytes:
+    """A line without its end, whichever it is, and the blanks before that."""
+    return line.removesuffix(b"\r").rstrip(b" \t")
 
 
 def _is_word(fields: list[bytes]) -> bool:

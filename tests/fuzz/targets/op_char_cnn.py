@@ -31,4 +31,5 @@ def case(rng: random.Random) -> None:
         yield char_cnn(ids, t[0], t[1 : 1 + len(widths)], t[1 + len(widths) :], activation=activation, count=count,
                        precision=precision, backend=backend)  # fmt: skip
 
-    compare("char_cnn", call, tensors, rng, precision=precision(rng, "char_cnn", dtype))
+    # Gradients of NaN are not the same, as docs/numerics.md says.
+    compare("char_cnn", call, tensors, rng, precision=precision(rng, "char_cnn", dtype), differentiate=not values.odd)
