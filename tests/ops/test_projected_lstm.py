@@ -143,6 +143,18 @@ def test_recurrent_masks_and_one_direction(backend):
             assert_no_worse("masked", a, b, t, "float32")
 
 
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
+def test_recurrent_masks_are_constants(backend):
+    """No backend gives them a gradient, as the docstring says: none is lost by choosing another."""
+    mask = torch.ones(2, 3, requires_grad=True)
+    inputs, weights, lengths, state = make(2, 3, 4, 3, 5, directions=1)
+    x = inputs[0].requires_grad_()
+    out, _ = projected_lstm([x], weights, lengths, state, reverse=[False], recurrent_masks=[mask], backend=backend)
+    d_x, d_mask = torch.autograd.grad(out.sum(), [x, mask], allow_unused=True)
+    assert d_x.any()
+    assert d_mask is None
+
+
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])  # Triton takes no float64
 @pytest.mark.parametrize("projected", [True, False])
 def test_gradcheck(backend, projected):

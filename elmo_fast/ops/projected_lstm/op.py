@@ -56,7 +56,8 @@ def projected_lstm(
         reverse: per direction, whether it walks backwards.
         cell_clip, projection_clip: bounds, > 0; None: no clip.
         residual: adds the input to the output; needs I = D.
-        recurrent_masks: R tensors [B, D] that multiply h at every step (dropout fixed per sequence).
+        recurrent_masks: R tensors [B, D] that multiply h at every step (dropout fixed per sequence); no gradient
+            goes to them.
         precision: "float32" | "bfloat16" | "float16", to which the operands of the matrix products are rounded;
             products accumulate, and the cell lives, in the dtype of the inputs. Under torch.autocast "float32" stands
             for autocast's dtype, and inputs of any floating dtype are cast to float32.
@@ -73,7 +74,7 @@ def projected_lstm(
     """
     _check_lists(inputs, weights, reverse, recurrent_masks)
     precision, cast = under_autocast(precision, inputs[0].device)
-    inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(mask) for mask in recurrent_masks]
+    inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
     state = None if state is None else (cast(state[0]), cast(state[1]))
     batch, time, _ = inputs[0].shape
     for direction in range(len(inputs)):

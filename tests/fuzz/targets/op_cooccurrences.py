@@ -24,11 +24,13 @@ def _count(rng):
         "distance_weighting": rng.random() < 0.6,
         "memory": rng.choice((1 << 20, 1 << 30)),
     }
+    # Beyond a window of 20 weights are rounded to 2^-28.
+    same = torch.equal if window <= 20 else lambda a, b: torch.allclose(a.double(), b.double(), rtol=1e-6)
     found = []
     for backend in ("native", "reference"):
         with may_refuse():
             found.append(cooccurrences(parts, of_number, words, window=window, backend=backend, **options))
-    if len(found) == 1 or (found and not all(map(torch.equal, *found))):
+    if len(found) == 1 or (found and not all(map(same, *found))):
         raise Wrong("cooccurrences: native and reference differ, or one refuses alone")
 
 
