@@ -1,11 +1,13 @@
 """The attacks find planted faults, and a few seeds of every target find nothing."""
 
+import importlib
 import json
 import pathlib
 import random
 
 import pytest
 
+from elmo_fast.threads import torch_threads
 from tests.fuzz import runner
 from tests.fuzz.choices import Choices, smaller
 from tests.fuzz.damage import damaged, damaged_json
@@ -74,6 +76,15 @@ def test_damage_changes_bytes_and_json():
     chance, text = random.Random(0), json.dumps({"a": [1, 2, {"b": None}], "c": "x"})
     assert len({damaged(chance, text.encode()) for _ in range(200)}) > 150
     assert len({damaged_json(chance, text) for _ in range(200)}) > 100
+
+
+@pytest.mark.parametrize("target", runner.TARGETS)
+def test_fixed_seeds_find_nothing(target):
+    """In this process: the findings of longer runs (`make fuzz`) are tests of their own beside the parts they hit."""
+    module = importlib.import_module(f"tests.fuzz.targets.{target}")
+    with torch_threads(1):
+        for seed in range(3):
+            module.case(Choices(seed))
 
 
 def test_every_target_says_what_it_attacks():
