@@ -264,6 +264,15 @@ def test_a_table_without_rows(backend: str) -> None:
         gather_rows(table, none.new_zeros(2), backend=backend)
 
 
-def test_an_index_outside_the_table_is_an_error_on_the_cpu() -> None:
-    with pytest.raises((IndexError, RuntimeError), match="out of range"):
-        gather_rows(torch.zeros(4, 2), torch.tensor([4]))
+@pytest.mark.parametrize("width", [2, 9])
+@pytest.mark.parametrize("index", [4, -1])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_an_index_outside_the_table_is_an_error_on_the_cpu(backend: str, index: int, width: int) -> None:
+    """Of one type and in our words, whichever kernel torch's index_select takes."""
+    for table in (
+        torch.zeros(4, width),
+        torch.zeros(width, 4).t(),
+        torch.zeros(4, 2 * width, dtype=torch.float64)[:, ::2],
+    ):
+        with pytest.raises(IndexError, match=f"inverse must lie from 0 to 3; got .*{index}"):
+            gather_rows(table, torch.tensor([1, index]), backend=backend)

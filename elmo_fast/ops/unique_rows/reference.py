@@ -38,4 +38,9 @@ def pad(unique: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def gather(table: Tensor, inverse: Tensor) -> Tensor:
+    # torch's index_select raises IndexError or RuntimeError, as its path is.
+    if inverse.device.type == "cpu" and inverse.numel() and not torch.compiler.is_compiling():
+        low, high = (int(bound) for bound in inverse.aminmax())
+        if low < 0 or high >= len(table):
+            raise IndexError(f"gather_rows: inverse must lie from 0 to {len(table) - 1}; got {low} to {high}")
     return table.index_select(0, inverse)
