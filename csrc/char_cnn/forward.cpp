@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "char_cnn/words.h"
 #include "common/simd.h"
@@ -86,11 +85,11 @@ void embed(const Forward<T>& f, int64_t group, Scratch<T>& s) {
   for (int64_t i = 0; i < kWords; ++i) {
     char* word = to + i * slots * size;
     if (i >= count) {
-      std::memset(word, 0, reach * size);
+      std::fill_n(word, reach * size, 0);  // std's take null for no bytes, memset and memcpy do not
       continue;
     }
     const int32_t* ids = f.words.ids.data() + f.words.order[first + i] * slots;
-    for (int64_t slot = 0; slot < reach; ++slot) std::memcpy(word + slot * size, table + ids[slot] * size, size);
+    for (int64_t slot = 0; slot < reach; ++slot) std::copy_n(table + ids[slot] * size, size, word + slot * size);
   }
 }
 

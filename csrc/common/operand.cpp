@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <type_traits>
 
 #include "common/panel.h"
@@ -74,11 +73,11 @@ void to_operands(const float* source, void* target, int64_t n, Operand operand) 
     case Operand::Float16AsFloat:
       return round_float16_as_float(source, static_cast<float*>(target), n);
     default:
-      std::memcpy(target, source, n * sizeof(float));
+      std::copy_n(source, n, static_cast<float*>(target));
   }
 }
 
-void to_operands(const double* source, void* target, int64_t n, Operand) { std::memcpy(target, source, n * sizeof(double)); }
+void to_operands(const double* source, void* target, int64_t n, Operand) { std::copy_n(source, n, static_cast<double*>(target)); }
 
 namespace {
 ELMO_MULTIVERSION void round_bfloat16_tile(
@@ -110,7 +109,7 @@ at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
   const int64_t size = element_size(operand);
   to_operand_tile(source, k, target, width, m, k, operand);
   if (width > k)
-    for (int64_t i = 0; i < m; ++i) std::memset(target + (i * width + k) * size, 0, (width - k) * size);
+    for (int64_t i = 0; i < m; ++i) std::fill_n(target + (i * width + k) * size, (width - k) * size, 0);
   return result;
 }
 
