@@ -14,7 +14,7 @@ namespace {
 
 ELMO_MULTIVERSION void run_cells_backward(
     int64_t rows, const float* dh, int64_t ld_dh, const float* gates, int64_t ld_gates, const float* before, int64_t ld_before,
-    const float* previous, int64_t ld_previous, float previous_clip, float* dc, int64_t ld_dc, float* dgates, float* bias, float* h,
+    const float* previous, int64_t ld_previous, float previous_clip, float* dc, int64_t ld_dc, float* dgates, double* bias, float* h,
     int64_t ld_h, float clip) {
   cells_backward<float>(
       rows, dh, ld_dh, gates, ld_gates, before, ld_before, previous, ld_previous, previous_clip, dc, ld_dc, dgates, bias, h, ld_h, clip);
@@ -37,7 +37,7 @@ struct Direction {
   at::Tensor dm, dm_operands;               // packed [positions, D]: gradient before the projection clip
   at::Tensor dgates;                        // packed [positions, 4H' + kSkew] operands
   at::Tensor hidden;                        // packed [positions, H' + kSkew]: σ(o) tanh(c)
-  at::Tensor dbias;                         // [4H'] in packed column order
+  at::Tensor dbias;                         // [4H'] double, in packed column order
   const T *gates, *cells, *projections;
 };
 
@@ -120,7 +120,7 @@ class Backward {
     run_cells_backward(
         rows, dh, kBlock, d.gates + (first + packed) * kBlock, kBlock, d.cells + (first + packed) * kCells, kCells, previous, kCells,
         previous_clip, d.dc.template mutable_data_ptr<T>() + (group * steps.batch + row) * kCells, kCells, dgates,
-        d.dbias.template mutable_data_ptr<T>() + group * kBlock,
+        d.dbias.template mutable_data_ptr<double>() + group * kBlock,
         d.hidden.template mutable_data_ptr<T>() + packed * d.hidden.size(1) + group * kCells, d.hidden.size(1), cell_clip);
     // Lanes past the last cell hold NaN where x is infinite, which the zeros that they meet in W_hh do not stop.
     if (const int64_t held = n.cells - group * kCells; held < kCells)
@@ -251,7 +251,7 @@ Gradients backward_of(
     d.dm_operands = at::zeros({positions, padded(n.output, operand)}, held);
     d.dgates = empty_buffer({positions, columns + kSkew}, held);
     d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, options);
-    d.dbias = at::zeros({columns}, options);
+    d.dbias = at::zeros({columns}, at::kDouble);
     d.gates = gates[r].const_data_ptr<T>();
     d.cells = cells[r].const_data_ptr<T>();
     d.projections = projections[r].const_data_ptr<T>();
@@ -284,7 +284,7 @@ Gradients backward_of(
         d_hr.push_back(product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.slice(1, 0, n.cells), operand));
       auto b = at::empty({n.cells * kGates}, options);
       for (int64_t j = 0; j < columns; ++j)
-        if (order[j] >= 0) b.template mutable_data_ptr<T>()[order[j]] = d.dbias.template const_data_ptr<T>()[j];
+        if (order[j] >= 0) b.template mutable_data_ptr<T>()[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
       d_bias.push_back(b);
     }
   }

@@ -61,12 +61,13 @@ ELMO_INLINE void cells_forward(const Cells<T>& of, const char* next) {
 
 // dh: [rows][ld_dh] gradient of h; gates: activations; before: cell before its clip; previous: cell state entering the step, before
 // its clip if clip_previous; dc: gradient of the cell state, updated in place; dgates: [rows][64], gradient of the pre-activations;
-// bias: += their sums over rows; h: [rows][ld_h] receives σ(o) tanh(c) again.
+// bias: += their sums over rows, in double: those of all steps are one chain; h: [rows][ld_h] receives σ(o) tanh(c) again.
 template <typename T>
 ELMO_INLINE void cells_backward(
     int64_t rows, const T* __restrict__ dh, int64_t ld_dh, const T* __restrict__ gates, int64_t ld_gates, const T* __restrict__ before,
     int64_t ld_before, const T* __restrict__ previous, int64_t ld_previous, T previous_clip, T* __restrict__ dc, int64_t ld_dc,
-    T* __restrict__ dgates, T* __restrict__ bias, T* __restrict__ h, int64_t ld_h, T clip) {
+    T* __restrict__ dgates, double* __restrict__ bias, T* __restrict__ h, int64_t ld_h, T clip) {
+  T sums[64] = {};
   const bool all = clip == std::numeric_limits<T>::infinity();  // no clip, which passes NaN's gradient too
   for (int64_t row = 0; row < rows; ++row) {
     const T* a = gates + row * ld_gates;
@@ -85,8 +86,9 @@ ELMO_INLINE void cells_backward(
       dc[row * ld_dc + j] = dcell * f;
       h[row * ld_h + j] = o * tanh_c;
     }
-    for (int64_t j = 0; j < 64; ++j) bias[j] += dz[j];
+    for (int64_t j = 0; j < 64; ++j) sums[j] += dz[j];
   }
+  for (int64_t j = 0; j < 64; ++j) bias[j] += sums[j];
 }
 
 }  // namespace elmo_fast::projected_lstm

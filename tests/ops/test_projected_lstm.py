@@ -46,6 +46,22 @@ def test_long_sums_do_not_round_at_the_size_of_the_whole():
 
 
 @native
+@pytest.mark.parametrize(("batch", "time"), [(1, 3000), (64, 300)])
+def test_the_gradient_of_the_bias_is_no_single_chain_of_sums(batch, time):
+    """Many steps whose terms are alike: each addition to a float32 would round at the size of the whole."""
+
+    def gradient(dtype):
+        weights = LSTMWeights(*(torch.zeros(4, 1, dtype=dtype) for _ in range(2)), torch.full((4,), 0.7, dtype=dtype))
+        weights.bias.requires_grad_()
+        inputs = [torch.zeros(batch, time, 1, dtype=dtype)]
+        out, _ = projected_lstm(inputs, [weights], reverse=(False,), cell_clip=0.1, backend="native")
+        return torch.autograd.grad(out.sum(), weights.bias)[0]
+
+    truth = gradient(torch.float64)
+    assert_no_worse("bias", gradient(torch.float32), truth.float(), truth, "float32")
+
+
+@native
 @pytest.mark.parametrize("batch", [1, 16, 17, 32, 33])
 def test_products_between_the_cells(batch):
     """bfloat16 and up to 32 rows: a block's product goes in steps between the cells of the block before it."""
@@ -383,6 +399,20 @@ def test_gradients_do_not_see_the_padding(backend):
     )
     assert not any(g.isnan().any() for g in grads[2:]), backend
     assert not any(g[~padding.expand_as(g)].isnan().any() for g in grads[:2]), backend
+
+
+@native
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("projected", [True, False])
+def test_rows_without_steps_have_no_gradient_of_weights_that_are_nan(backend, projected):
+    """Nothing was multiplied by them: the gradient is 0, that of the state what the state's own output got."""
+    inputs, weights, lengths, state = make(
+        2, 3, 5, 4, 4, projected=projected, lengths=torch.zeros(2, dtype=torch.int64)
+    )
+    weights = [LSTMWeights(*(None if p is None else torch.full_like(p, torch.nan) for p in w)) for w in weights]
+    gradients = outputs_and_gradients(cast((inputs, weights, lengths, state), torch.float32), backend)[3:]
+    assert not any(g.any() for g in gradients[:-2]), backend
+    assert all(g.isfinite().all() and g.all() for g in gradients[-2:]), backend
 
 
 @both

@@ -75,11 +75,12 @@ def _scan(
     w_hr = None if w.weight_hr is None else rounded(w.weight_hr, precision).t()
     steps, (h, c, carried) = [], start
     for t in range(x.shape[1]):
-        # NaN stays where it is: rows that have ended are not multiplied, nor is a state that is not there.
+        # NaN stays where it is: rows that have ended are not multiplied, nor is a state that is not there. The gates of
+        # such rows are 0, since the gradient 0 times the derivative at NaN is NaN.
         active = (t < lengths)[:, None]
         known = active if carried or t else torch.zeros_like(active)
         recurrent = (rounded(h.where(active, 0.0), precision) @ w_hh).where(known, 0.0)
-        i, f, g, o = (gates_x[:, t] + recurrent).chunk(4, dim=-1)
+        i, f, g, o = (gates_x[:, t] + recurrent).where(active, 0.0).chunk(4, dim=-1)
         c_new = _clip(torch.sigmoid(f) * c.where(active, 0.0) + torch.sigmoid(i) * torch.tanh(g), cell_clip)
         h_new = torch.sigmoid(o) * torch.tanh(c_new)
         if w_hr is not None:
