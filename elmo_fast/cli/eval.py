@@ -97,14 +97,15 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
     from elmo_fast.text import Vocabulary
 
-    leave_busy_processors(arguments)
     files = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     model = load_model(*files, precision=arguments.precision).to(device)
     if arguments.model is not None:
         arguments.vocab_file = arguments.vocab_file or vocabulary_beside(arguments.model)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    return model, Vocabulary.read(arguments.vocab_file)
+    vocabulary = Vocabulary.read(arguments.vocab_file)
+    leave_busy_processors(arguments)
+    return model, vocabulary
 
 
 def _read(text: str, vocabulary: Any) -> Any:

@@ -114,7 +114,7 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
         (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--clusters", "x"], '"auto" or a number; got'),
         (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--output", "x.doc"], "must end in one of"),
         (["layers", "absent"], "absent"),
-        (["layers", "bank.txt"], "bank.txt is no JSON file"),
+        (["layers", "bank.txt"], "bank.txt: not JSON text"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(bank, model, capsys, words, message):

@@ -13,7 +13,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
 from elmo_fast.ops._dispatch import _REGISTRY
-from tests.backends import GPU, HAS_CUDA, backends, device_of
+from tests.backends import GPU, HAS_CUDA, backends, device_of, needs_rows_alone
 from tests.ops.saved import outputs_of
 from tests.tolerances import assert_no_worse
 
@@ -273,6 +273,7 @@ def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
 def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal alone, in any order and among any others: encoding unique words only changes no bit."""
     served(backend, precision)
+    needs_rows_alone(backend)
     c = case("mixed", 67, 9, widths=few(backend))
     options = {"precision": precision, "backend": backend}
     everything = char_cnn(c.ids, *c[1:], **options)

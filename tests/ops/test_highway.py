@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _dispatch, _native, highway
 from elmo_fast.ops.highway import host
-from tests.backends import backends, device_of
+from tests.backends import backends, device_of, needs_rows_alone
 from tests.ops.saved import outputs_of
 from tests.tolerances import assert_no_worse
 
@@ -186,6 +186,7 @@ def test_a_row_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal whatever the other rows, so that encoding unique words only changes no bit. On the GPU the layers' part
     of it: the projection is a product of cuBLAS."""
     skip_unless_served(backend, precision=precision)
+    needs_rows_alone(backend)
     few = backend == "triton"  # the interpreter is slow
     c = case(150 if few else 600, 70 if few else 96, projection=0 if few else 24)
     options = {"precision": precision, "backend": backend}
