@@ -150,5 +150,5 @@ def test_an_explanation_of_a_line_that_is_gone_is_refused(tmp_path):
 def test_a_run_is_judged_as_it_ended(tmp_path, body, by):
     (tmp_path / "build").mkdir()
     (tmp_path / "test_it.py").write_text(f"def test_it():\n    {body}\n", encoding="utf-8")
-    verdict = judge.run(tmp_path, ["test_it.py"], limit=0)
+    verdict = judge.run(tmp_path, ["test_it.py"], limit=0 if by == "signal 24" else None)
     assert (verdict.passed, verdict.by) == (by == "", by)
