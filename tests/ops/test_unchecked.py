@@ -281,6 +281,9 @@ CASES = {
             ({"first": first - 1}, "the path of word 0 has"),
             ({"bias": numbers(V)}, r"bias must have shape \[8\]"),
             ({"first": words(0)}, "first must have V \\+ 1 places; got none"),
+            ({"first": first.int()}, "first must have shape .*, Long"),
+            ({"nodes": nodes.int()}, "nodes must have shape .*, Long"),
+            ({"targets": words(N).int()}, "targets must have shape .*, Long"),
         ],
     ),
     "hierarchical_softmax_backward": (
