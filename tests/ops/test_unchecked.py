@@ -214,6 +214,7 @@ CASES = {
         [
             ({"sums": [words(2)]}, r"sums must have shape \[1\]"),
             ({"sums": []}, "keys and sums must be as many; got 1 and 0"),
+            ({"num_words": 0}, "num_words must be from 1 to"),
             ({"keys": [words(1) + 3]}, "column 3 of 3 words"),
         ],
     ),

@@ -41,9 +41,8 @@ def case(rng: random.Random) -> None:
 def _change(rng, state):
     name = rng.choice(sorted(map(str, state)))
     old = state.pop(name) if rng.random() < 0.7 else state.get(name)
-    few = (
-        isinstance(old, torch.Tensor) and old.layout == torch.strided and old.numel() < 10**6
-    )  # not one spread here before
+    # One number that was spread before is not copied a billion times.
+    few = isinstance(old, torch.Tensor) and old.layout == torch.strided and old.numel() < 10**6
     old = old if few else torch.zeros(3, 4)
     state[rng.choice((name, name, name + "x", "", name.upper(), f"other.{name}"))] = rng.choice(
         (
