@@ -8,11 +8,11 @@ import yaml
 
 from elmo_fast.corpus import open_corpus, read_corpus
 from elmo_fast.pretrain import loop
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.optimisers import new_scheduler
-from elmo_fast.pretrain.record import Record
-from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.log.run_log import Record
+from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.step.optimiser import new_scheduler
+from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.pretrain.trainer import Trainer
 
 

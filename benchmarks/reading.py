@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast import batch_to_ids
-from elmo_fast.pretrain.step import Words
+from elmo_fast.pretrain.step.training_step import Words
 
 
 def reading(

@@ -6,13 +6,13 @@ import pathlib
 import torch
 
 from benchmarks.scaling import MEASURED
-from elmo_fast.pretrain import exchange
-from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.peers import Peers, joined
-from elmo_fast.pretrain.step import Step, Words
+from elmo_fast.pretrain.processes import Peers, joined
+from elmo_fast.pretrain.step import gradient_exchange
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step, Words
 
 STEPS, WARMUP = 20, 3
 MODEL = ModelConfig(filters=[[1, 32], [2, 32]], dim=512, projection_dim=MEASURED.projection, n_highway=1)
@@ -44,14 +44,14 @@ def main() -> None:
         step = Step(model, AdaGrad(model.parameters()), num_samples=MEASURED.samples, clip_norm=10.0, peers=peers)
         generator = torch.Generator().manual_seed(peers.rank)
         sizes: list[tuple[int, int]] = []
-        all_ids = exchange._all_ids
+        all_ids = gradient_exchange._all_ids
 
         def noted(ids: torch.Tensor, among: Peers) -> torch.Tensor:
             found = all_ids(ids, among)
             sizes.append((len(found), len(ids)))
             return found
 
-        exchange._all_ids = noted
+        gradient_exchange._all_ids = noted
         for number in range(WARMUP):
             step(words(peers, generator), None, number)
         peers.wait()

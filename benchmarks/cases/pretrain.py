@@ -77,7 +77,7 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
 def draw(folder: pathlib.Path) -> None:
     """Both runs' curves, for the documentation."""
     from elmo_fast.pictures import draw_curves
-    from elmo_fast.pretrain.metrics import read_metrics
+    from elmo_fast.pretrain.log.metrics import read_metrics
 
     draw_curves({side: read_metrics(folder / side) for side in SIDES}, PICTURE)
 

@@ -15,11 +15,11 @@ from benchmarks.cases import Settings
 from benchmarks.reading import reading
 from benchmarks.results import Report, faster, row, significant
 from benchmarks.timing import in_turn, seconds
-from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.step import Step, StepResult, Words
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step, StepResult, Words
 
 ROWS, STEPS = 8, 20
 SIDES = {

@@ -18,9 +18,9 @@ from benchmarks.results import Report, faster, row, significant
 from benchmarks.timing import in_turn
 from elmo_fast.corpus import Corpus, encode
 from elmo_fast.pretrain import loop
-from elmo_fast.pretrain import step as step_module
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
+from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.step import training_step as step_module
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import MARKERS, Vocabulary
 

@@ -15,10 +15,10 @@ from elmo_fast.demo.probe import probes
 from elmo_fast.demo.text import write_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.run import Run, pretrain
+from elmo_fast.pretrain.start.start_run import new_model
 
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")
 # Perplexity must come down to this share of what it was, or the demonstration has failed.

@@ -6,7 +6,7 @@ from typing import Any
 
 from elmo_fast.demo.probe import Probe
 from elmo_fast.pictures.style import COLOURS, GREY, new_figure, plain, save
-from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.log.metrics import read_metrics
 
 BLUE, ORANGE = COLOURS[:2]
 

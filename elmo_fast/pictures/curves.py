@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, format_of, new_figure, plain, save, shown
-from elmo_fast.pretrain.metrics import Metrics
+from elmo_fast.pretrain.log.metrics import Metrics
 
 # Of each decade of a logarithmic axis, where its ticks are.
 SUBS = (1, 2, 5)

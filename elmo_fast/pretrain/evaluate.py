@@ -12,9 +12,9 @@ from torch import Tensor
 
 from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.inputs import spelling
+from elmo_fast.pretrain.data.inputs import spelling
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.processes import Peers
 
 
 def perplexity(loss: float) -> float:

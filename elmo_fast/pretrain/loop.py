@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.interrupts import StopRequest
-from elmo_fast.pretrain.plan import heldout_interval
-from elmo_fast.pretrain.progress import memory_in_use
+from elmo_fast.pretrain.log.progress import memory_in_use
+from elmo_fast.pretrain.start.plan import heldout_interval
 from elmo_fast.pretrain.trainer import Trainer, TrainingLost
 
 # A line at least this often, however slow the steps are.

@@ -11,16 +11,16 @@ import torch
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
-from elmo_fast.pretrain.beginning import begun
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.config_validation import validate
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.loop import Outcome, train
-from elmo_fast.pretrain.peers import joined, own_device
-from elmo_fast.pretrain.plan import plan
+from elmo_fast.pretrain.processes import joined, own_device
+from elmo_fast.pretrain.start.plan import plan
+from elmo_fast.pretrain.start.start_run import begun
 from elmo_fast.pretrain.trainer import Trainer
-from elmo_fast.pretrain.validation import validate
 from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads
 

@@ -14,16 +14,16 @@ from elmo_fast.corpus.streams import Placement
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import save_step
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.data.inputs import spelling
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.inputs import spelling
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.optimisers import course, new_optimiser, new_scheduler
-from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
-from elmo_fast.pretrain.progress import Progress
-from elmo_fast.pretrain.record import Record
-from elmo_fast.pretrain.snapshot import Position, Snapshot, load_optimiser, write_snapshot
-from elmo_fast.pretrain.step import Step, StepResult, Words
+from elmo_fast.pretrain.log.progress import Progress
+from elmo_fast.pretrain.log.run_log import Record
+from elmo_fast.pretrain.processes import Peers
+from elmo_fast.pretrain.start.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
+from elmo_fast.pretrain.step.optimiser import course, new_optimiser, new_scheduler
+from elmo_fast.pretrain.step.training_step import Step, StepResult, Words
+from elmo_fast.pretrain.training_state import Position, Snapshot, load_optimiser, write_snapshot
 
 
 class TrainingLost(ElmoFastError):

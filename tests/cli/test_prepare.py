@@ -13,7 +13,7 @@ import pytest
 from elmo_fast.cli import _progress
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus
-from elmo_fast.pretrain.plan import corpus_lines
+from elmo_fast.pretrain.start.plan import corpus_lines
 from tests.cli.test_bad_input import refused
 from tests.corpus.test_processes import alive, until
 

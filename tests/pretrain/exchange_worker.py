@@ -1,11 +1,11 @@
-"""One of three processes of test_peers.py: everything asserted here holds in each of them."""
+"""One of three processes of test_gradient_exchange.py: everything asserted here holds in each of them."""
 
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.exchange import mean_gradients, mean_rows, meaned_over_processes
-from elmo_fast.pretrain.peers import Peers, joined
+from elmo_fast.pretrain.processes import Peers, joined
+from elmo_fast.pretrain.step.gradient_exchange import mean_gradients, mean_rows, meaned_over_processes
 
 
 def tables():

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.adagrad import AdaGrad, clip_and_step, clip_by_global_norm
+from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_by_global_norm
 from tests.backends import backends, device_of
 
 DEVICE_WAYS = backends("adagrad", reference=True)

@@ -7,8 +7,8 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
-from elmo_fast.pretrain.init_from import Adapted, adapted
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.start.adapt_vocabulary import Adapted, adapted
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config
 

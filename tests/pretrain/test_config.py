@@ -6,7 +6,7 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, load_preset, preset_file, presets
-from elmo_fast.pretrain.validation import complaints, validate
+from elmo_fast.pretrain.config_validation import complaints, validate
 
 
 def good(tmp_path, name="tiny") -> PretrainConfig:

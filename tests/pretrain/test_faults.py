@@ -16,13 +16,13 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
-from elmo_fast.pretrain import snapshot
+from elmo_fast.pretrain import training_state
 from elmo_fast.pretrain.checkpoint import load_model
-from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.metrics_file import MetricsFile
+from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.pretrain.log.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.snapshot import read_snapshot
 from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.training_state import read_snapshot
 from tests.pretrain.processes import ROOT
 from tests.pretrain.toy import toy_config
 
@@ -86,7 +86,7 @@ def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stay
     def refuse(*arguments):
         raise OSError(28, "No space left on device")
 
-    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(snapshot, "_write_tensors", refuse))
+    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(training_state, "_write_tensors", refuse))
     with pytest.raises(OSError, match="No space left on device"):
         pretrain(long_run(tmp_path), report=quiet)
     kept = saved_steps(tmp_path / "out")

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.exchange import mean_rows, meaned_over_processes
-from elmo_fast.pretrain.peers import Peers, _store
+from elmo_fast.pretrain.processes import Peers, _store
+from elmo_fast.pretrain.step.gradient_exchange import mean_rows, meaned_over_processes
 from tests.pretrain.processes import torchrun
 
 
 def test_three_processes_exchange_gradients_and_agree():
     """Rows of the union of all ids, dense buckets, the largest number, gathered rows, the leader's word and error."""
-    status, output = torchrun(3, pathlib.Path(__file__).with_name("peers_worker.py"))
+    status, output = torchrun(3, pathlib.Path(__file__).with_name("exchange_worker.py"))
     assert status == 0, output
     assert output.count("all held") == 1
 

@@ -11,13 +11,13 @@ from elmo_fast.cli.main import main
 from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
-from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.data.inputs import spelling
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.inputs import spelling
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words
 
 WIDTH = 8

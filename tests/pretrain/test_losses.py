@@ -10,14 +10,14 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import LOSSES, load_folder, read_config
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.losses import BY_NAME, log_noise, target_counts
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words
 
 OTHERS = [loss for loss in LOSSES if loss != "sampled_softmax"]

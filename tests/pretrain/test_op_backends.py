@@ -9,9 +9,9 @@ import torch
 from elmo_fast import ops
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.ops import _dispatch, _native
-from elmo_fast.pretrain.backends import backend_lines
 from elmo_fast.pretrain.losses import BY_NAME
 from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.start.op_backends import backend_lines
 from tests.pretrain.toy import toy_config
 
 CPU = torch.device("cpu")

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.optimisers import course, new_optimiser, new_scheduler
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.optimiser import course, new_optimiser, new_scheduler
 from tests.pretrain.toy import toy_config
 
 
@@ -50,7 +50,7 @@ def test_the_rate_after_a_restart_is_the_one_without(schedule):
 
 
 def test_each_name_gives_its_optimiser():
-    from elmo_fast.pretrain.beginning import new_model
+    from elmo_fast.pretrain.start.start_run import new_model
 
     config = toy_config(optimiser="adamw", weight_decay=0.1)
     model = new_model(config, 20)

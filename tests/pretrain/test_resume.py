@@ -13,7 +13,7 @@ from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain import interrupts, loop
 from elmo_fast.pretrain.checkpoint import load_model, save_step
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.snapshot import read_snapshot
+from elmo_fast.pretrain.training_state import read_snapshot
 from tests.pretrain.toy import toy_config
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from elmo_fast.pretrain.resets import fresh_rows, with_fresh_rows
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.step.state_reset import fresh_rows, with_fresh_rows
+from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import toy_config
 
 

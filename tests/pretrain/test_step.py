@@ -8,9 +8,9 @@ import torch
 
 from elmo_fast.ops import log_uniform_sample
 from elmo_fast.pretrain import losses
-from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.progress import Progress
-from elmo_fast.pretrain.step import Step, StepResult
+from elmo_fast.pretrain.log.progress import Progress
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step, StepResult
 from tests.backends import backends, device_of
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
 

@@ -10,16 +10,16 @@ import torch
 from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.adagrad import AdaGrad
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.log.run_log import Record
 from elmo_fast.pretrain.loop import train
-from elmo_fast.pretrain.optimisers import new_scheduler
-from elmo_fast.pretrain.plan import planned_steps
-from elmo_fast.pretrain.record import Record
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.start.plan import planned_steps
+from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.optimiser import new_scheduler
+from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model

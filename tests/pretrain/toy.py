@@ -3,10 +3,10 @@
 import pathlib
 
 from elmo_fast.corpus import Corpus, Stream, encode
-from elmo_fast.pretrain.beginning import new_model
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.step import Words
+from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.step.training_step import Words
 from elmo_fast.text import Vocabulary, count_words
 
 SENTENCES = [

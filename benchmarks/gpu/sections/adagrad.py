@@ -11,7 +11,7 @@ from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import COMPILED, OURS, What
 from benchmarks.gpu.session import Session
 from elmo_fast import ops
-from elmo_fast.pretrain.adagrad import AdaGrad
+from elmo_fast.pretrain.step.adagrad import AdaGrad
 
 TORCH, DENSE = "torch.optim.Adagrad", "torch.optim.Adagrad, dense"
 RATE = 0.2

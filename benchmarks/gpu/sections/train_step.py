@@ -16,9 +16,9 @@ from benchmarks.gpu.judge import OURS, What
 from benchmarks.gpu.session import Session
 from benchmarks.reading import reading
 from elmo_fast import ops
-from elmo_fast.pretrain.adagrad import AdaGrad, clip_by_global_norm
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.step import Step, Words
+from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_by_global_norm
+from elmo_fast.pretrain.step.training_step import Step, Words
 
 EAGER = "eager, autocast"
 STEPS = 20

@@ -8,7 +8,7 @@ from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_cor
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig
-from elmo_fast.pretrain.sources import SOURCES_FILE, check_sources, note_sources
+from elmo_fast.pretrain.data.text_sources import SOURCES_FILE, check_sources, note_sources
 from elmo_fast.text import Vocabulary
 
 CORPUS_FOLDER = "corpus"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.metrics_file import METRICS_FILE, Row, lines_of
+from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, Row, lines_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from elmo_fast.durations import duration
 from elmo_fast.memory import resident
 from elmo_fast.pretrain.evaluate import perplexity
-from elmo_fast.pretrain.step import StepResult
+from elmo_fast.pretrain.step.training_step import StepResult
 
 
 def memory_in_use(device: torch.device) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.errors import sentence_of
 from elmo_fast.pretrain.evaluate import Perplexity
-from elmo_fast.pretrain.metrics_file import METRICS_FILE, MetricsFile
+from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, MetricsFile
 
 
 class Record:
@@ -32,7 +32,7 @@ class Record:
         self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported)
         self._board: Any = None
         if tensorboard and not silent:
-            from elmo_fast.pretrain.tensorboard import TensorBoard
+            from elmo_fast.pretrain.log.tensorboard import TensorBoard
 
             self._board = TensorBoard(folder / "tensorboard")
         # The step of the last evaluation that is on record, -1 where there is none.

@@ -10,8 +10,8 @@ from elmo_fast.checkpoints import ElmoOptions, bilm_part, load_checkpoint, model
 from elmo_fast.pretrain.architecture import architecture_of
 from elmo_fast.pretrain.checkpoint import vocabulary_beside
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.init_from import SOFTMAX, adapted
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.start.adapt_vocabulary import SOFTMAX, adapted
 from elmo_fast.text import Vocabulary
 
 

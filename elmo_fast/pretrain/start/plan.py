@@ -11,11 +11,11 @@ from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import available, resident
 from elmo_fast.pretrain.architecture import options_of
-from elmo_fast.pretrain.backends import backend_lines
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.losses import BY_NAME, NOISE_POWER
-from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.texts import CORPUS_FOLDER
+from elmo_fast.pretrain.processes import Peers
+from elmo_fast.pretrain.start.op_backends import backend_lines
 from elmo_fast.sizes import size
 from elmo_fast.text import Vocabulary
 

@@ -8,8 +8,8 @@ from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.metrics_file import METRICS_FILE
-from elmo_fast.pretrain.snapshot import Snapshot, read_snapshot
+from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
+from elmo_fast.pretrain.training_state import Snapshot, read_snapshot
 
 
 def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]) -> Snapshot | None:

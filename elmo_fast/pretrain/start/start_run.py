@@ -16,18 +16,18 @@ from elmo_fast.files import replacing
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.going_on import check_same_run, snapshot_to_go_on_from
-from elmo_fast.pretrain.inputs import take_vectors
+from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER, heldout_corpus, prepared_corpus, training_corpus
+from elmo_fast.pretrain.data.inputs import take_vectors
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
+from elmo_fast.pretrain.log.run_log import Record
 from elmo_fast.pretrain.losses import target_counts
-from elmo_fast.pretrain.metrics_file import METRICS_FILE
-from elmo_fast.pretrain.origin import Origin, origin_of, take_architecture
-from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.plan import check_possible
-from elmo_fast.pretrain.record import Record
-from elmo_fast.pretrain.snapshot import Position
-from elmo_fast.pretrain.texts import CORPUS_FOLDER, heldout_corpus, prepared_corpus, training_corpus
+from elmo_fast.pretrain.processes import Peers
+from elmo_fast.pretrain.start.init_from import Origin, origin_of, take_architecture
+from elmo_fast.pretrain.start.plan import check_possible
+from elmo_fast.pretrain.start.resume import check_same_run, snapshot_to_go_on_from
 from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.training_state import Position
 from elmo_fast.text import Vocabulary
 from elmo_fast.workplace import remove_leftovers
 

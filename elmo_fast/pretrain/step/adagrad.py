@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import RowOrder, adagrad_, adagrad_rows_, clip_scale
-from elmo_fast.pretrain.clip import clip_by_global_norm, global_norm, plain
+from elmo_fast.pretrain.step.clip import clip_by_global_norm, global_norm, plain
 
 __all__ = ["AdaGrad", "clip_and_step", "clip_by_global_norm"]
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from elmo_fast.pretrain.peers import Peers
+from elmo_fast.pretrain.processes import Peers
 
 
 def meaned_over_processes(module: nn.Module, peers: Peers, apart: Sequence[nn.Parameter] = ()) -> nn.Module:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 
 from elmo_fast.ops import backend_for
-from elmo_fast.pretrain.adagrad import AdaGrad
 from elmo_fast.pretrain.config import OptimiserConfig
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.step.adagrad import AdaGrad
 
 
 def new_optimiser(config: OptimiserConfig, model: LanguageModel) -> torch.optim.Optimizer:

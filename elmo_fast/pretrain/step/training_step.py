@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.pretrain.adagrad import clip_and_step
-from elmo_fast.pretrain.dropout import RowDropout
-from elmo_fast.pretrain.exchange import mean_gradients, meaned_over_processes
-from elmo_fast.pretrain.inputs import embedding_of
+from elmo_fast.pretrain.data.inputs import embedding_of
 from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.peers import Peers
-from elmo_fast.pretrain.resets import with_fresh_rows
+from elmo_fast.pretrain.processes import Peers
+from elmo_fast.pretrain.step.adagrad import clip_and_step
+from elmo_fast.pretrain.step.dropout import RowDropout
+from elmo_fast.pretrain.step.gradient_exchange import mean_gradients, meaned_over_processes
+from elmo_fast.pretrain.step.state_reset import with_fresh_rows
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import random
 import torch
 
 from elmo_fast.checkpoints import saved_steps
-from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.metrics_file import MetricsFile
+from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.pretrain.log.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.snapshot import read_snapshot
+from elmo_fast.pretrain.training_state import read_snapshot
 from tests.fuzz import place
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
