@@ -17,7 +17,7 @@ help:
 	@echo "make torture N=100 SEED=0   kills at random moments, each run repeated and compared with one that nothing disturbed"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make docs    the documentation as pages, build/docs/index.html; warnings are errors"
-	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md"
+	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md and docs/"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place"

@@ -1,1 +1,1 @@
-"""Declared, dated measurements: `benchmarks.run` writes benchmarks/results/, `benchmarks.table` README.md's tables."""
+"""Dated measurements: `benchmarks.run` writes benchmarks/results/, `benchmarks.table` the tables of README and docs."""

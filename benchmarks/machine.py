@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit, with "+changes" where tracked files other than results and README.md differ from it."""
+    """The commit, with "+changes" where tracked files other than results and the pages with tables differ from it."""
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -54,7 +54,7 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results", ":!README.md")
+        changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results", ":!README.md", ":!docs")
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("ELMO_FAST_COMMIT", "unknown")  # a copy of the files alone must be told its commit

@@ -20,7 +20,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     listing = "\n".join(f"  {name:16}{what}" for name, what in CASES.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
-        description=f"Runs benchmarks and writes their results and the tables of README.md.\n\ncases:\n{listing}",
+        description=f"Runs benchmarks; writes results and the tables of README.md and docs/.\n\ncases:\n{listing}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -23,7 +23,7 @@ GPU_SECTIONS = ("ceilings", "tests", "lstm", "embed", "encoder", "softmax", "mix
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands parted: 12,300; 142; 1.64."""
+    """Three significant digits, thousands separated by commas: 12,300; 142; 1.64."""
     if value >= 100:
         digits = max(0, len(str(int(value))) - 3)
         return f"{round(value / 10**digits) * 10**digits:,}"
@@ -69,20 +69,23 @@ def case_table(content: Content) -> str:
         if errors:
             cells.append("" if each.error is None else f"{small(each.error)} to {each.error_to}")
         lines.append(line(cells))
-    return "\n".join([*lines, "", provenance(content)])
+    return "\n".join([*lines, "", *footnotes(content)])
+
+
+def footnotes(content: Content) -> list[str]:
+    """The list below a table: where and when it was measured, notes, what was skipped, how to reproduce it."""
+    notes = [f"{name}: {told(value)}" for name, value in content["notes"].items()]
+    skipped = [f"skipped: {reason}" for reason in content["skipped"]]
+    return [f"- {each}" for each in (provenance(content), *notes, *skipped, f"reproduce: `{content['command']}`")]
 
 
 def provenance(content: Content) -> str:
-    """One sentence on where, when and how the figures of a case were taken."""
+    """The machine, the versions, the date and the commit of a case."""
     machine, versions = content["machine"], content["versions"]
     flags = [flag for flag in ("amx_bf16", "avx512f") if flag in machine["flags"]]
-    notes = "; ".join(f"{name}: {told(value)}" for name, value in content["notes"].items())
-    notes = f" {notes}." if notes else ""
-    skipped = "".join(f" Skipped: {reason}." for reason in content["skipped"])
     return (
         f"{machine['cpu']}, {machine['cores']} cores ({', '.join(flags) or 'no AVX-512'}), "
-        f"Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
-        f"commit {content['commit']}.{notes}{skipped} Reproduce: `{content['command']}`."
+        f"Python {versions['python']}, torch {versions['torch']}, {content['date']}, commit {content['commit']}"
     )
 
 
@@ -93,20 +96,22 @@ def told(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def headline(content: Content) -> str:
-    """The one sentence at the top of the README, from the `embed` case."""
-    rows: list[Row] = content["rows"]
-    mine = {each.side.removeprefix("elmo_fast, "): each for each in rows if each.variant == "batches of 32"}
-    exact, half = mine["float32"], mine["bfloat16"]
-    if exact.against != "AllenNLP" or exact.ratio is None or half.ratio is None:
-        return (
-            f"On one core it embeds {number(exact.median)} tokens/s in float32 and {number(half.median)} in bfloat16."
-        )
-    return (
-        f"On one core it gives AllenNLP {content['notes']['AllenNLP']}'s vectors {number(exact.ratio)} times faster "
-        f"in float32 (largest difference {small(exact.error or 0)}) and {number(half.ratio)} times faster in bfloat16 "
-        f"({small(half.error or 0)})."
-    )
+def comparison(content: Content) -> str:
+    """README.md's table, from the `embed` case: speed beside AllenNLP, error with and without carried state."""
+    rows: list[Row] = [each for each in content["rows"] if each.variant == "batches of 32"]
+    carried = next((each for name, each in content["notes"].items() if "state is carried" in name), {})
+    lines = [
+        line(["one core, batches of 32", "tokens/s", "speed-up", "max abs. difference, stateless / carried state"]),
+        line([":--", "--:", "--:", "--:"]),
+    ]
+    for each in rows:
+        name = each.side.removeprefix("elmo_fast, ")
+        side = f"AllenNLP {content['notes']['AllenNLP']}" if name == "AllenNLP" else f"elmo_fast, `{name}`"
+        ratio = "" if each.ratio is None else f"**{number(each.ratio)}x** {each.against}"
+        errors = [] if each.error is None else [each.error, float(carried[name])]
+        error = " / ".join(small(value) if value < 0.01 else number(value) for value in errors)
+        lines.append(line([side, number(each.median), ratio, error]))
+    return "\n".join([*lines, "", f"{provenance(content)}."])
 
 
 def demo(content: Content) -> str:
@@ -132,7 +137,7 @@ def torture(content: Content) -> str:
     kills, runs, equal = (sum(each[name] for each in content["kinds"]) for name in ("kills", "runs", "equal"))
     differing = "".join(f" **Differs**: {failure}." for failure in content["failures"])
     summary = f"{kills} kills of {runs} runs, {equal} ended equal.{differing}"
-    return "\n".join([*lines, "", f"{summary} {provenance({**content, 'notes': {}, 'skipped': []})}"])
+    return "\n".join([*lines, "", f"{summary} {provenance(content)}. Reproduce: `{content['command']}`."])
 
 
 def gpu_files(folder: pathlib.Path, *, rehearsals: bool = False) -> dict[str, Content]:
@@ -169,7 +174,8 @@ def gpu(folder: pathlib.Path, *, rehearsals: bool = False) -> str:
     for section, content in files.items():
         said += [f"**Failed** ({section}): {failure}." for failure in content.get("failures", [])]
         said += [f"Left out ({section}): {reason}." for reason in content["skipped"]]
-    return "\n".join([*lines, "", " ".join([*said, gpu_provenance(list(files.values()))])])
+    said.append(gpu_provenance(list(files.values())))
+    return "\n".join([*lines, "", *(f"- {each}" for each in said)])
 
 
 def gpu_line(variant: str, rows: list[GpuRow]) -> str:
@@ -273,7 +279,7 @@ def fuzz(content: Content) -> str:
 
 
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
-    "headline": ("embed", headline),
+    "comparison": ("embed", comparison),
     "embed": ("embed", case_table),
     "projected_lstm": ("projected_lstm", case_table),
     "train_step": ("train_step", case_table),

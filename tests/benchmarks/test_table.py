@@ -30,26 +30,28 @@ def results_of(folder, *, ratio):
         mine.error, mine.error_to = 2e-6, "AllenNLP"
         faster(mine, peer)
         rows.append(mine)
-    save(folder, "embed", Report(rows, {"AllenNLP": "2.10.1", "text": "a text"}), machine.describe("python -m it"))
+    carried = {"float32": "3.0e-05", "bfloat16": "1.5e+00"}
+    notes = {"AllenNLP": "2.10.1", "text": "a text", "max difference when the state is carried over 4": carried}
+    save(folder, "embed", Report(rows, notes), machine.describe("python -m it"))
 
 
 def test_text_between_markers_is_written_anew(tmp_path):
-    """Headline and table follow the result file; what stands around them stays; running it again changes nothing."""
+    """Both tables follow the result file; what stands around them stays; running it again changes nothing."""
     text = (
-        "before\n<!-- bench:headline -->\nold 99\n<!-- /bench:headline -->\nbetween\n"
+        "before\n<!-- bench:comparison -->\nold 99\n<!-- /bench:comparison -->\nbetween\n"
         "<!-- bench:embed -->\n<!-- /bench:embed -->\nafter\n"
     )
     results_of(tmp_path, ratio=5)
     filled = table.filled(text, tmp_path)
-    assert filled.startswith(
-        "before\n<!-- bench:headline -->\nOn one core it gives AllenNLP 2.10.1's vectors 5 times faster"
-    )
-    assert "(largest difference 2.0e-6) and 20 times faster in bfloat16" in filled
+    assert filled.startswith("before\n<!-- bench:comparison -->\n| one core, batches of 32 |")
+    assert "| AllenNLP 2.10.1 | 100 |  |  |" in filled
+    assert "| elmo_fast, `float32` | 500 | **5x** AllenNLP | 2.0e-6 / 3.0e-5 |" in filled
+    assert "| elmo_fast, `bfloat16` | 2,000 | **20x** AllenNLP | 2.0e-6 / 1.5 |" in filled
     assert "| batches of 32 | AllenNLP | 1 | 100 tokens/s (100 to 118) |  |  |" in filled
     mine = "| batches of 32 | elmo_fast, float32 | 1 | 500 tokens/s (500 to 500) |"
     assert f"{mine} **5** than AllenNLP | 2.0e-6 to AllenNLP |" in filled
-    assert "text: a text" in filled
-    assert "Reproduce: `python -m it`." in filled
+    assert "\n- text: a text\n" in filled
+    assert "\n- reproduce: `python -m it`\n" in filled
     assert "old 99" not in filled
     assert filled.endswith("<!-- /bench:embed -->\nafter\n")
     assert table.filled(filled, tmp_path) == filled
