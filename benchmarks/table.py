@@ -226,9 +226,9 @@ def mutants(content: Content) -> str:
     share = number(100 * content["killed"] / max(1, real))
     fewer = "" if content["judged"] == content["asked"] else f" of the {content['asked']} asked for, in the time given"
     lines = [
-        f"{content['judged']} mutants{fewer} (seed {content['seed']}): {len(equivalent)} change nothing a test may "
-        f"see; of the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} survived. "
-        f"{none} more were none: the compiler refused them or made the same of them. "
+        f"{content['judged']} mutants{fewer} (seed {content['seed']}): {len(equivalent)} change nothing that a test "
+        f"could see; of the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} survived. "
+        f"{none} more do not count: the compiler refused them or produced the same object. "
         f"Left out: {'; '.join(content['left_out'])}."
     ]
     for heading, found in (("survived", survivors), ("changes nothing", equivalent)):
