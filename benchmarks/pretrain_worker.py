@@ -46,7 +46,6 @@ def make_plain(trainer: Trainer) -> None:
     trainer.update = Step(
         trainer.model,
         trainer.optimiser,
-        num_samples=optimiser.n_negative_samples_batch,
         clip_norm=optimiser.all_clip_norm_val,
         seed=trainer.config.run.seed,
         state_reset=optimiser.state_reset,

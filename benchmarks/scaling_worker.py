@@ -40,8 +40,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with joined(torch.device("cpu")) as peers:
         torch.manual_seed(0)
-        model = LanguageModel(options_of(MODEL, MEASURED.words))
-        step = Step(model, AdaGrad(model.parameters()), num_samples=MEASURED.samples, clip_norm=10.0, peers=peers)
+        model = LanguageModel(options_of(MODEL, MEASURED.words, n_negative_samples_batch=MEASURED.samples))
+        step = Step(model, AdaGrad(model.parameters()), clip_norm=10.0, peers=peers)
         generator = torch.Generator().manual_seed(peers.rank)
         sizes: list[tuple[int, int]] = []
         all_ids = gradient_exchange._all_ids

@@ -17,8 +17,8 @@ from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import Corpus, encode
 from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
+from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.losses import target_counts
 from elmo_fast.pretrain.start.start_run import new_model
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import Vocabulary, count_words

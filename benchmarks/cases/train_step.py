@@ -81,10 +81,9 @@ class Stepper:
             n_highway=1 if quick else 2,
         )
         torch.manual_seed(0)
-        self.model = LanguageModel(options_of(model, words), precision=precision, backend=backend)
-        self.update = Step(
-            self.model, AdaGrad(self.model.parameters()), num_samples=negatives, clip_norm=10.0, sparse=sparse
-        )
+        options = options_of(model, words, n_negative_samples_batch=negatives)
+        self.model = LanguageModel(options, precision=precision, backend=backend)
+        self.update = Step(self.model, AdaGrad(self.model.parameters()), clip_norm=10.0, sparse=sparse)
         self.batches = batches
         self.state, self.taken = None, 0
         self.losses: list[float] = []

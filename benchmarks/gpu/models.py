@@ -13,9 +13,11 @@ from elmo_fast.pretrain.config import ModelConfig
 TOY = {"filters": [[1, 4], [2, 8]], "char_embedding_dim": 16, "n_highway": 1, "dim": 16, "projection_dim": 8}
 
 
-def options(session: Session, words: int = 1000) -> ElmoOptions:
+def options(session: Session, words: int = 1000, samples: int | None = None) -> ElmoOptions:
     """Of the original architecture, without dropout, so that sides can be compared; a toy one at quick sizes."""
-    return options_of(ModelConfig(**(TOY if session.quick else {}), dropout=0.0), words)
+    return options_of(
+        ModelConfig(**(TOY if session.quick else {}), dropout=0.0), words, n_negative_samples_batch=samples
+    )
 
 
 def settings(session: Session, precision: str) -> dict[str, str]:

@@ -9,11 +9,8 @@ from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.modules.elmo import Elmo
 from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.modules.embedder import ElmoEmbedder
-from elmo_fast.modules.full_softmax import FullSoftmaxLoss
-from elmo_fast.modules.hierarchical_softmax import HierarchicalSoftmaxLoss
-from elmo_fast.modules.negative_sampling import NegativeSamplingLoss
+from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.modules.sampled_softmax import SampledSoftmaxLoss
 from elmo_fast.modules.scalar_mix import ScalarMix
 from elmo_fast.modules.token_embedder import ElmoTokenEmbedder
 from elmo_fast.modules.word_encoder import WordEncoder

@@ -26,7 +26,7 @@ def perplexity(loss: float) -> float:
 class Perplexity:
     """How well a text is predicted: mean losses in nats per word, sentence ends counted as words.
 
-    how: in what way the probabilities were made, where they are not those of a plain softmax (`losses.Loss.said`);
+    how: how the probabilities are computed, where they are not a plain softmax's (the loss's `explanation`);
     sentences: where they were asked for, the losses of each sentence with its end, nats, [2, sentences] float64,
     forward and backward.
     """
@@ -96,7 +96,7 @@ def evaluate(
                     progress(batch.words)
     forward, backward = (peers.sum_(totals) / corpus.positions).tolist()
     sentences = _by_sentence(corpus, peers.sum_(each).cpu().numpy()) if per_sentence else None
-    return Perplexity(forward, backward, corpus.positions, model.loss.said, sentences)
+    return Perplexity(forward, backward, corpus.positions, model.loss.explanation, sentences)
 
 
 def _check(model: LanguageModel, corpus: Corpus) -> None:
@@ -141,7 +141,7 @@ def _step(
     if partial:
         filled = torch.from_numpy(np.flatnonzero(np.arange(steps) < batch.filled[:, None])).to(targets.device)
         hidden, targets = hidden.index_select(1, filled), targets.index_select(1, filled)
-    losses = model.loss.exact(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
+    losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
     return losses.view_as(targets), state
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +13,24 @@ from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, load_checkpoint, pret
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import Drop
-from elmo_fast.pretrain.losses import BY_NAME, Loss
+from elmo_fast.modules.losses import (
+    LOSS_CLASSES,
+    FullSoftmaxLoss,
+    HierarchicalSoftmaxLoss,
+    NegativeSamplingLoss,
+    SampledSoftmaxLoss,
+    VocabularyLoss,
+)
 from elmo_fast.text import Vocabulary
 
 State = tuple[Tensor, Tensor]
 """LSTM states of both directions: (h [L, 2, B, D], c [L, 2, B, H])."""
 
 _SOFTMAX = "softmax."
+# The loss's tensors, and their names in the model's state_dict and in the optimiser's file.
+_LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
+# Words drawn where the options do not say: they are of a model that is evaluated only.
+_SAMPLES = 8192
 
 
 class LanguageModel(nn.Module):
@@ -26,22 +38,23 @@ class LanguageModel(nn.Module):
 
     Weights are drawn as bilm-tf draws them (the softmax's from N(0, 1/D), its bias 0), with torch's global generator.
 
-    options: the architecture, with n_tokens_vocab = V, and the loss (`trained_by`); counts: how often each word is to
-    be predicted, [V] (`losses.target_counts`), for the losses that want it; precision: to what operands of matrix
-    products are rounded; backend: who computes, as the ops' argument; train_input: whether the encoder is trained.
+    options: the architecture, with n_tokens_vocab = V, the loss (`trained_by`) and how many words it draws
+    (`n_negative_samples_batch`); counts: how often each word is to be predicted, [V] (`target_counts`), for the losses
+    that want it; negatives: of negative sampling, as how many words of noise those drawn count (None: all); precision:
+    to what operands of matrix products are rounded; backend: who computes, as the ops' argument; train_input: whether
+    the encoder is trained.
 
-    loss: the loss, and how its perplexity is computed (`losses.Loss`).
+    loss: the loss, which owns the table.
 
     Source: Peters et al. 2018, section 3.1; bilm-tf, bilm/training.py.
     """
-
-    counts: Tensor | None
 
     def __init__(
         self,
         options: ElmoOptions,
         *,
         counts: Tensor | None = None,
+        negatives: float | None = None,
         precision: str = "float32",
         backend: str = "auto",
         train_input: bool = True,
@@ -50,27 +63,30 @@ class LanguageModel(nn.Module):
         if options.n_tokens_vocab is None:
             raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
         self.options, self.precision, self.backend = options, precision, backend
-        self.bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)
+        settings: dict[str, Any] = {"precision": precision, "backend": backend}
+        bilm = BiLM(options, requires_grad=True, **settings)
+        self.loss = _new_loss(options, counts, negatives, settings)
+        self.bilm = bilm
         # Not a submodule of its own: every parameter has one name.
         self._streams = (Streams(self.bilm),)
-        dim = options.lstm.projection_dim
-        kind = BY_NAME[options.trained_by]
-        rows = kind.rows(options.n_tokens_vocab)
-        self.softmax_weight = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
-        self.softmax_bias = nn.Parameter(torch.zeros(rows))
-        if kind.wants_counts and (counts is None or len(counts) != options.n_tokens_vocab):
-            raise ElmoFastError(
-                f"counts must say how often each of the {options.n_tokens_vocab:,} words is to be predicted, which "
-                f"{kind.name} is made of; got {'none' if counts is None else f'{len(counts):,}'}"
-            )
-        self.register_buffer("counts", counts.clone() if kind.wants_counts and counts is not None else None)
-        self._loss = (kind(self),)
         self.bilm.encoder.requires_grad_(train_input)
+        self.register_state_dict_post_hook(_rename_saved)
+        self.register_load_state_dict_pre_hook(_rename_loaded)
 
     @property
-    def loss(self) -> Loss:
-        """What the hidden states are asked for."""
-        return self._loss[0]
+    def softmax_weight(self) -> Tensor:
+        """The table of the loss, [rows, D]."""
+        return self.loss.table()[0]
+
+    @property
+    def softmax_bias(self) -> Tensor:
+        """The biases of the loss, [rows]."""
+        return self.loss.table()[1]
+
+    @property
+    def counts(self) -> Tensor | None:
+        """How often each word is to be predicted, [V] int64; None where the loss does not ask."""
+        return getattr(self.loss, "counts", None)
 
     @property
     def vocabulary_size(self) -> int:
@@ -79,7 +95,7 @@ class LanguageModel(nn.Module):
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """The parameters that are trained, with their names: all but a frozen input's."""
-        return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
+        return [(_LOSS_NAMES.get(name, name), each) for name, each in self.named_parameters() if each.requires_grad]
 
     @property
     def streams(self) -> "Streams":
@@ -136,18 +152,17 @@ class LanguageModel(nn.Module):
         """Copies a checkpoint's state into the parameters, all of them."""
         own = self.bilm.state_dict().keys()
         self.bilm.load_state_dict({name: tensor for name, tensor in state.items() if name in own})
-        if self.counts is not None:
-            self.counts = state[f"{_SOFTMAX}counts"].to(self.counts)
-            self._loss = (type(self.loss)(self),)  # what was made of other counts is forgotten
         with torch.no_grad():
             self.softmax_weight.copy_(state[f"{_SOFTMAX}weight"])
             self.softmax_bias.copy_(state[f"{_SOFTMAX}bias"])
+            if self.counts is not None:
+                self.counts.copy_(state[f"{_SOFTMAX}counts"])
 
     def checkpoint_state(self) -> dict[str, Tensor]:
         """All weights under the names of `elmo_fast.checkpoints`."""
         softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
         if self.counts is not None:
-            softmax[f"{_SOFTMAX}counts"] = self.counts
+            softmax[f"{_SOFTMAX}counts"] = self.counts.float()
         return {**self.bilm.checkpoint_state(), **softmax}
 
     def forward(
@@ -156,6 +171,43 @@ class LanguageModel(nn.Module):
         """What the softmax sees: the top layer of each direction over its own stream; as `Streams`."""
         hidden, state = self.streams(types, characters, state, lengths)
         return hidden, state
+
+
+def _new_loss(options: ElmoOptions, counts: Any, negatives: float | None, settings: dict[str, Any]) -> VocabularyLoss:
+    """The loss that the options name, its table drawn as bilm-tf draws it."""
+    kind, words, dim = LOSS_CLASSES[options.trained_by], options.n_tokens_vocab or 0, options.lstm.projection_dim
+    if kind.wants_counts and (counts is None or len(counts) != words):
+        raise ElmoFastError(
+            f"counts must say how often each of the {words:,} words is to be predicted, which {kind.name} is made of; "
+            f"got {'none' if counts is None else f'{len(counts):,}'}"
+        )
+    samples = options.n_negative_samples_batch or _SAMPLES
+    loss: VocabularyLoss
+    with torch.device("meta"):  # the table that the loss draws for itself differs in the last bit
+        if kind is SampledSoftmaxLoss:
+            loss = SampledSoftmaxLoss(words, dim, min(samples, words), semantics="tensorflow", **settings)
+        elif kind is NegativeSamplingLoss:
+            loss = NegativeSamplingLoss(words, dim, samples, counts, negatives=negatives, **settings)
+        elif kind is HierarchicalSoftmaxLoss:
+            loss = HierarchicalSoftmaxLoss(words, dim, counts, **settings)
+        else:
+            loss = FullSoftmaxLoss(words, dim, **settings)
+    rows = kind.table_rows(words)
+    loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
+    loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
+    return loss
+
+
+def _rename_saved(model: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    for name, saved in _LOSS_NAMES.items():
+        if prefix + name in state:
+            state[prefix + saved] = state.pop(prefix + name)
+
+
+def _rename_loaded(model: nn.Module, state: dict[str, Any], prefix: str, *more: Any) -> None:
+    for name, saved in _LOSS_NAMES.items():
+        if prefix + saved in state:
+            state[prefix + name] = state.pop(prefix + saved)
 
 
 class Streams(nn.Module):

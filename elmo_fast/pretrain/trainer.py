@@ -86,8 +86,6 @@ class Trainer:
         self.update = Step(
             model,
             self.optimiser,
-            num_samples=optimiser.n_negative_samples_batch,
-            negatives=optimiser.negatives,
             clip_norm=optimiser.all_clip_norm_val,
             seed=run.seed,
             state_reset=optimiser.state_reset,

@@ -5,10 +5,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo
-from elmo_fast.modules.full_softmax import FullSoftmaxLoss
-from elmo_fast.modules.hierarchical_softmax import HierarchicalSoftmaxLoss
-from elmo_fast.modules.negative_sampling import NegativeSamplingLoss
-from elmo_fast.modules.sampled_softmax import SampledSoftmaxLoss
+from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.tasks.static_features import StaticFeatures
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import SampledSoftmaxLoss
-from elmo_fast.modules.sampled_softmax import log_uniform_choice
+from elmo_fast.modules.losses.sampled_softmax import log_uniform_choice
 from elmo_fast.ops import sampled_softmax
 
 SAMPLES = [3, 10, 20, 55, 99]
@@ -110,8 +110,8 @@ def test_the_sampler_draws_distinct_words_by_torchs_seed():
 def test_no_rows_and_refusals():
     loss = SampledSoftmaxLoss(100, 8, 5)
     assert loss(torch.zeros(0, 8), torch.zeros(0).long()).item() == 0
-    with pytest.raises(ElmoFastError, match="num_samples must be from 1 to num_words-1=99; got 100"):
-        SampledSoftmaxLoss(100, 8, 100)
+    with pytest.raises(ElmoFastError, match="num_samples must be from 1 to num_words=100; got 101"):
+        SampledSoftmaxLoss(100, 8, 101)
     with pytest.raises(ElmoFastError, match="semantics must be one of"):
         SampledSoftmaxLoss(100, 8, 5, semantics="keras")
     with pytest.raises(ElmoFastError, match="targets"):

@@ -5,15 +5,17 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import LOSSES, load_folder, read_config
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.losses import BY_NAME, log_noise, target_counts
 from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.start.start_run import new_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
@@ -78,12 +80,10 @@ def hand_losses(model, hidden, targets, draw, negatives=None):
 @pytest.mark.parametrize(("loss", "negatives"), [*((loss, None) for loss in OTHERS), ("negative_sampling", 2.5)])
 def test_a_step_is_the_formula_and_so_is_its_gradient(loss, negatives):
     """Mean losses of both directions; gradient of ½ Σ loss / R, in float64, as rows where few rows are used."""
-    model, batches, _ = setting(loss)
+    model, batches, _ = setting(loss, negatives=negatives)
     twin, *_ = setting(loss)
     twin.load_state_dict(model.state_dict())
-    result = Step(
-        model, AdaGrad(model.parameters()), num_samples=SAMPLES, negatives=negatives, clip_norm=1e9, seed=SEED
-    )(batches[0], None, 4)
+    result = Step(model, AdaGrad(model.parameters()), clip_norm=1e9, seed=SEED)(batches[0], None, 4)
     hidden, _ = twin(batches[0].types, batches[0].characters, None)
     losses = [
         hand_losses(twin, rows, targets.flatten(), 2 * 4 + way, negatives)
@@ -103,10 +103,10 @@ def test_the_exact_losses_are_of_chances_that_sum_to_one(loss):
     model, *_ = setting(loss)
     hidden, words = torch.randn(3, 8, dtype=torch.float64), model.vocabulary_size
     every = torch.arange(words).repeat(3)
-    losses = model.loss.exact(hidden.repeat_interleave(words, 0), every, 1).view(3, words).detach()
+    losses = model.loss.exact_losses(hidden.repeat_interleave(words, 0), every, 1).view(3, words).detach()
     torch.testing.assert_close(torch.exp(-losses).sum(1), torch.ones(3, dtype=torch.float64))
     if loss != "hierarchical_softmax":
-        added = log_noise(model.counts) if loss == "negative_sampling" else 0.0
+        added = model.loss.log_noise() if loss == "negative_sampling" else 0.0
         scores = hidden @ model.softmax_weight.T + model.softmax_bias + added
         torch.testing.assert_close(losses, -scores.log_softmax(1).detach())
 
@@ -117,7 +117,7 @@ def test_micro_batches_and_dense_tables_give_the_same_steps(loss):
     for more in ({}, {"micro_batches": 3}, {"sparse": False}):
         torch.manual_seed(3)
         model, batches, _ = setting(loss)
-        step, state = Step(model, AdaGrad(model.parameters()), num_samples=SAMPLES, clip_norm=2.0, **more), None
+        step, state = Step(model, AdaGrad(model.parameters()), clip_norm=2.0, **more), None
         for number, batch in enumerate(batches):
             result = step(batch, state, number)
             state = result.state
@@ -137,8 +137,8 @@ def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_pa
     assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output_file", f"{text}.json"]) == 0
     printed = capsys.readouterr().out
     assert f"perplexity {run.heldout}" in printed
-    assert BY_NAME[loss].said in printed
-    assert bool(BY_NAME[loss].said) == (loss != "full_softmax")
+    assert LOSS_CLASSES[loss].explanation in printed
+    assert bool(LOSS_CLASSES[loss].explanation) == (loss != "full_softmax")
     figures = json.loads((tmp_path / "text.txt.json").read_text())
     assert figures["trained_by"] == loss
     assert figures["perplexity"] == pytest.approx(run.heldout.mean)
@@ -197,6 +197,30 @@ def test_a_sampled_softmax_is_saved_as_it_always_was(tmp_path):
     with pytest.warns(UserWarning, match=r"has no manifest\.json"):
         again = taught(tmp_path, "sampled_softmax", max_steps=6)
     assert again.outcome.steps == 6
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_names_of_the_loss_in_files_and_state_dicts_stay(tmp_path, loss):
+    """Those that earlier versions wrote, whose counts were float32; each loads into a model of other weights."""
+    counted = loss in ("negative_sampling", "hierarchical_softmax")
+    run = taught(tmp_path, loss)
+    folder = next((run.folder / "checkpoints").glob("step-*"))
+    weights, sums = load_file(folder / "model.safetensors"), load_file(folder / "optimiser.safetensors")
+    assert {name for name in weights if "softmax" in name} == (
+        {"softmax.weight", "softmax.bias"} | ({"softmax.counts"} if counted else set())
+    )
+    assert {"sum/softmax_weight", "sum/softmax_bias"} < set(sums)
+    assert not any("loss" in name for name in [*weights, *sums])
+    state = run.model.state_dict()
+    own = {"softmax_weight", "softmax_bias"} | ({"counts"} if counted else set())
+    assert {name for name in state if not name.startswith("bilm.")} == own
+    words = len(run.vocabulary)
+    other = new_model(toy_config(loss=loss), words, counts=torch.ones(words))
+    if counted:
+        state["counts"] = state["counts"].float()
+        assert weights["softmax.counts"].dtype == torch.float32
+    other.load_state_dict(state)
+    assert all(torch.equal(tensor, run.model.state_dict()[name]) for name, tensor in other.state_dict().items())
 
 
 def test_a_checkpoint_without_its_counts_is_refused(tmp_path):
@@ -258,8 +282,8 @@ def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path):
         "hierarchical_softmax": pytest.approx(12 * 10 * 8 / 1e6, abs=0.006),
         "full_softmax": pytest.approx(12 * 1024 * 8 / 1e6, abs=0.006),
     }
-    assert BY_NAME["hierarchical_softmax"].touched(1024, 50, 3) == math.ceil(2 * 3 * 10)
-    assert BY_NAME["full_softmax"].touched(1024, 50, 3) == 1024
+    assert LOSS_CLASSES["hierarchical_softmax"].max_rows_used(1024, 50, 3) == math.ceil(2 * 3 * 10)
+    assert LOSS_CLASSES["full_softmax"].max_rows_used(1024, 50, 3) == 1024
 
 
 def test_what_does_not_go_together_is_said(tmp_path):

@@ -8,8 +8,8 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import LOSSES
+from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
-from elmo_fast.pretrain.losses import BY_NAME
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.start.op_backends import backend_lines
 from tests.pretrain.toy import toy_config
@@ -27,7 +27,7 @@ def spoken(line):
 def test_every_op_is_under_the_backend_that_would_serve_it(loss):
     served = spoken(backend_lines("tf32", "auto", "adagrad", CPU, loss=loss)[0])
     always = {"unique_rows", "char_cnn", "highway", "projected_lstm", "adagrad"}
-    assert set(served) == always | set(BY_NAME[loss].called)
+    assert set(served) == always | set(LOSS_CLASSES[loss].ops_used)
     for op, name in served.items():
         assert name == ops.explain(op, CPU, torch.float32).backend
     assert "adagrad" not in backend_lines("float32", "auto", "adamw", CPU)[0]

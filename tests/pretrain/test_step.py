@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from elmo_fast import ops
 from elmo_fast.ops import log_uniform_sample
-from elmo_fast.pretrain import losses
 from elmo_fast.pretrain.log.progress import Progress
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step, StepResult
@@ -23,7 +23,7 @@ def setting(dtype=torch.float64, device="cpu", **changes):
 
 
 def stepping(model, optimiser, clip_norm=1e9, **more):
-    return Step(model, optimiser, num_samples=SAMPLES, clip_norm=clip_norm, seed=SEED, **more)
+    return Step(model, optimiser, clip_norm=clip_norm, seed=SEED, **more)
 
 
 def run(model, words, state=None):
@@ -202,7 +202,7 @@ def test_every_direction_and_step_draws_a_sample_of_its_own(monkeypatch):
         drawn.append((kwargs["seed"], kwargs["offset"]))
         return log_uniform_sample(*args, **kwargs)
 
-    monkeypatch.setattr(losses.ops, "log_uniform_sample", recording)
+    monkeypatch.setattr(ops, "log_uniform_sample", recording)
     model, batches = setting()
     step = stepping(model, AdaGrad(model.parameters()), micro_batches=3)
     for number, batch in enumerate(batches):

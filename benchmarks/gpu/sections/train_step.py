@@ -66,19 +66,19 @@ def work(session: Session, rows: int, distinct: int, samples: int) -> roofline.W
     return roofline.train_step(rows, STEPS, distinct, 4096, 512, 2, samples, 2 * samples)
 
 
-def model(session: Session, words: int, **how: str) -> LanguageModel:
+def model(session: Session, words: int, samples: int, **how: str) -> LanguageModel:
     """Weights of a fixed seed, made where they stay: a table of 793,471 words takes seconds on a CPU."""
     torch.manual_seed(0)
     with torch.device(session.device):
-        made = LanguageModel(models.options(session, words), **how)
+        made = LanguageModel(models.options(session, words, samples), **how)
     models.spread(made.bilm._token_embedder)
     return made.to(session.device)
 
 
 def ours(session: Session, precision: str, batch: Words, words: int, samples: int) -> Side:
     """pretrain.step.train_step; checked by the losses of the first step."""
-    network = model(session, words, precision=precision)
-    update = Step(network, AdaGrad(network.parameters()), num_samples=samples, clip_norm=10.0)
+    network = model(session, words, samples, precision=precision)
+    update = Step(network, AdaGrad(network.parameters()), clip_norm=10.0)
     state, taken = None, 0
 
     def step() -> Tensor:
@@ -119,8 +119,8 @@ def losses_of(
 
 def eager(session: Session, precision: str, batch: Words, words: int, samples: int) -> Side:
     """Plain torch under autocast."""
-    network = model(session, words, backend="reference")
-    dense = [p for name, p in network.named_parameters() if name != "softmax_weight"]
+    network = model(session, words, samples, backend="reference")
+    dense = [p for name, p in network.named_parameters() if name != "loss.softmax_w"]
     optimisers = [
         torch.optim.Adagrad(dense, lr=0.2, initial_accumulator_value=1.0, eps=0.0, foreach=True),
         torch.optim.Adagrad([network.softmax_weight], lr=0.2, initial_accumulator_value=1.0, eps=0.0),
@@ -143,6 +143,6 @@ def eager(session: Session, precision: str, batch: Words, words: int, samples: i
 
 def truth(session: Session, batch: Words, words: int, samples: int) -> dict[str, Tensor]:
     """The losses of the first step in float64."""
-    network = model(session, words, backend="reference").double()
+    network = model(session, words, samples, backend="reference").double()
     with torch.no_grad():
         return {"losses": torch.stack(losses_of(network, batch, samples, 0, torch.float64))}

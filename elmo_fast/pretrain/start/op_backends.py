@@ -3,8 +3,8 @@
 import torch
 
 from elmo_fast import ops
+from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops._dispatch import made_for, told
-from elmo_fast.pretrain.losses import BY_NAME
 
 # What a step and an evaluation call beside the loss; AdaGrad's op is asked for its rows, AdamW is torch's.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
@@ -28,7 +28,7 @@ def backend_lines(
     operands = "float32" if precision == "tf32" else precision
     served: dict[str, list[str]] = {}
     slower: dict[str, list[str]] = {}
-    called = (*(_CHARACTERS if characters else ()), "projected_lstm", *BY_NAME[loss].called)
+    called = (*(_CHARACTERS if characters else ()), "projected_lstm", *LOSS_CLASSES[loss].ops_used)
     for op in (*called, *(["adagrad"] if optimiser == "adagrad" else [])):
         name = ops.backend_for(op, backend)
         if name == "auto":

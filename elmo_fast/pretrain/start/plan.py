@@ -10,10 +10,11 @@ from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import available, resident
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER
-from elmo_fast.pretrain.losses import BY_NAME, NOISE_POWER
 from elmo_fast.pretrain.processes import Peers
 from elmo_fast.pretrain.start.op_backends import backend_lines
 from elmo_fast.sizes import size
@@ -60,7 +61,7 @@ def weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
     """Weights of the biLM, and of the loss's table for V words."""
     shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
     bilm = sum(math.prod(size or 0 for size in shape) for shape in shapes.values())
-    return bilm, BY_NAME[config.optimiser.loss].rows(vocabulary_size) * (config.model.projection_dim + 1)
+    return bilm, LOSS_CLASSES[config.optimiser.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
 def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
@@ -72,7 +73,7 @@ def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str,
     bilm, softmax = weights(config, vocabulary_size)
     kept = 1 if optimiser.optimiser == "adagrad" else 2
     positions = optimiser.micro_batches * rows * optimiser.unroll_steps
-    used = BY_NAME[optimiser.loss].touched(vocabulary_size, optimiser.n_negative_samples_batch, positions)
+    used = LOSS_CLASSES[optimiser.loss].max_rows_used(vocabulary_size, optimiser.n_negative_samples_batch, positions)
     touched = softmax if kept == 2 else used * (model.projection_dim + 1)
     dense = trained = bilm - _unchanging(config, vocabulary_size)
     if model.input != "characters" and trained == bilm and kept == 1:
@@ -98,7 +99,7 @@ def compute(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]
     """FLOP a token of a step, forward and backward, both directions: of the LSTM's products, and of the loss's."""
     model, optimiser = config.model, config.optimiser
     lstm = model.n_layers * (8 * model.dim * model.projection_dim + model.dim * model.projection_dim)
-    products = BY_NAME[optimiser.loss].products(vocabulary_size, optimiser.n_negative_samples_batch)
+    products = LOSS_CLASSES[optimiser.loss].products(vocabulary_size, optimiser.n_negative_samples_batch)
     # Two directions; 2 FLOP a product forward, and twice that backward.
     return 12.0 * lstm, 12.0 * products * model.projection_dim
 

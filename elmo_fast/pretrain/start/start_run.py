@@ -18,10 +18,10 @@ from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER, heldout_corpus, prepared_corpus, training_corpus
 from elmo_fast.pretrain.data.inputs import take_vectors
+from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
 from elmo_fast.pretrain.log.run_log import Record
-from elmo_fast.pretrain.losses import target_counts
 from elmo_fast.pretrain.processes import Peers
 from elmo_fast.pretrain.start.init_from import Origin, origin_of, take_architecture
 from elmo_fast.pretrain.start.plan import check_possible
@@ -53,12 +53,8 @@ def new_model(
     torch.manual_seed(config.run.seed)
     precision = "float32" if precision == "tf32" else precision
     frozen = config.model.input == "vectors" and not config.model.train_vectors
-    model = LanguageModel(
-        options, counts=counts, precision=precision, backend=config.run.backend, train_input=not frozen
-    )
-    torch.nn.init.constant_(
-        model.softmax_bias, model.loss.bias(optimiser.n_negative_samples_batch, optimiser.negatives)
-    )
+    settings = {"precision": precision, "backend": config.run.backend}
+    model = LanguageModel(options, counts=counts, negatives=optimiser.negatives, train_input=not frozen, **settings)
     return model.to(device)
 
 

@@ -67,12 +67,10 @@ class Step:
 
     which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
 
-    model, optimiser: updated in place; num_samples: words drawn per direction and step, shared by all rows; negatives:
-    of negative sampling, as how many words they count against a target (None: all); clip_norm: largest norm of all
-    gradients together; seed: of samples, dropout and resets; state_reset: chance that a row begins the step from
-    zeros; micro_batches: parts of the rows that are computed one after the other; sparse: the gradients of the tables
-    (softmax, word vectors) as the rows used (the same numbers);
-    peers: the processes that train together.
+    model, optimiser: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
+    resets; state_reset: chance that a row begins the step from zeros; micro_batches: parts of the rows that are
+    computed one after the other; sparse: the gradients of the tables (softmax, word vectors) as the rows used (the same
+    numbers); peers: the processes that train together.
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -82,8 +80,6 @@ class Step:
         model: LanguageModel,
         optimiser: torch.optim.Optimizer,
         *,
-        num_samples: int,
-        negatives: float | None = None,
         clip_norm: float,
         seed: int = 0,
         state_reset: float = 0.0,
@@ -92,12 +88,12 @@ class Step:
         peers: Peers | None = None,
     ) -> None:
         self.model, self.optimiser = model, optimiser
-        self.num_samples, self.negatives, self.clip_norm, self.seed = num_samples, negatives, clip_norm, seed
-        self.state_reset, self.micro_batches, self.sparse = state_reset, micro_batches, sparse
+        self.clip_norm, self.seed, self.state_reset, self.micro_batches = clip_norm, seed, state_reset, micro_batches
         self.peers = Peers() if peers is None else peers
         embedding = embedding_of(model)
         # Tables whose gradients have the same rows.
-        self.tables: list[list[nn.Parameter]] = [[model.softmax_weight, model.softmax_bias]]
+        self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
+        model.loss.sparse = sparse
         if embedding is not None:
             model.bilm.encoder.sparse = sparse
             self.tables.append([embedding])
@@ -110,7 +106,7 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
         device = words.types.device
         offsets = [2 * number + direction for direction in range(2)]
-        drawn = [self.model.loss.draw(self.num_samples, self.seed, offset, device) for offset in offsets]
+        drawn = [self.model.loss.draw(self.seed, offset, device) for offset in offsets]
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         states = []
         for part, held, last in self._parts(words, state):
@@ -158,4 +154,4 @@ class Step:
 
     def _direction(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
         """Loss of each position of one direction, [B·T]; what was drawn all rows share."""
-        return self.model.loss.training(hidden, targets.flatten(), drawn, negatives=self.negatives, sparse=self.sparse)
+        return self.model.loss.training_losses(hidden, targets.flatten(), drawn)

@@ -10,10 +10,8 @@ from torch.nn import functional as F
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.output_table import OutputTable
-
-CORRECTIONS = ("allennlp", "allennlp-0.9", "tensorflow")
-_WHOLE_BYTES = 32 * 2**20
+from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss
+from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
 
 def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
@@ -23,13 +21,13 @@ def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any
     return ids.numpy(), int(tries)
 
 
-class SampledSoftmaxLoss(OutputTable):
+class SampledSoftmaxLoss(VocabularyLoss):
     """Cross entropy of the next word: against a sample of the vocabulary while training, against all of it otherwise.
 
     Args:
         num_words: V, words sorted by falling frequency, no padding among them.
         embedding_dim: D.
-        num_samples: S, words drawn per call; less than V.
+        num_samples: S, words drawn per call; at most V.
         sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
         unk_id: kept as AllenNLP does, and unused as there.
         use_character_inputs: as unk_id.
@@ -47,6 +45,11 @@ class SampledSoftmaxLoss(OutputTable):
     Source: Jean et al. 2015, section 3; AllenNLP's `SampledSoftmaxLoss`; tf.nn.sampled_softmax_loss.
     """
 
+    name = "sampled_softmax"
+    ops_used = ("log_uniform_sample", "sampled_softmax", "full_softmax")
+    draws = True
+    perplexity = "sampled_perplexity"
+
     def __init__(
         self,
         num_words: int,
@@ -61,52 +64,38 @@ class SampledSoftmaxLoss(OutputTable):
         precision: str = "float32",
         backend: str = "auto",
     ) -> None:
-        if not 0 < num_samples < num_words:
-            raise ElmoFastError(f"num_samples must be from 1 to num_words-1={num_words - 1}; got {num_samples}")
+        if not 0 < num_samples <= num_words:
+            raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")
         if semantics not in CORRECTIONS:
-            raise ElmoFastError(f"semantics must be one of {', '.join(CORRECTIONS)}; got {semantics!r}")
+            raise ElmoFastError(f"semantics must be one of {', '.join(sorted(CORRECTIONS))}; got {semantics!r}")
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.tie_embeddings = False
         self.use_character_inputs, self.semantics = use_character_inputs, semantics
         self._unk_id, self._embedding_dim = unk_id, embedding_dim
-        self._num_words, self._num_samples = num_words, num_samples
+        self.num_words, self.num_samples = num_words, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
-    def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
-        """The sum over the batch of the cross entropies, in nats.
-
-        Args:
-            embeddings: [N, D].
-            targets: the words wanted, [N], whole numbers from 0 to V-1.
-            target_token_embedding: not used (AllenNLP's name for tied embeddings, which it never had).
-        """
-        if embeddings.shape[0] == 0:
-            return embeddings.new_zeros(())
-        losses = self._sampled if self.training else self._whole
-        return losses(embeddings, targets.long())
-
-    def _sampled(self, embeddings: Tensor, targets: Tensor) -> Tensor:
-        ids, tries = self.choice_func(self._num_words, self._num_samples)
-        samples = torch.as_tensor(ids, dtype=torch.int64).to(embeddings.device, non_blocking=True)
-        w, b = self._tables()
-        losses = ops.sampled_softmax(
-            embeddings,
-            targets,
-            w,
-            b,
-            samples,
-            tries if isinstance(tries, Tensor) else int(tries),
-            correction=self.semantics,
-            sparse=self.sparse,
-            precision=self.precision,
-            backend=ops.backend_for("sampled_softmax", self.backend),
+    def draw(self, seed: int, offset: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The words that one direction draws for one step, [S] int64, and the number of tries, [] int64: a function
+        of seed and offset."""
+        backend = ops.backend_for("log_uniform_sample", self.backend)
+        return ops.log_uniform_sample(
+            self.num_samples, self.num_words, seed=seed, offset=offset, device=device, backend=backend
         )
-        return losses.sum()
 
-    def _whole(self, embeddings: Tensor, targets: Tensor) -> Tensor:
-        w, b = self._tables()
-        small = embeddings.shape[0] * w.shape[0] * embeddings.element_size() <= _WHOLE_BYTES
+    def _draw_now(self, device: torch.device) -> tuple[Tensor, Tensor | int]:
+        ids, tries = self.choice_func(self.num_words, self.num_samples)
+        samples = torch.as_tensor(ids, dtype=torch.int64).to(device, non_blocking=True)
+        return samples, tries if isinstance(tries, Tensor) else int(tries)
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+        """Cross entropy of each position against the words drawn, [N]; as VocabularyLoss.training_losses."""
+        options = {"correction": self.semantics, "sparse": self.sparse, **self._settings("sampled_softmax")}
+        return ops.sampled_softmax(hidden, targets, *self.table(), *drawn, **options)
+
+    def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        w, b = self.table()
+        small = hidden.shape[0] * w.shape[0] * hidden.element_size() <= CHUNK_BYTES
         if small and self.precision == "float32":  # the same sums in the same order as AllenNLP's, to the last bit
-            return F.nll_loss(F.log_softmax(embeddings @ w.t() + b, dim=-1), targets, reduction="sum")
-        backend = ops.backend_for("full_softmax", self.backend)
-        return ops.full_softmax(embeddings, targets, w, b, precision=self.precision, backend=backend).sum()
+            return F.nll_loss(F.log_softmax(hidden @ w.t() + b, dim=-1), targets, reduction="sum")
+        return super()._evaluate(hidden, targets)

@@ -1,12 +1,13 @@
 """The softmax over the whole vocabulary, while training too."""
 
+from typing import Any
+
 from torch import Tensor
 
-from elmo_fast import ops
-from elmo_fast.modules.output_table import OutputTable
+from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss
 
 
-class FullSoftmaxLoss(OutputTable):
+class FullSoftmaxLoss(VocabularyLoss):
     """Cross entropy of the next word against the whole vocabulary, in chunks: no more than 32 MiB of logits at a time.
 
         loss = Σ_n ln(Σ_v exp(h_n · w_v + b_v)) - (h_n · w_t + b_t)            t = targets_n
@@ -22,13 +23,24 @@ class FullSoftmaxLoss(OutputTable):
     Raises: ElmoFastError.
     """
 
+    name = "full_softmax"
+    ops_used = ("full_softmax",)
+
     def __init__(
         self, num_words: int, embedding_dim: int, *, precision: str = "float32", backend: str = "auto"
     ) -> None:
         super().__init__(num_words, embedding_dim, False, precision, backend)
 
-    def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
-        """The sum over the batch of the cross entropies, in nats; arguments as SampledSoftmaxLoss's."""
-        if embeddings.shape[0] == 0:
-            return embeddings.new_zeros(())
-        return ops.full_softmax(embeddings, targets.long(), *self._tables(), **self._how("full_softmax")).sum()
+    @classmethod
+    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
+        """All: the gradient is dense."""
+        return words
+
+    @classmethod
+    def products(cls, words: int, samples: int) -> float:
+        """One for each word of the vocabulary."""
+        return words
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any = None) -> Tensor:
+        """As exact_losses."""
+        return self._full_losses(hidden, targets, self.table()[1], CHUNK_BYTES)

@@ -1,16 +1,19 @@
 """word2vec's negative sampling as a loss over a vocabulary."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.output_table import OutputTable, checked_counts
+from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, check_counts
+
+NOISE_POWER = 0.75
 
 
-class NegativeSamplingLoss(OutputTable):
+class NegativeSamplingLoss(VocabularyLoss):
     """Negative sampling while training; otherwise the cross entropy of its scores, normalised over the vocabulary.
 
         s_nk = h_n · w_k + b_k,    P_k ∝ counts_k^power
@@ -38,6 +41,15 @@ class NegativeSamplingLoss(OutputTable):
     Source: Mikolov et al. 2013b, section 2.2; Levy and Goldberg 2014, section 3.1 (the optimum).
     """
 
+    name = "negative_sampling"
+    ops_used = ("alias_sample", "negative_sampling", "full_softmax")
+    draws = wants_counts = True
+    perplexity = None
+    explanation = (
+        "negative sampling trains scores that are no probabilities: here ln of the noise's law is added to them, and "
+        "the sum normalised over the whole vocabulary"
+    )
+
     counts: Tensor
 
     def __init__(
@@ -49,11 +61,11 @@ class NegativeSamplingLoss(OutputTable):
         sparse: bool = False,
         *,
         negatives: float | None = None,
-        power: float = 0.75,
+        power: float = NOISE_POWER,
         precision: str = "float32",
         backend: str = "auto",
     ) -> None:
-        held = checked_counts(counts, num_words).clamp(min=1)
+        held = check_counts(counts, num_words).clamp(min=1)
         if num_samples < 1:
             raise ElmoFastError(f"num_samples must be 1 or more; got {num_samples}")
         if negatives is not None and not 0 < negatives < math.inf:
@@ -62,30 +74,34 @@ class NegativeSamplingLoss(OutputTable):
         self.num_samples, self.negatives, self.power = num_samples, negatives, power
         self.register_buffer("counts", held)
         with torch.no_grad():
-            self._tables()[1].fill_(-math.log(num_samples if negatives is None else negatives))
-        self._made: tuple[Tensor, ops.AliasTable] | None = None
+            self.table()[1].fill_(self.initial_bias)
 
-    def _noise(self) -> ops.AliasTable:
-        counts = self.counts.cpu()
-        if self._made is None or not torch.equal(self._made[0], counts):  # a state_dict brings others
-            self._made = counts.clone(), ops.alias_table(counts, power=self.power)
-        return self._made[1]
+    @property
+    def initial_bias(self) -> float:
+        """-ln K, where the model says what the noise does: from 0 the K words of noise drown the target for long."""
+        return -math.log(self.num_samples if self.negatives is None else self.negatives)
 
-    def _drawn(self, device: torch.device) -> Tensor:
+    def log_noise(self) -> Tensor:
+        """ln P of the words drawn, [V], dtype and device of the bias."""
+        return (self.power * self.counts.double().log()).log_softmax(0).to(self.table()[1])
+
+    def draw(self, seed: int, offset: int, device: torch.device) -> Tensor:
+        """The words of noise that one direction draws for one step, [S] int64: a function of seed and offset."""
+        backend = ops.backend_for("alias_sample", self.backend)
+        table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
+        return ops.alias_sample(self.num_samples, table, seed=seed, offset=offset, device=device, backend=backend)
+
+    def _draw_now(self, device: torch.device) -> Tensor:
         if device.type == "meta":  # where the counts have no values
             return torch.empty(self.num_samples, dtype=torch.int64, device=device)
-        seed, offset = torch.randint(2**62, (2,)).tolist()
-        return ops.alias_sample(self.num_samples, self._noise(), seed=seed, offset=offset, device=device)
+        drawn: Tensor = super()._draw_now(device)
+        return drawn
 
-    def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
-        """The sum over the batch of the losses, in nats; arguments as SampledSoftmaxLoss's."""
-        if embeddings.shape[0] == 0:
-            return embeddings.new_zeros(())
-        weight, bias = self._tables()
-        if not self.training:
-            log_noise = (self.power * self.counts.double().log()).log_softmax(0).to(bias)
-            how = self._how("full_softmax")
-            return ops.full_softmax(embeddings, targets.long(), weight, bias + log_noise, **how).sum()
-        samples = self._drawn(embeddings.device)
-        options = {"negatives": self.negatives, "sparse": self.sparse, **self._how("negative_sampling")}
-        return ops.negative_sampling(embeddings, targets.long(), weight, bias, samples, **options).sum()
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+        """The objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
+        options = {"negatives": self.negatives, "sparse": self.sparse, **self._settings("negative_sampling")}
+        return ops.negative_sampling(hidden, targets, *self.table(), drawn, **options)
+
+    def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
+        """-ln p of each target, [N]: of the softmax over the vocabulary of the scores, ln P added to them."""
+        return self._full_losses(hidden, targets, self.table()[1] + self.log_noise(), chunk_bytes)
