@@ -1,12 +1,10 @@
 """Sentences in, numpy arrays out."""
 
-import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,8 +15,8 @@ from elmo_fast.files import hdf5_replacing, replaces
 from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
+from elmo_fast.modules.sentence_vectors import Array, embed_batch, embed_batches
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
 BATCH_SIZE = 64
 TOKENISED = "a list of words (text.split() makes one at blanks)"
 OUTPUT_FORMATS = ("all", "top", "average")
@@ -76,13 +74,10 @@ class ElmoEmbedder:
     @torch.no_grad()
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """The vectors of B tokenised sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
-        output = self._run(batch)
+        ids = self.elmo_bilm.batch_to_ids(batch)
+        output = self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
         pairs = [remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]]
         return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
-
-    def _run(self, batch: Sequence[Sequence[str]]) -> dict[str, Any]:
-        ids = self.elmo_bilm.batch_to_ids(batch)
-        return self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
         """The vectors of one tokenised sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
@@ -96,30 +91,15 @@ class ElmoEmbedder:
         was. Raises: ElmoFastError where the batch or a sentence of it is a string, in place of a list.
         """
         not_a_string(batch, "batch", f"a list of sentences, each {TOKENISED}")
-        for number, sentence in enumerate(batch):
-            not_a_string(sentence, f"sentence {number}", TOKENISED)
-        if len(batch) == 1 and len(batch[0]) == 0:
-            return [self._empty()]
-        if len(batch) == 0:
-            return []
-        output = self._run(batch)
-        layers = [layer.cpu().numpy() for layer in output["activations"]]
-        # One copy each, so that keeping one sentence does not keep the padding of its batch; the first and the last
-        # position of a sentence are its boundaries.
-        lengths = (output["mask"].sum(dim=1) - 2).tolist()
-        return [
-            np.stack([layer[i, 1 : n + 1] for layer in layers]) if n > 0 else self._empty()
-            for i, n in enumerate(lengths)
-        ]
+        return embed_batch(self.elmo_bilm, list(_checked(batch)), stateful=self.elmo_bilm.stateful)
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE) -> Iterator[Array]:
         """The vectors of each tokenised sentence, in order, `batch_size` sentences at a time."""
-        if batch_size < 1:
-            raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
         not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
-        waiting = iter(sentences)
-        while batch := list(itertools.islice(waiting, batch_size)):
-            yield from self.embed_batch(batch)
+        for batch in embed_batches(
+            self.elmo_bilm, _checked(sentences), stateful=self.elmo_bilm.stateful, batch_size=batch_size, window=0
+        ):
+            yield from batch.vectors
 
     def embed_file(
         self,
@@ -164,8 +144,11 @@ class ElmoEmbedder:
                 index[0] = json.dumps(dict(zip(sentences, keys, strict=True)))
         input_file.close()
 
-    def _empty(self) -> Array:
-        return np.zeros((self.elmo_bilm.num_layers, 0, self.elmo_bilm.get_output_dim()), np.float32)
+
+def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+    for number, sentence in enumerate(sentences):
+        not_a_string(sentence, f"sentence {number}", TOKENISED)
+        yield sentence
 
 
 def _formatted(array: Array, output_format: str) -> Array:

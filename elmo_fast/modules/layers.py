@@ -1,4 +1,4 @@
-"""Which layers of a biLM: their names, and one tensor of those that were named."""
+"""Which layers of a biLM: their names, and the tensors of those that were named."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Layers = str | int | Sequence[int]
 
 
 def layer_numbers(layers: Layers, count: int) -> list[int] | None:
-    """The numbers of the layers that are laid side by side; None stands for the mean of all.
+    """The numbers of the layers that were named; None stands for the mean of all.
 
     Args:
         layers: "average", "top", "all", a number from 0 (the words by themselves), or several numbers.
@@ -37,15 +37,29 @@ def _within(numbers: Sequence[Any], count: int) -> bool:
     return all(isinstance(k, int) and not isinstance(k, bool) and 0 <= k < count for k in numbers)
 
 
-def combined_layers(activations: Sequence[Tensor], layers: Layers) -> Tensor:
-    """One tensor [..., W] of the L+1 layers [..., 2D]: their mean (W = 2D), or those named side by side.
+def layer_number(layer: str | int, count: int, also: str = "") -> int:
+    """The number of one layer, given as "top" or as a number from 0, which may be text.
 
-    layers: as layer_numbers'. Raises: ElmoFastError.
+    also: other names that the caller takes, for the error. Raises: ElmoFastError.
     """
+    if layer == "top":
+        return count - 1
+    if str(layer).isdecimal() and int(layer) < count:
+        return int(layer)
+    raise ElmoFastError(f'layer must be {also}"top" or a number from 0 to {count - 1}; got {layer!r}')
+
+
+def chosen_layers(activations: Sequence[Tensor], layers: Layers) -> list[Tensor]:
+    """Of the L+1 layers [..., 2D] those named, or their mean alone. layers: as layer_numbers'."""
     numbers = layer_numbers(layers, len(activations))
     if numbers is None:
-        return torch.stack(list(activations)).mean(dim=0)
-    return torch.cat([activations[k] for k in numbers], dim=-1)
+        return [sum(activations[1:], start=activations[0]) / len(activations)]
+    return [activations[k] for k in numbers]
+
+
+def combined_layers(activations: Sequence[Tensor], layers: Layers) -> Tensor:
+    """The chosen layers side by side, [..., W]. layers: as layer_numbers'. Raises: ElmoFastError."""
+    return torch.cat(chosen_layers(activations, layers), dim=-1)
 
 
 def combined_width(layers: Layers, count: int, width: int) -> int:

@@ -7,22 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.layers import Layers, combined_layers, combined_width
-from elmo_fast.modules.long_sentences import long_activations
-from elmo_fast.text import batches, in_order
+from elmo_fast.modules.layers import Layers, combined_width
+from elmo_fast.modules.sentence_vectors import Array, embed_batches
+from elmo_fast.text import in_order
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
 POOLINGS = ("mean", "max")
-WINDOW = 16  # batches whose sentences are sorted by length together
 
 
-def load_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
+def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
     """The stateless biLM of a folder or of a name of the hub; the last one read is kept for who asks for it again.
 
     settings: precision, backend, as BiLM's. Raises: ElmoFastError, CheckpointError.
@@ -53,7 +50,7 @@ class TokenVectors:
         batch_size: most sentences run at a time.
         max_tokens: most tokens run at a time, padding counted; a longer sentence is run by itself in stretches of so
             many tokens, with the same vectors.
-        settings: of a model that is read here: device, precision, backend, as load_bilm's.
+        settings: of a model that is read here: device, precision, backend, as shared_bilm's.
 
     Raises: ElmoFastError, CheckpointError.
     """
@@ -69,7 +66,7 @@ class TokenVectors:
     ) -> None:
         _check_count("batch_size", batch_size)
         _check_count("max_tokens", max_tokens)
-        self.bilm = model if isinstance(model, BiLM) else load_bilm(model, **settings)
+        self.bilm = model if isinstance(model, BiLM) else shared_bilm(model, **settings)
         self.layers, self.batch_size, self.max_tokens = layers, batch_size, max_tokens
         self.width = combined_width(layers, self.bilm.num_layers, self.bilm.get_output_dim())
 
@@ -77,8 +74,10 @@ class TokenVectors:
         """The vectors [T, W] of each tokenised sentence, in order; [0, W] for an empty one. Raises: ElmoFastError."""
         not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
         checked = (_checked(i, words) for i, words in enumerate(sentences))
-        cut = batches(checked, batch_size=self.batch_size, max_tokens=self.max_tokens, window=WINDOW)
-        return in_order(pair for batch in cut for pair in zip(batch.indices, self._run(batch.sentences), strict=True))
+        runs = embed_batches(
+            self.bilm, checked, self.layers, side_by_side=True, batch_size=self.batch_size, max_tokens=self.max_tokens
+        )
+        return in_order(pair for batch in runs for pair in zip(batch.indices, batch.vectors, strict=True))
 
     def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
         """One vector per sentence, [N, W]: the "mean" or the "max" of its tokens'; zeros for an empty one.
@@ -90,23 +89,6 @@ class TokenVectors:
         pool, empty = (np.mean if pooling == "mean" else np.max), np.zeros(self.width, np.float32)
         rows = [pool(vectors, axis=0) if len(vectors) else empty for vectors in self(sentences)]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
-
-    def _run(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
-        filled = [words for words in sentences if len(words)]
-        vectors = iter(self._run_filled(filled) if filled else ())
-        return [next(vectors) if len(words) else np.zeros((0, self.width), np.float32) for words in sentences]
-
-    @torch.no_grad()
-    def _run_filled(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
-        ids = self.bilm.batch_to_ids(sentences).to(next(self.bilm.parameters()).device)
-        if ids.shape[1] > self.max_tokens:  # batches() leaves it alone
-            return [self._numpy(long_activations(self.bilm, ids[0], self.max_tokens))]
-        vectors = self._numpy(self.bilm(ids, stateful=False)["activations"])
-        # A view would keep the padding of its batch. The first position is the marker of the begin.
-        return [row[1 : len(words) + 1].copy() for row, words in zip(vectors, sentences, strict=True)]
-
-    def _numpy(self, activations: Sequence[Tensor]) -> Array:
-        return combined_layers(activations, self.layers).float().cpu().numpy()
 
 
 def _check_count(name: str, value: Any) -> None:

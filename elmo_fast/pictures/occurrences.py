@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import batches, read_sentences
+from elmo_fast.modules.layers import layer_number
+from elmo_fast.modules.sentence_vectors import embed_batches
+from elmo_fast.text import read_sentences
 
 MOST = 2000
-# Batches whose sentences are sorted by length together.
-WINDOW = 16
 
 
 class Occurrence(NamedTuple):
@@ -57,15 +57,6 @@ def find_occurrences(
     return [found[index] for index in chosen], len(found)
 
 
-def layer_number(layer: str | int, count: int) -> int:
-    """The number of a layer given as "top" or a number from 0; ElmoFastError where there is none."""
-    if layer == "top":
-        return count - 1
-    if str(layer).isdecimal() and int(layer) < count:
-        return int(layer)
-    raise ElmoFastError(f'layer must be "top" or a number from 0 to {count - 1}; got {layer!r}')
-
-
 def occurrence_vectors(
     embedder: Any,
     occurrences: Sequence[Occurrence],
@@ -93,9 +84,9 @@ def occurrence_vectors(
     lines = list(places)
     sentences = [occurrences[places[line][0]].tokens for line in lines]
     out = np.empty((len(occurrences), embedder.elmo_bilm.get_output_dim()), np.float32)
-    for indices, members in batches(sentences, batch_size=batch_size, window=WINDOW):
-        for index, vectors in zip(indices, embedder.embed_batch(members), strict=True):
+    for batch in embed_batches(embedder.elmo_bilm, sentences, number, side_by_side=True, batch_size=batch_size):
+        for index, vectors in zip(batch.indices, batch.vectors, strict=True):
             for where in places[lines[index]]:
-                out[where] = vectors[number, occurrences[where].place]
-        progress(sum(map(len, members)))
+                out[where] = vectors[occurrences[where].place]
+        progress(sum(map(len, batch.sentences)))
     return out

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.token_vectors import TokenVectors, load_bilm
+from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.static.vectors import Vectors
 
 Model = str | os.PathLike[str] | BiLM
@@ -30,7 +30,7 @@ def context_free_vectors(
     if batch_size < 1:
         raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
     not_a_string(words, "words", "a list of words")
-    bilm = model if isinstance(model, BiLM) else load_bilm(model)
+    bilm = model if isinstance(model, BiLM) else shared_bilm(model)
     device = next(bilm.parameters()).device
     matrix = np.empty((len(words), bilm.encoder.get_output_dim()), np.float32)
     with torch.no_grad():

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, WordEncoder
+from elmo_fast.modules.sentence_vectors import embed_batches
 from elmo_fast.tasks._layer_file import (
     FORMAT,
     STORAGES,
@@ -27,7 +29,6 @@ from elmo_fast.tasks._layer_file import (
     write_layers,
 )
 from elmo_fast.tasks.formats import Example
-from elmo_fast.text import batches
 
 MAX_TOKENS = 4096
 Sentences = Sequence[Sequence[str]]
@@ -107,7 +108,7 @@ def cached_layers(
         examples: the sentences; their labels do not matter.
         folder: made where it is missing.
         storage: "float32", or "float16", half as large, with 11 of 24 bits.
-        max_tokens: most words run at a time, padding counted; a longer sentence is run alone.
+        max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in stretches of so many.
         progress: told how many words are done, while they are computed.
         report: takes a sentence on a damaged file, or on waiting; None: a warning.
 
@@ -165,21 +166,15 @@ def _key(model: BiLM, sentences: Sentences, storage: str) -> str:
     return found.hexdigest()
 
 
-@torch.no_grad()
 def _compute(
     model: BiLM, sentences: Sentences, lengths: list[int], max_tokens: int, progress: Progress | None, write: Write
 ) -> None:
     """Runs the biLM over the sentences, the longest first, and writes the layers of each where it stands."""
     starts = (np.cumsum(lengths) - lengths).tolist()
-    order = sorted(range(len(sentences)), key=lambda index: -lengths[index])
-    device = next(model.parameters()).device
     done, total = 0, sum(lengths)
-    for batch in batches((sentences[index] for index in order), batch_size=max_tokens, max_tokens=max_tokens):
-        output = model(model.batch_to_ids(batch.sentences).to(device), stateful=False)
-        layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]]).cpu().numpy()
-        for row, place in enumerate(batch.indices):
-            index = order[place]
-            write(starts[index], layers[:, row, : lengths[index]])
+    for batch in embed_batches(model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize):
+        for index, layers in zip(batch.indices, batch.vectors, strict=True):
+            write(starts[index], layers)
             done += lengths[index]
         if progress is not None:
             progress(done, total)

@@ -10,6 +10,7 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.tasks.dropout import dropout
 
@@ -166,7 +167,5 @@ class ElmoFeatures(nn.Module):
 def _chosen(layer: str | int, known: int) -> list[int]:
     if layer == "mix":
         return list(range(known))
-    number = -1 if layer == "top" else layer
-    if isinstance(number, str) or not -known <= number < known:
-        raise ElmoFastError(f'layer must be "mix", "top" or a number from 0 to {known - 1}; got {layer!r}')
-    return [number % known]
+    counted_down = isinstance(layer, int) and -known <= layer < 0
+    return [layer_number(layer + known if counted_down else layer, known, also='"mix", ')]  # type: ignore[operator]

@@ -8,8 +8,8 @@ import torch
 
 from elmo_fast import BiLM
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules import token_vectors
-from elmo_fast.modules.token_vectors import TokenVectors, load_bilm
+from elmo_fast.modules import sentence_vectors
+from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 from tests.weights import make_weights
@@ -91,19 +91,19 @@ def test_no_run_is_larger_than_said(pair, monkeypatch):
 
     results = vectors(stream())
     next(results)
-    assert len(taken) <= token_vectors.WINDOW * 4
+    assert len(taken) <= sentence_vectors.WINDOW * 4
     assert sum(map(len, results)) == sum(1 + i % 40 for i in range(200)) - 1 - (1 + 100 % 40) + 1000
     assert max(sizes) <= 100 + 2 * 4
 
 
 def test_the_last_model_is_kept_until_its_files_change(tmp_path):
     make_weights(tmp_path, seed=1)
-    first = load_bilm(tmp_path)
-    assert load_bilm(str(tmp_path)) is first
-    assert load_bilm(tmp_path, precision="bfloat16") is not first
+    first = shared_bilm(tmp_path)
+    assert shared_bilm(str(tmp_path)) is first
+    assert shared_bilm(tmp_path, precision="bfloat16") is not first
     make_weights(tmp_path, seed=2)
     os.utime(tmp_path / "weights.hdf5", ns=(1, 1))
-    again = load_bilm(tmp_path)
+    again = shared_bilm(tmp_path)
     assert not torch.equal(next(again.parameters()), next(first.parameters()))
 
 

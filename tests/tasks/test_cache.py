@@ -213,16 +213,19 @@ def test_half_as_large(tmp_path, bilm):
         cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="int8")
 
 
-def test_sentences_of_one_and_of_2000_words(tmp_path, bilm):
-    """The largest batch holds max_tokens words, padding counted, but for a sentence that alone is longer."""
+def test_sentences_of_one_and_of_2000_words(tmp_path, bilm, monkeypatch):
+    """The largest batch holds max_tokens words, padding counted; a sentence that is longer runs in stretches."""
     examples = [Example([f"w{i % 7}" for i in range(2000)], []), *(Example([f"x{i}"], []) for i in range(300))]
-    sizes = []
-    bilm.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].shape[:2]))
+    sizes, lstm = [], bilm._elmo_lstm
+    run = lstm.run_layers
+    monkeypatch.setattr(lstm, "run_layers", lambda *x, **y: sizes.append(tuple(x[0].shape[:2])) or run(*x, **y))
     cache = cached_layers(bilm, examples, tmp_path, max_tokens=128)
-    assert sizes == [(1, 2000), (128, 1), (128, 1), (44, 1)]
+    assert sizes == [*[(1, 128)] * 15, (1, 82), (128, 3), (128, 3), (44, 3)]  # the markers are among them
     layers, lengths = cache.batch([0, 300])
     assert layers.shape == (3, 2, 2000, 16)
     assert lengths.tolist() == [2000, 1]
+    alone = bilm(bilm.batch_to_ids([examples[0].words]), stateful=False)["activations"]
+    assert_close("layers", layers[:, 0], torch.cat(alone)[:, 1:-1])
 
 
 def test_nothing_to_compute(tmp_path, bilm):

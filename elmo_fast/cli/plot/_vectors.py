@@ -88,7 +88,7 @@ def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
 def _of_tokens(arguments: Any, device: Any) -> Labelled:
     """`count` tokens of a text, drawn by the seed, each in its sentence."""
     from elmo_fast.pictures import Occurrence, occurrence_vectors
-    from elmo_fast.pictures.occurrences import layer_number
+    from elmo_fast.modules.layers import layer_number
     from elmo_fast.text import read_sentences
 
     tokens = [

@@ -71,7 +71,7 @@ def _check_outputs(outputs: list[str]) -> None:
 def _embedded(arguments: Any, occurrences: Any) -> tuple[Any, str]:
     """The occurrences' vectors, and one line on what they are."""
     from elmo_fast.pictures import occurrence_vectors
-    from elmo_fast.pictures.occurrences import layer_number
+    from elmo_fast.modules.layers import layer_number
 
     device = _common.set_up(arguments)
     embedder = _model.load_embedder(arguments, device, stateful=False)
