@@ -6,7 +6,7 @@ import os
 import pathlib
 import socket
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from elmo_fast.errors import ElmoFastError
@@ -41,6 +41,21 @@ def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
                 os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
                 return handle
         os.close(handle)
+
+
+@contextlib.contextmanager
+def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Lets one process at a time into the block; `waiting` is called before waiting for another one.
+
+    Where files cannot be locked all are let in.
+    """
+    handle = locked(path, lambda holder: waiting())
+    try:
+        yield
+    finally:
+        if handle is not None:
+            path.unlink(missing_ok=True)
+            os.close(handle)
 
 
 class FolderLock:

@@ -23,11 +23,13 @@ BELOW_MODULES = {
     "memory",
     "shortage",
     "lock",
+    "progress",
+    "token_files",
     "ops",
     "checkpoints",
     "text",
 }
-BELOW_COMMANDS = BELOW_MODULES | {"modules", "corpus", "static", "pretrain", "tasks", "pictures"}
+BELOW_COMMANDS = BELOW_MODULES | {"modules", "corpus", "static", "tokens", "pretrain", "tasks", "pictures"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
     "_lazy": set(),
@@ -42,6 +44,8 @@ MAY_IMPORT = {
     "json_files": {"errors"},
     "manifest": {"errors", "files", "json_files", "workplace"},
     "lock": {"errors"},
+    "progress": set(),
+    "token_files": {"errors", "files", "json_files", "sizes"},
     "ops": {"errors", "sizes", "devices"},
     "memory": set(),
     "shortage": {"errors", "memory", "sizes"},
@@ -51,6 +55,7 @@ MAY_IMPORT = {
     "modules": BELOW_MODULES,
     "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},
     "static": BELOW_MODULES | {"modules", "corpus"},
+    "tokens": BELOW_MODULES | {"modules", "static"},
     "tasks": BELOW_MODULES | {"modules", "static"},
     "pictures": BELOW_MODULES | {"modules", "static", "pretrain"},
     "compat": BELOW_MODULES | {"modules", "pretrain"},

@@ -17,7 +17,8 @@ from benchmarks.results import Report, faster, row
 from benchmarks.timing import in_turn, seconds
 from elmo_fast.static import Vectors, evaluate_analogies, load_vectors, save_vectors
 from elmo_fast.static.evaluation import unit_rows
-from elmo_fast.static.token_file import TokenFile, writing_token_file
+from elmo_fast.token_files import CacheFile, writing_cache_file
+from elmo_fast.tokens.corpus_cache import nearest_in
 
 WIDTH = 300
 NAMES = {"word2vec binary": "v.bin", "word2vec text": "v.txt", "own": "v.safetensors"}
@@ -111,14 +112,14 @@ def neighbours(report: Report, settings: Settings, folder: pathlib.Path) -> None
     """The ten nearest to one token, from a file of unit vectors that is checked while it is read."""
     for tokens, width in ((5000, 16),) if settings.quick else ((1_000_000, 256), (1_000_000, 1024)):
         path, length = folder / "tokens", 1000
-        with writing_token_file(path, [length] * (tokens // length), 1, width, "") as file:
+        with writing_cache_file(path, [length] * (tokens // length), 1, width, "") as file:
             for sentence in range(tokens // length):
                 rows = np.random.default_rng(sentence).standard_normal((length, width), np.float32)
                 file.write(sentence, unit_rows(rows)[None])
         query = np.random.default_rng(0).standard_normal((1, width), np.float32)
 
         def ask(path: pathlib.Path = path, query: np.ndarray = query) -> float:
-            return seconds(lambda: TokenFile(path).nearest(0, query, 10))
+            return seconds(lambda: nearest_in(CacheFile(path), 0, query, 10))
 
         values = in_turn({"elmo_fast": ask}, 3 if settings.quick else 9)
         add(report, f"nearest of {tokens} x {width}", values, "s")

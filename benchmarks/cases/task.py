@@ -23,8 +23,8 @@ from elmo_fast.static import Vectors, save_vectors
 from elmo_fast.tasks import Example, Labels, TaskConfig, write_examples
 from elmo_fast.tasks.data import read_data
 from elmo_fast.tasks.model import new_model
-from elmo_fast.tasks.splits import training_splits
-from elmo_fast.tasks.trainer import Trainer
+from elmo_fast.tasks.split import training_splits
+from elmo_fast.tasks.trainer import TaskTrainer
 from tests.weights import make_weights
 
 GOAL = 1 / 1.3
@@ -73,7 +73,7 @@ def hash_of(word: str) -> int:
     return int.from_bytes(word.encode()[-3:], "little")
 
 
-def trainer(folder: pathlib.Path, size: int, side: str) -> Trainer:
+def trainer(folder: pathlib.Path, size: int, side: str) -> TaskTrainer:
     """A trainer over ELMo or over static vectors of width 2 x `size`."""
     features: dict[str, Any] = {"vectors": str(folder / f"{side} {size}.safetensors")}
     if side == ELMO:
@@ -87,7 +87,7 @@ def trainer(folder: pathlib.Path, size: int, side: str) -> Trainer:
     model = new_model(config, len(data.labels), data.train)
     splits = training_splits(config, data, model.elmo, silent)
     labels: Labels = data.labels
-    return Trainer(model, labels, splits["train"], splits["dev"], config, folder, silent)
+    return TaskTrainer(model, labels, splits["train"], splits["dev"], config, folder, silent)
 
 
 def compared(variant: str, size: int, folder: pathlib.Path, quick: bool) -> list:

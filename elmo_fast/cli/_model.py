@@ -2,16 +2,10 @@
 
 import os
 import re
-from collections.abc import Sequence
 from typing import Any, Literal
 
-from elmo_fast import memory
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.sizes import size
-
-# Batches below this are run without asking how much memory is left.
-UNASKED_BYTES = 1 << 26
 
 
 def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -> None:
@@ -95,35 +89,6 @@ def load_embedder(arguments: Any, device: Any, *, stateful: bool) -> Any:
     )
 
 
-def bytes_of_batch(options: Any, sentences: int, longest: int) -> int:
-    """About how much memory a batch takes: gates, cells and projections of two directions of one layer, and all layers.
-
-    options: the model's ElmoOptions
-    """
-    lstm = options.lstm
-    per_token = 2 * (4 * lstm.dim + lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim
-    return 4 * sentences * (longest + 2) * per_token
-
-
-class MemoryCheck:
-    """Raises ElmoFastError, naming the longest line, when a batch plainly does not fit into the memory that is left.
-
-    A batch no larger than one that was let through is let through: its memory is used again.
-    """
-
-    def __init__(self, embedder: Any) -> None:
-        self._options, self._passed = embedder.elmo_bilm.options, UNASKED_BYTES
-
-    def __call__(self, sentences: Sequence[Sequence[str]], lines: Sequence[int]) -> None:
-        """lines: the number of each sentence's line."""
-        longest = max(range(len(sentences)), key=lambda i: len(sentences[i]))
-        count = len(sentences[longest])
-        needed = bytes_of_batch(self._options, len(sentences), count)
-        free = memory.available() if needed > self._passed else None
-        if free is not None and needed > free:
-            raise ElmoFastError(
-                f"line {lines[longest]} has {count} tokens, and a batch of {len(sentences)} sentences as long takes "
-                f"about {size(needed)} of memory where {size(free)} are left to this process; give "
-                "--max_tokens or a smaller --batch_size, or split the line"
-            )
-        self._passed = max(self._passed, needed)
+def layer_of(text: str) -> str | int:
+    """A layer as the options name it: a number where it is one, else the name."""
+    return int(text) if text.isdecimal() else text

@@ -10,7 +10,7 @@ from elmo_fast.durations import duration
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class Progress:
+class ProgressBar:
     """Counts tokens and shows the share done, tokens/s and the time left.
 
     total: tokens in all
@@ -29,7 +29,7 @@ class Progress:
 
             self._bar = tqdm(total=total, unit=self._short, unit_scale=True, dynamic_ncols=True)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressBar":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -70,10 +70,10 @@ class Progress:
         return self.done / max(self.seconds, 1e-9)
 
 
-class TextProgress:
+class TextProgressBar:
     """Shows how much of a text is read, words/s and the time left; called with bytes done, bytes in all, words so far.
 
-    lines, quiet: as for `Progress`.
+    lines, quiet: as for `ProgressBar`.
     """
 
     def __init__(self, *, lines: bool = False, quiet: bool = False) -> None:
@@ -81,7 +81,7 @@ class TextProgress:
         self._lines, self._shown = lines and not quiet, not lines and not quiet and sys.stderr.isatty()
         self._bar: Any = None
 
-    def __enter__(self) -> "TextProgress":
+    def __enter__(self) -> "TextProgressBar":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -31,7 +31,7 @@ def run(arguments: Any) -> int:
     bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm
     if bilm.reads_words:
         raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
-    progress = _progress.Progress(len(vocabulary), lines=arguments.file_friendly_logging, quiet=arguments.quiet)
+    progress = _progress.ProgressBar(len(vocabulary), lines=arguments.file_friendly_logging, quiet=arguments.quiet)
     write_vectors(arguments, vocabulary, bilm, device, progress)
     _common.logger().info("%s: %d words in %s", arguments.outfile, progress.done, _progress.duration(progress.seconds))
     return 0

@@ -63,7 +63,7 @@ def _check(arguments: Any) -> None:
 def run(arguments: Any) -> int:
     """Prints the perplexity and, where asked, writes it as JSON, and that of each sentence as a table."""
     from elmo_fast.cli._per_sentence import write_table
-    from elmo_fast.cli._progress import Progress
+    from elmo_fast.cli._progress import ProgressBar
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
@@ -73,7 +73,7 @@ def run(arguments: Any) -> int:
     given = arguments.test_prefix
     with rereadable(given) if given == "-" else contextlib.nullcontext(given) as text:
         corpus = _read(text, vocabulary)
-        with Progress(corpus.positions, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        with ProgressBar(corpus.positions, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
             perplexity = evaluate(
                 model,
                 corpus,

@@ -44,7 +44,7 @@ def run(arguments: Any) -> int:
             raise ElmoFastError("--vocab_file names the words; leave out --min_count and --max_vocab_size")
         vocabulary = Vocabulary.read(arguments.vocab_file)
     there = is_prepared(arguments.out_dir) and not arguments.overwrite
-    with _progress.TextProgress(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
         corpus = prepare(
             arguments.train_prefix,
             arguments.out_dir,

@@ -42,7 +42,7 @@ def run(arguments: Any) -> int:
     Vocabulary.build({}, arguments.min_count, arguments.max_size)  # says at once what cannot be
     # To find at the end that there is no such folder would be late.
     os.scandir(os.path.dirname(os.path.abspath(arguments.vocab_file))).close()
-    with _progress.TextProgress(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
         counts = count_words_of(arguments.train_prefix, arguments.processes, progress)
     vocabulary = Vocabulary.build(counts, arguments.min_count, arguments.max_size)
     vocabulary.write(arguments.vocab_file)

@@ -63,7 +63,7 @@ def sample(path: pathlib.Path, count: int) -> list[list[str]]:
 
 def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
     """Prints, for each word in two contexts, the tokens of the text whose vectors are nearest."""
-    vectors = neighbours.TokenVectors(embedder, sentences, LAYER)
+    vectors = neighbours.WordNeighbours(embedder, sentences, LAYER)
     print(f"one word, two contexts: its nearest among {len(vectors.vectors):,} tokens of the training text (cosine)")
     for word, *uses in neighbours.QUERIES:
         words = []

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.static.text_tokens import TextTokens
+from elmo_fast.tokens import TextTokens
 
 TOPN = 8
 CONTEXT = 4
@@ -39,7 +39,7 @@ class Neighbour(NamedTuple):
     place: int
 
 
-class TokenVectors(TextTokens):
+class WordNeighbours(TextTokens):
     """The tokens of the text, by one layer of the model, seen from their common mean."""
 
     def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> list[Neighbour]:

@@ -1,6 +1,5 @@
 """Sentences in, numpy arrays out."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
@@ -11,15 +10,17 @@ from torch import Tensor
 from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.files import hdf5_replacing, replaces
+from elmo_fast.files import replaces
 from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.sentence_vectors import Array, embed_batch, embed_batches
+from elmo_fast.modules.text_embedding import check_formats, embed_text
+from elmo_fast.progress import Progress
+from elmo_fast.text import SurveyedText, survey
 
 BATCH_SIZE = 64
 TOKENISED = "a list of words (text.split() makes one at blanks)"
-OUTPUT_FORMATS = ("all", "top", "average")
 
 
 class ElmoEmbedder:
@@ -49,6 +50,8 @@ class ElmoEmbedder:
             device_named(f"cuda:{cuda_device}", "cuda_device")
         self.elmo_bilm = BiLM(options_file, weight_file, **settings)
         self.cuda_device = cuda_device
+        paths = [file for file in (weight_file, options_file) if isinstance(file, str | os.PathLike)]
+        self.model_name = os.fspath(paths[0]) if paths else ""
         if cuda_device >= 0:
             self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
 
@@ -65,7 +68,9 @@ class ElmoEmbedder:
         state, options = load_checkpoint(folder)
         if options.char_cnn is None and settings.get("vocabulary") is None:
             settings["vocabulary"] = vocabulary_of(folder)
-        return cls(options, state, cuda_device, **settings)
+        made = cls(options, state, cuda_device, **settings)
+        made.model_name = os.fspath(model)
+        return made
 
     def reset_states(self) -> None:
         """Forgets the carried state: the next batch starts from zeros."""
@@ -103,69 +108,64 @@ class ElmoEmbedder:
 
     def embed_file(
         self,
-        input_file: TextIO,
+        input_file: TextIO | str | os.PathLike[str] | SurveyedText,
         output_file_path: str | os.PathLike[str],
         output_format: str = "all",
         batch_size: int = BATCH_SIZE,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
-    ) -> None:
-        """Writes the vectors of a file's sentences to HDF5; the file appears when it is complete.
+        *,
+        file_format: str = "hdf5",
+        dtype: str = "float32",
+        max_tokens: int | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Writes the vectors of a text's sentences; the file appears when it is complete. Returns their number.
 
         Args:
-            input_file: one sentence per line, words separated by blanks; closed at the end.
-            output_file_path: HDF5: dataset "0", "1", ... per line, [L+1, T, 2D] ("all") or [T, 2D] ("top", "average"),
-                and "sentence_to_index", a JSON object from each sentence to its dataset.
-            output_format: "all" layers, the "top" one, or their "average".
-            batch_size: sentences run at a time.
+            input_file: a path (.gz is unpacked), which is read twice; an open text stream, whose lines stay in memory
+                and which is closed; or a text that has been surveyed. One sentence per line, tokens separated by white
+                space.
+            output_file_path: the file to write.
+            output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
+            batch_size: most sentences in a batch.
             forget_sentences: leaves "sentence_to_index" out.
             use_sentence_keys: names the datasets by the sentences, and leaves "sentence_to_index" out.
+            file_format: "hdf5": dataset "0", "1", ... per line, as AllenNLP, and "sentence_to_index", a JSON object
+                from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
+                2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
+                metadata.
+            dtype: "float32", or "float16", of the numbers written.
+            max_tokens: most tokens in a batch, padding counted; a longer sentence runs alone, without carried state in
+                stretches.
+            progress: called after each batch with the tokens done and all tokens.
+
+        An embedder without carried state runs sentences of like length together.
 
         Raises: ElmoFastError: an unknown format, one file for both, an empty line, a sentence that cannot name a
-            dataset; OSError.
+            dataset, no room on the disk, vectors that are not finite; OSError.
         """
-        if output_format not in OUTPUT_FORMATS:
-            raise ElmoFastError(f"output_format must be one of {', '.join(OUTPUT_FORMATS)}; got {output_format!r}")
-        name = getattr(input_file, "name", None)
-        if isinstance(name, str) and replaces(output_file_path, name):
+        check_formats(output_format, file_format, dtype, use_sentence_keys)
+        name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
+        if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must be another file than input_file; got {name!r} for both")
-        sentences = [line.strip() for line in input_file]
-        _check_lines(sentences, use_sentence_keys)
-        keys = sentences if use_sentence_keys else [str(i) for i in range(len(sentences))]
-        arrays = self.embed_sentences((sentence.split() for sentence in sentences), batch_size)
-        with hdf5_replacing(output_file_path) as (file, written):
-            for key, array in zip(keys, arrays, strict=True):
-                file.create_dataset(key, data=_formatted(array, output_format))
-                written.check()
-            if not (forget_sentences or use_sentence_keys):
-                import h5py
-
-                index = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())
-                index[0] = json.dumps(dict(zip(sentences, keys, strict=True)))
-        input_file.close()
+        keep_lines = file_format == "hdf5" and not forget_sentences
+        text = (
+            input_file
+            if isinstance(input_file, SurveyedText)
+            else survey(input_file, keep_lines=keep_lines, as_keys=use_sentence_keys)
+        )
+        embed_text(
+            self.elmo_bilm, text, output_file_path, output_format, file_format=file_format, dtype=dtype,
+            batch_size=batch_size, max_tokens=max_tokens, forget_sentences=forget_sentences,
+            use_sentence_keys=use_sentence_keys, model=self.model_name, progress=progress,
+        )  # fmt: skip
+        if hasattr(input_file, "close"):
+            input_file.close()
+        return len(text)
 
 
 def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
     for number, sentence in enumerate(sentences):
         not_a_string(sentence, f"sentence {number}", TOKENISED)
         yield sentence
-
-
-def _formatted(array: Array, output_format: str) -> Array:
-    if output_format == "average":
-        return array.mean(axis=0)
-    return array if output_format == "all" else array[-1]
-
-
-def _check_lines(sentences: list[str], as_keys: bool) -> None:
-    if empty := [i for i, sentence in enumerate(sentences) if not sentence]:
-        raise ElmoFastError(f"the input must have no empty line; got {len(empty)}, the first at index {empty[0]}")
-    if not as_keys:
-        return
-    if len(set(sentences)) < len(sentences):
-        raise ElmoFastError("use_sentence_keys needs distinct sentences; leave it out to name the datasets by line")
-    if bad := [sentence for sentence in sentences if "/" in sentence or sentence == "."]:
-        raise ElmoFastError(
-            "HDF5 takes '/' and '.' in a name for folders, so that sentences with them cannot name datasets: "
-            f"{len(bad)} do, the first is {bad[0]!r:.80}; leave use_sentence_keys out to name them by line"
-        )

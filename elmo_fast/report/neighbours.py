@@ -10,9 +10,9 @@ from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
 from elmo_fast.report.settings import ReportSettings
 from elmo_fast.report.tables import table
 from elmo_fast.static.neighbours import nearest
-from elmo_fast.static.text_tokens import TextTokens
 from elmo_fast.static.vectors import Vectors, load_vectors
 from elmo_fast.tasks import Example
+from elmo_fast.tokens import TextTokens
 
 WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
 SHOWN = 4

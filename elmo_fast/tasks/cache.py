@@ -1,7 +1,5 @@
 """The layers of a frozen biLM for all words of a split: computed once, kept on disk, gathered into batches."""
 
-import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -9,6 +7,7 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +15,18 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.lock import only_one
 from elmo_fast.modules import BiLM, WordEncoder
+from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.modules.sentence_vectors import embed_batches
-from elmo_fast.tasks._layer_file import (
-    FORMAT,
-    STORAGES,
-    DamagedFile,
-    Layers,
-    Write,
-    only_one,
-    read_layers,
-    write_layers,
-)
+from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
+from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_file
 
 MAX_TOKENS = 4096
+STORAGES = ("float32", "float16")
 Sentences = Sequence[Sequence[str]]
-Progress = Callable[[int, int], None]
-"""Told how many words are done, of how many."""
+Layers = npt.NDArray[Any]
 
 
 class LayerCache:
@@ -109,7 +102,7 @@ def cached_layers(
         folder: made where it is missing.
         storage: "float32", or "float16", half as large, with 11 of 24 bits.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in stretches of so many.
-        progress: told how many words are done, while they are computed.
+        progress: called with the words done and all words, while they are computed.
         report: takes a sentence on a damaged file, or on waiting; None: a warning.
 
     Raises: ElmoFastError; OSError: the folder cannot be written, the disk is full.
@@ -124,35 +117,33 @@ def cached_layers(
     shape = (model.num_layers, sum(lengths), model.get_output_dim())
     path = pathlib.Path(folder) / f"{key[:40]}.safetensors"
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
-
-    def find(told: Callable[[str], None]) -> Layers | None:
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                return read_layers(path, key, shape, storage)
-            except DamagedFile as damage:
-                told(f"{path}: damaged ({damage}); it is computed anew")
-        return None
-
-    found = find(say)
+    found = _find(path, key, shape, storage, say)
     if found is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with only_one(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
-            found = find(lambda _: None)
+        waiting = f"{path}: waits for another process that computes it"
+        with only_one(path.with_suffix(".lock"), lambda: say(waiting)):
+            found = _find(path, key, shape, storage, lambda _: None)
             if found is None:
-                compute = functools.partial(_compute, model, sentences, lengths, max_tokens, progress)
-                write_layers(path, key, shape, storage, compute)
-                found = read_layers(path, key, shape, storage)
+                _write(path, key, model, sentences, lengths, storage, max_tokens, progress)
+                found = CacheFile(path).vectors
     return LayerCache(found, lengths)
 
 
-def model_digest(model: BiLM) -> str:
-    """SHA-256 of a biLM's options and weights."""
-    found = hashlib.sha256(json.dumps(model.options.to_dict(), sort_keys=True).encode())
-    for name, tensor in sorted(model.checkpoint_state().items()):
-        values = tensor.detach().cpu().contiguous()
-        found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        found.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+def _find(
+    path: pathlib.Path, key: str, shape: tuple[int, int, int], storage: str, say: Callable[[str], None]
+) -> Layers | None:
+    """The layers of a file that is there and whole, all its bytes compared with their digest."""
+    try:
+        file = CacheFile(path)
+        if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, storage):
+            raise DamagedFile(f"{path}: damaged: it is not of these sentences and this model")
+        file.check_all()
+    except FileNotFoundError:
+        return None
+    except ElmoFastError as damage:
+        say(f"{damage}; it is computed anew")
+        return None
+    return file.vectors
 
 
 def _key(model: BiLM, sentences: Sentences, storage: str) -> str:
@@ -166,15 +157,31 @@ def _key(model: BiLM, sentences: Sentences, storage: str) -> str:
     return found.hexdigest()
 
 
-def _compute(
-    model: BiLM, sentences: Sentences, lengths: list[int], max_tokens: int, progress: Progress | None, write: Write
+def _write(
+    path: pathlib.Path,
+    key: str,
+    model: BiLM,
+    sentences: Sentences,
+    lengths: list[int],
+    storage: str,
+    max_tokens: int,
+    progress: Progress | None,
 ) -> None:
     """Runs the biLM over the sentences, the longest first, and writes the layers of each where it stands."""
-    starts = (np.cumsum(lengths) - lengths).tolist()
+    shape = model.num_layers, model.get_output_dim()
     done, total = 0, sum(lengths)
-    for batch in embed_batches(model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize):
-        for index, layers in zip(batch.indices, batch.vectors, strict=True):
-            write(starts[index], layers)
-            done += lengths[index]
-        if progress is not None:
-            progress(done, total)
+    with writing_cache_file(path, lengths, *shape, key, dtype=storage, digest=True) as file:
+        for batch in embed_batches(model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize):
+            for index, layers in zip(batch.indices, batch.vectors, strict=True):
+                file.write(index, _stored(layers, storage))
+                done += lengths[index]
+            if progress is not None:
+                progress(done, total)
+
+
+def _stored(layers: Layers, storage: str) -> Layers:
+    with np.errstate(over="ignore"):
+        values = layers.astype(storage, copy=False)
+    if storage == "float16" and not np.isfinite(values).all():
+        raise ElmoFastError('storage="float16" cannot hold these layers: numbers above 65504; use "float32"')
+    return values

@@ -1,7 +1,7 @@
 """What a task's features are computed from and does not save itself: the files of a frozen biLM and of word vectors."""
 
 from elmo_fast.files import sha256_of
-from elmo_fast.tasks.cache import model_digest
+from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.model import TaskModel
 

@@ -1,17 +1,13 @@
 """What a trained model says of a split."""
 
-from collections.abc import Callable
-
 import torch
 
+from elmo_fast.progress import Progress
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.order import fixed_batches
 from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
 from elmo_fast.tasks.split import Split
-
-Progress = Callable[[int, int], None]
-"""Told how many sentences are done, of how many."""
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ class TaskResult:
     """How training went.
 
     dev, test: scores of the epoch that was kept; test is None without a test_path
-    epochs: a row per epoch (see Trainer)
+    epochs: a row per epoch (see TaskTrainer)
     best_epoch: the one that was kept, from 1
     mix_weights: place ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
         first; empty without ELMo

@@ -11,17 +11,17 @@ from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replaces
 from elmo_fast.lock import FolderLock
+from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.data import read_data, read_labelled
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
 from elmo_fast.tasks.model import TaskModel, new_model
-from elmo_fast.tasks.prediction import Progress, predict, score
+from elmo_fast.tasks.prediction import predict, score
 from elmo_fast.tasks.result import TaskResult
 from elmo_fast.tasks.saved import SavedTask, load_task, save_task
 from elmo_fast.tasks.scores import Scores
-from elmo_fast.tasks.split import Split
-from elmo_fast.tasks.splits import training_splits
-from elmo_fast.tasks.trainer import Trainer
+from elmo_fast.tasks.split import Split, training_splits
+from elmo_fast.tasks.trainer import TaskTrainer
 from elmo_fast.tasks.validation import validate
 from elmo_fast.threads import torch_threads
 
@@ -61,7 +61,7 @@ def train_task(
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
                f"{parameters:,} weights are trained")  # fmt: skip
-        trainer = Trainer(model, data.labels, splits["train"], splits["dev"], config, folder, report, progress)
+        trainer = TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, folder, report, progress)
         trainer.fit()
         scores = {
             name: score(split, predict(model, split, data.labels, config.batch_size), data.labels)
@@ -77,7 +77,7 @@ def train_task(
 def _result(
     config: TaskConfig,
     model: TaskModel,
-    trainer: Trainer,
+    trainer: TaskTrainer,
     scores: dict[str, Scores],
     parameters: int,
     notes: list[str],

@@ -21,7 +21,7 @@ _WEIGHTS, _BEST = "weights/", "best/"
 
 
 @dataclasses.dataclass
-class Position:
+class TrainingRecord:
     """Where a run stands.
 
     epochs: a row for each that is done (see trainer); config: the fields that must stay as they are; data: a digest of
@@ -58,7 +58,7 @@ def write_state(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     best: Mapping[str, Tensor],
-    position: Position,
+    position: TrainingRecord,
 ) -> None:
     """Writes weights, the optimiser's tensors, the best epoch's weights and the position into one file of `folder`."""
     weights = trained_weights(model)
@@ -72,8 +72,8 @@ def write_state(
 
 
 def read_state(
-    folder: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, check: Callable[[Position], None]
-) -> tuple[Position, dict[str, Tensor]] | None:
+    folder: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, check: Callable[[TrainingRecord], None]
+) -> tuple[TrainingRecord, dict[str, Tensor]] | None:
     """Gives model and optimiser what the file in `folder` holds; the position and the best epoch's weights.
 
     check: is shown the position before anything is taken, and may raise
@@ -91,7 +91,7 @@ def read_state(
         raise CheckpointError(
             f"{path}: damaged, or of another version; begin anew with resume: false, or remove the file"
         )
-    position = parsed(told.get("position", ""), Position, f"{path}: position")
+    position = parsed(told.get("position", ""), TrainingRecord, f"{path}: position")
     check(position)
     load_weights(model, _section(tensors, _WEIGHTS), path)
     names = {id(each): name for name, each in trained_weights(model).items()}

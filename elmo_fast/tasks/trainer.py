@@ -13,19 +13,20 @@ from torch import Tensor, nn
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
 from elmo_fast.tasks.inputs import input_digests
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.order import epoch_batches
-from elmo_fast.tasks.prediction import Progress, predict, score
+from elmo_fast.tasks.prediction import predict, score
 from elmo_fast.tasks.split import Split, digest_of
-from elmo_fast.tasks.state import Position, load_weights, read_state, trained_weights, write_state
+from elmo_fast.tasks.state import TrainingRecord, load_weights, read_state, trained_weights, write_state
 
 METRICS_FILE = "metrics.jsonl"
 
 
-class Trainer:
+class TaskTrainer:
     """Trains a TaskModel until the development score has not risen for `patience` epochs, or all epochs are done.
 
     Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is on the disk: a run
@@ -86,7 +87,7 @@ class Trainer:
             self.epochs, self._best = found[0].epochs, found[1]
             self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
 
-    def _check(self, position: Position) -> None:
+    def _check(self, position: TrainingRecord) -> None:
         """ElmoFastError where the state in the folder is of another run."""
         had, now = position.config, lasting(self.config)
         other = [f"{name}: {had.get(name)!r}, now {now[name]!r}" for name in now if had.get(name) != now[name]]
@@ -148,7 +149,7 @@ class Trainer:
         self.optimiser.step()
 
     def _write(self) -> None:
-        position = Position(self.epochs, lasting(self.config), self._data)
+        position = TrainingRecord(self.epochs, lasting(self.config), self._data)
         write_state(self.folder, self.model, self.optimiser, self._best, position)
         write_metrics(self.folder / METRICS_FILE, self.epochs)
 

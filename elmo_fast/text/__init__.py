@@ -16,6 +16,7 @@ from elmo_fast.text.characters import (
     words_to_ids,
 )
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
+from elmo_fast.text.survey import SurveyedText, survey
 from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "UNK_WORD",
     "Batch",
     "CharacterTable",
+    "SurveyedText",
     "Vocabulary",
     "batch_to_ids",
     "batches",
@@ -41,6 +43,7 @@ __all__ = [
     "read_sentences",
     "replacing",
     "rereadable",
+    "survey",
     "unknown_hints",
     "words_to_ids",
 ]

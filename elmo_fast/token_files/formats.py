@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo_fast.files import hdf5_replacing, replacing
+from elmo_fast.token_files.safetensors_file import layout
 
+Path = str | os.PathLike[str]
 Write = Callable[[int, np.ndarray[Any, Any]], None]
 
 
@@ -60,7 +62,7 @@ class Contents(NamedTuple):
 
 
 @contextlib.contextmanager
-def hdf5(path: str, contents: Contents) -> Iterator[Write]:
+def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index."""
     import h5py
 
@@ -76,7 +78,7 @@ def hdf5(path: str, contents: Contents) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def hdf5_flat(path: str, contents: Contents) -> Iterator[Write]:
+def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
     """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1] in one HDF5 file, metadata as attributes."""
     offsets = contents.offsets
     with hdf5_replacing(path) as (file, written):
@@ -92,37 +94,24 @@ def hdf5_flat(path: str, contents: Contents) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def safetensors(path: str, contents: Contents) -> Iterator[Write]:
-    """`embeddings` and `offsets` as safetensors.
-
-    The library writes tensors that lie in memory as a whole; here the header is written first (its length in 8 bytes,
-    then JSON) and each sentence goes to its place as it comes.
-    """
+def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
+    """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1]; each sentence goes to its place as it comes."""
     offsets = contents.offsets
-    dtype = {"float32": "F32", "float16": "F16"}[np.dtype(contents.dtype).name]
-    ends = (offsets.nbytes, offsets.nbytes + contents.nbytes)
-    header = json.dumps(
-        {
-            "__metadata__": contents.metadata,
-            "offsets": {"dtype": "I64", "shape": list(offsets.shape), "data_offsets": [0, ends[0]]},
-            "embeddings": {"dtype": dtype, "shape": list(contents.shape), "data_offsets": list(ends)},
-        }
-    ).encode()
-    header += b" " * (-len(header) % 8)
+    tensors = {"offsets": (np.int64, offsets.shape), "embeddings": (contents.dtype, contents.shape)}
+    planned = layout(tensors, contents.metadata)
     row = contents.nbytes // contents.shape[0]
-    start = 8 + len(header) + ends[0]
     with replacing(path) as temporary, open(temporary, "r+b") as file:
-        file.write(len(header).to_bytes(8, "little") + header + offsets.astype("<i8").tobytes())
+        file.write(planned.header + offsets.astype("<i8").tobytes())
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            file.seek(start + int(offsets[index]) * row)
+            file.seek(planned.starts["embeddings"] + int(offsets[index]) * row)
             file.write(contents.rows(vectors).data)
 
         yield write
 
 
 @contextlib.contextmanager
-def npz(path: str, contents: Contents) -> Iterator[Write]:
+def npz(path: Path, contents: Contents) -> Iterator[Write]:
     """`embeddings`, `offsets` and `metadata` (JSON) as numpy's npz; sentences before their turn wait in memory."""
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
         for name, array in (("offsets", contents.offsets), ("metadata", np.array(json.dumps(contents.metadata)))):
@@ -145,16 +134,9 @@ def npz(path: str, contents: Contents) -> Iterator[Write]:
             yield write
 
 
-FORMATS: dict[str, Callable[[str, Contents], contextlib.AbstractContextManager[Write]]] = {
+FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[Write]]] = {
     "hdf5": hdf5,
     "hdf5-flat": hdf5_flat,
     "safetensors": safetensors,
     "npz": npz,
 }
-
-
-def free_bytes(path: str) -> int:
-    """Bytes free on the disk where `path` is to be written."""
-    import shutil
-
-    return shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free

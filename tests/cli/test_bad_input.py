@@ -14,8 +14,9 @@ import h5py
 import numpy as np
 import pytest
 
-from elmo_fast.cli import _model, embed
 from elmo_fast.cli.main import main
+from elmo_fast.modules import memory_check
+from elmo_fast.text import survey
 
 FORMATS = ["hdf5", "hdf5-flat", "safetensors", "npz"]
 
@@ -74,14 +75,14 @@ def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run,
 
 
 def test_a_batch_that_cannot_fit_into_memory_names_its_longest_line(text, toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(_model, "UNASKED_BYTES", 0)
-    monkeypatch.setattr(_model.memory, "available", lambda: 1000)
+    monkeypatch.setattr(memory_check, "UNASKED_BYTES", 0)
+    monkeypatch.setattr(memory_check.memory, "available", lambda: 1000)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
     error = capsys.readouterr().err
     assert "line 2 has 9 tokens" in error
     assert "KiB of memory where 1000 bytes are left" in error
-    assert "--max_tokens" in error
+    assert "max_tokens" in error
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
@@ -174,7 +175,7 @@ def test_a_full_disk_leaves_the_old_file(run, tmp_path, name):
 
 
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("elmo_fast.cli._vector_files.free_bytes", lambda path: 100)
+    monkeypatch.setattr("elmo_fast.token_files.room.free_bytes", lambda path: 100)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
     error = capsys.readouterr().err
@@ -229,8 +230,8 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path):
 
     path = tmp_path / "in.txt"
     path.write_text("a b\nc\n")
-    lengths = embed.survey(str(path), "in.txt", keys=False)
+    text = survey(path)
     for changed in ("a b\nc d\n", "a b\nc\nd\n", "a b\n"):
         path.write_text(changed)
         with pytest.raises(ElmoFastError, match="changed while it was read"):
-            list(embed.unchanged(str(path), lengths))
+            list(text.sentences())

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from elmo_fast.cli.main import main
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.modules import BiLM, ElmoEmbedder
 from tests.cli.conftest import SENTENCES
 
 TOKENS = [sentence.split() for sentence in SENTENCES]
@@ -111,13 +111,13 @@ def test_state_is_carried_unless_told_otherwise(text, toy, tmp_path):
 
 def test_max_tokens_bounds_the_padded_batch(text, toy, tmp_path, monkeypatch):
     sizes = []
-    original = ElmoEmbedder.embed_batch
+    original = BiLM.batch_to_ids
 
     def spy(self, batch):
         sizes.append(len(batch) * max(map(len, batch)))
         return original(self, batch)
 
-    monkeypatch.setattr(ElmoEmbedder, "embed_batch", spy)
+    monkeypatch.setattr(BiLM, "batch_to_ids", spy)
     embed(text, tmp_path / "out", toy, "--top", "--max-tokens", "9")
     assert len(sizes) > 1
     assert max(sizes) <= 9

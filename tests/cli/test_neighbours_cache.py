@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.modules import BiLM
 from tests.weights import make_weights
 
 
@@ -27,13 +27,13 @@ def ask(toy, text, tmp_path, capsys):
 def embedded(monkeypatch):
     """How many batches were embedded so far, the query's among them."""
     count = [0]
-    plain = ElmoEmbedder.embed_batch
+    plain = BiLM.batch_to_ids
 
     def counted(self, batch):
         count[0] += 1
         return plain(self, batch)
 
-    monkeypatch.setattr(ElmoEmbedder, "embed_batch", counted)
+    monkeypatch.setattr(BiLM, "batch_to_ids", counted)
     return count
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_file_is_told(toy, text, tmp_path, capsys):
 
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
-    monkeypatch.setattr("elmo_fast.cli._token_cache.free_bytes", lambda path: 10)
-    assert ", and 10 bytes are free there" in ask("--cache", str(tmp_path / "tokens"), status=2)
+    monkeypatch.setattr("elmo_fast.token_files.room.free_bytes", lambda path: 10)
+    assert " and 10 bytes are free" in ask("--cache", str(tmp_path / "tokens"), status=2)
     assert embedded[0] == 1
     assert not (tmp_path / "tokens").exists()

@@ -96,8 +96,8 @@ def test_neighbours_of_every_layer(model, text, capsys):
         (["--query", "a b", "--index", "2"], "0:a 1:b"),
         (["--query", "a b", "--index", "-1"], "0:a 1:b"),
         (["--query", "", "--index", "0"], "none"),
-        (["--query", "a", "--index", "0", "--topn", "0"], "--topn"),
-        (["--query", "a", "--index", "0", "--layer", "7"], "top, average, all or one of 0, 1, 2"),
+        (["--query", "a", "--index", "0", "--topn", "0"], "topn must be"),
+        (["--query", "a", "--index", "0", "--layer", "7"], "a number from 0 to 2"),
     ],
 )
 def test_neighbours_refuses_what_is_not_there(model, text, capsys, words, named):

@@ -230,7 +230,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
 
 def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with _progress.TextProgress() as progress:
+    with _progress.TextProgressBar() as progress:
         time.sleep(0.01)
         progress(500_000, 2_000_000, 100_000)
         progress(2_000_000, 2_000_000, 400_000)
@@ -241,6 +241,6 @@ def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys):
 
 def test_quiet_is_quiet(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with _progress.TextProgress(quiet=True) as progress:
+    with _progress.TextProgressBar(quiet=True) as progress:
         progress(1, 1, 1)
     assert capsys.readouterr().err == ""

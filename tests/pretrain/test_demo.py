@@ -7,7 +7,7 @@ import torch
 
 from elmo_fast.demo import __main__ as demo
 from elmo_fast.demo import pictures, probe
-from elmo_fast.demo.neighbours import QUERIES, TokenVectors
+from elmo_fast.demo.neighbours import QUERIES, WordNeighbours
 from elmo_fast.demo.text import sentences
 from elmo_fast.pretrain.config import PretrainConfig
 from tests.pretrain.toy import SENTENCES, toy_config
@@ -32,7 +32,7 @@ def test_nearest_tokens_are_by_cosine_from_the_mean_one_per_word():
         def embed_sentences(self, texts):
             return [np.array([[[1, 0], [0, 1], [0.9, 0.1]]], np.float32), np.array([[[-1, -1], [1, 0]]], np.float32)]
 
-    vectors = TokenVectors(Fixed(), [["a", "b", "c"], ["d", "a"]], 0)
+    vectors = WordNeighbours(Fixed(), [["a", "b", "c"], ["d", "a"]], 0)
     found = vectors.nearest_words(np.array([1, 0.05], np.float32), 3, but="")
     assert [vectors.word(neighbour) for neighbour in found] == ["a", "c", "b"]
     assert vectors.in_context(found[1]) == "a b [c]"

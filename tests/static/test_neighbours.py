@@ -1,6 +1,5 @@
 """The nearest vectors are those that float64 and a full sort find; files of token vectors are whole or refused."""
 
-import json
 
 import numpy as np
 import pytest
@@ -8,7 +7,8 @@ import pytest
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
 from elmo_fast.static import neighbours as module
-from elmo_fast.static.token_file import DamagedFile, TokenFile, writing_token_file
+from elmo_fast.token_files import CacheFile, DamagedFile, cache_file, writing_cache_file
+from elmo_fast.tokens.corpus_cache import nearest_in
 
 
 def by_sorting(matrix, queries, topn):
@@ -124,12 +124,12 @@ LENGTHS = [3, 1, 0, 40, 7]
 @pytest.fixture(params=[6, 5], ids=["even width", "odd width"])
 def tokens(request, tmp_path, monkeypatch):
     """Unit vectors [2, 51, D] of five sentences, and the file of them, written in another order; blocks of 8 rows."""
-    monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 4 * request.param)
+    monkeypatch.setattr(cache_file, "BLOCK_BYTES", 8 * 4 * request.param)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((2, sum(LENGTHS), request.param)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     at = np.cumsum([0, *LENGTHS])
-    with writing_token_file(tmp_path / "tokens", LENGTHS, 2, request.param, "a text") as writer:
+    with writing_cache_file(tmp_path / "tokens", LENGTHS, 2, request.param, "a text") as writer:
         for i in (3, 0, 2, 4, 1):
             writer.write(i, vectors[:, at[i] : at[i + 1]])
     return vectors, tmp_path / "tokens"
@@ -160,32 +160,29 @@ def test_a_header_that_was_changed_is_damage(tokens, old, new, error):
     _, path = tokens
     _changed(path, old, new)
     with pytest.raises(DamagedFile, match=error):
-        TokenFile(path)
+        CacheFile(path)
 
 
-def test_a_header_too_deep_for_python_is_damage_and_one_of_an_older_version_is_read(tokens):
+def test_a_header_too_deep_for_python_is_damage_and_an_older_version_is_told(tokens):
     _, path = tokens
-    content = path.read_bytes()
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    del header["__metadata__"]["made_from_crc32"]
-    path.write_bytes(content[:8] + json.dumps(header).encode().ljust(size) + content[8 + size :])
-    assert TokenFile(path).made_from == "a text"
-    text = b'{"format": "elmo_fast.token_vectors 1", "x":' + b"[" * 100_000
+    text = b'{"format": "elmo_fast.token_vectors 2", "x":' + b"[" * 100_000
     path.write_bytes(len(text).to_bytes(8, "little") + text)
     with pytest.raises(DamagedFile, match="its header is not what was written"):
-        TokenFile(path)
+        CacheFile(path)
+    path.write_bytes(path.read_bytes().replace(b"token_vectors 2", b"token_vectors 1"))
+    with pytest.raises(DamagedFile, match="written by an older version"):
+        CacheFile(path)
 
 
 def test_token_vectors_are_found_again(tokens):
     """Each layer's nearest, and where each sentence begins."""
     vectors, path = tokens
-    file = TokenFile(path)
+    file = CacheFile(path)
     assert file.made_from == "a text"
-    assert file.shape == vectors.shape
+    assert file.vectors.shape == vectors.shape
     for layer in range(2):
         found, wanted = (
-            file.nearest(layer, vectors[layer, 10:12], 9),
+            nearest_in(file, layer, vectors[layer, 10:12], 9),
             by_sorting(vectors[layer], vectors[layer, 10:12], 9),
         )
         np.testing.assert_array_equal(found.rows, wanted[0])
@@ -201,20 +198,20 @@ def test_every_damage_is_seen(tokens):
     for at in range(start, len(whole), 11):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
         with pytest.raises(DamagedFile, match="damaged"):
-            [TokenFile(path).nearest(layer, vectors[layer, :1], 3) for layer in range(2)]
+            [nearest_in(CacheFile(path), layer, vectors[layer, :1], 3) for layer in range(2)]
     for end in (0, 5, 100, start, len(whole) - 1):
         path.write_bytes(whole[:end])
         with pytest.raises(ElmoFastError, match=r"cut off|is no file of token vectors|its header is not"):
-            TokenFile(path)
+            CacheFile(path)
     path.write_bytes(whole)
-    TokenFile(path)
+    CacheFile(path)
 
 
 def test_a_file_that_was_not_finished_is_not_there(tmp_path):
     """An error between two sentences leaves the old file."""
     path = tmp_path / "tokens"
     path.write_text("old")
-    with pytest.raises(ValueError, match="sentence 1"), writing_token_file(path, [1, 1], 1, 2, "") as writer:
+    with pytest.raises(ValueError, match="sentence 1"), writing_cache_file(path, [1, 1], 1, 2, "") as writer:
         [writer.write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1

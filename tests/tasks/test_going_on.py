@@ -12,7 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
 from elmo_fast.tasks.run import train_task
 from elmo_fast.tasks.state import STATE_FILE, load_tensors, save_tensors
-from elmo_fast.tasks.trainer import Trainer
+from elmo_fast.tasks.trainer import TaskTrainer
 from tests.tasks.toy import silent, toy_config, weights_of
 
 
@@ -25,7 +25,7 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
     child = os.fork()
     if child == 0:
         try:
-            write, told = Trainer._write, 0
+            write, told = TaskTrainer._write, 0
 
             def write_and_die(self):
                 nonlocal told
@@ -37,7 +37,7 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
 
                 write(self)
 
-            Trainer._write = write_and_die
+            TaskTrainer._write = write_and_die
             train_task(killed, silent)
         finally:
             os._exit(1)

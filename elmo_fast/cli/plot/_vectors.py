@@ -87,8 +87,8 @@ def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
 
 def _of_tokens(arguments: Any, device: Any) -> Labelled:
     """`count` tokens of a text, drawn by the seed, each in its sentence."""
-    from elmo_fast.pictures import Occurrence, occurrence_vectors
     from elmo_fast.modules.layers import layer_number
+    from elmo_fast.pictures import Occurrence, occurrence_vectors
     from elmo_fast.text import read_sentences
 
     tokens = [
@@ -105,7 +105,7 @@ def _of_tokens(arguments: Any, device: Any) -> Labelled:
     embedder = _model.load_embedder(arguments, device, stateful=False)
     layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
     total = sum(len(sentence) for sentence in {token.line: token.tokens for token in tokens}.values())
-    with _progress.Progress(total, quiet=arguments.quiet) as progress:
+    with _progress.ProgressBar(total, quiet=arguments.quiet) as progress:
         matrix = occurrence_vectors(
             embedder, tokens, arguments.layer, batch_size=arguments.batch_size, progress=progress.add
         )

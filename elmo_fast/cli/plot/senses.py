@@ -70,14 +70,14 @@ def _check_outputs(outputs: list[str]) -> None:
 
 def _embedded(arguments: Any, occurrences: Any) -> tuple[Any, str]:
     """The occurrences' vectors, and one line on what they are."""
-    from elmo_fast.pictures import occurrence_vectors
     from elmo_fast.modules.layers import layer_number
+    from elmo_fast.pictures import occurrence_vectors
 
     device = _common.set_up(arguments)
     embedder = _model.load_embedder(arguments, device, stateful=False)
     number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
     total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
-    with _progress.Progress(total, quiet=arguments.quiet) as progress:
+    with _progress.ProgressBar(total, quiet=arguments.quiet) as progress:
         vectors = occurrence_vectors(
             embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
         )

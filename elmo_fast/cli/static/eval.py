@@ -87,7 +87,9 @@ def answered(arguments: Any, vectors: Any, path: str, device: Any) -> Any:
     """The scores of a file of analogies, with a bar meanwhile."""
     from elmo_fast.static import evaluate_analogies
 
-    with _progress.Progress(0, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit="questions") as bar:
+    with _progress.ProgressBar(
+        0, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit="questions"
+    ) as bar:
         return evaluate_analogies(
             vectors,
             path,

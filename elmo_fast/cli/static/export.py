@@ -52,7 +52,7 @@ def of_vocabulary(arguments: Any, vocabulary: Vocabulary) -> Any:
 
     words = [word for word in vocabulary.words if word not in MARKERS]
     bilm = _model.load_embedder(arguments, _common.set_up(arguments), stateful=False).elmo_bilm
-    with _progress.Progress(len(words), lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    with _progress.ProgressBar(len(words), lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
         return context_free_vectors(bilm, words, progress=progress.add)
 
 
@@ -73,11 +73,11 @@ def of_text(arguments: Any, corpus: str) -> Any:
     sentences = Sentences(corpus)
     total = sum(map(len, sentences))
     bilm = _model.load_embedder(arguments, _common.set_up(arguments), stateful=False).elmo_bilm
-    with _progress.Progress(total, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    with _progress.ProgressBar(total, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
         return averaged_vectors(
             bilm,
             sentences,
-            int(arguments.layer) if arguments.layer.isdecimal() else arguments.layer,
+            _model.layer_of(arguments.layer),
             min_count=arguments.min_count,
             max_words=arguments.max_words,
             batch_size=arguments.batch_size,

@@ -93,12 +93,12 @@ def _word2vec(arguments: Any, settings: dict[str, Any], report: Callable[[Any], 
 def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
     from elmo_fast.static import train_glove
 
-    bars: dict[str, _progress.Progress] = {}
+    bars: dict[str, _progress.ProgressBar] = {}
 
     def progress(what: str, done: int, total: int) -> None:
         unit = "words" if what == "counting" else "entries"
         if what not in bars:
-            bars[what] = _progress.Progress(
+            bars[what] = _progress.ProgressBar(
                 total, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit=unit
             )
         bars[what].reach(done, total)

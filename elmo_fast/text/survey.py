@@ -1,0 +1,96 @@
+"""A text that has been read once: how long its sentences are, before anything is computed of them."""
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+import numpy as np
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text.sentences import read_lines
+
+SHOWN_LINES = 5
+
+
+class SurveyedText:
+    """A text of one sentence per line, tokens separated by white space, that can be read once more.
+
+    name: what messages call it; lengths: tokens of each line, [N] int64; lines: the lines, where they were kept.
+    """
+
+    def __init__(
+        self, source: Any, name: str, lengths: np.ndarray[Any, np.dtype[np.int64]], lines: list[str] | None
+    ) -> None:
+        self.name, self.lengths, self.lines, self._source = name, lengths, lines, source
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def sentences(self) -> Iterator[list[str]]:
+        """The sentences, read again; ElmoFastError when the text is no longer the same."""
+        count = 0
+        for index, line in enumerate(self._source) if isinstance(self._source, list) else read_lines(self._source):
+            tokens = line.split()
+            if index >= len(self) or len(tokens) != self.lengths[index]:
+                raise ElmoFastError(f"{self.name} changed while it was read, at line {index + 1}")
+            count += 1
+            yield tokens
+        if count != len(self):
+            raise ElmoFastError(f"{self.name} changed while it was read: it had {len(self)} lines and now has {count}")
+
+
+def survey(
+    source: str | os.PathLike[str] | TextIO,
+    name: str | None = None,
+    *,
+    keep_lines: bool = False,
+    as_keys: bool = False,
+) -> SurveyedText:
+    """Reads a text for the first time.
+
+    Args:
+        source: a file as read_lines takes it, or an open text stream, whose lines are kept.
+        name: what messages call it; None: its path.
+        keep_lines: whether the lines stay in memory.
+        as_keys: whether the lines are to name datasets of HDF5; they stay in memory then.
+
+    Raises: ElmoFastError naming the lines that are blank or cannot be keys, and as read_lines; OSError.
+    """
+    lines: Iterable[tuple[int, str]]
+    if streamed := not isinstance(source, str | os.PathLike):
+        lines = enumerate(line.strip() for line in source)
+        name = name or str(getattr(source, "name", "the input"))
+    else:
+        lines, name = read_lines(source), name or os.fspath(source)
+    kept: list[str] | None = [] if keep_lines or as_keys or streamed else None
+    lengths, blank, seen = array("q"), list[int](), dict[str, int]()
+    for index, line in lines:
+        lengths.append(len(line.split()))
+        if not lengths[-1]:
+            blank.append(index + 1)
+        if kept is not None:
+            kept.append(line)
+        if as_keys:
+            _check_key(name, index, line, seen)
+    if not lengths:
+        raise ElmoFastError(f"{name} is empty: it holds no sentence")
+    if blank:
+        more = f" and {len(blank) - SHOWN_LINES} more" if len(blank) > SHOWN_LINES else ""
+        shown = ", ".join(map(str, blank[:SHOWN_LINES]))
+        raise ElmoFastError(f"{name}: nothing but white space on line {shown}{more}; remove such lines")
+    return SurveyedText(kept if streamed else source, name, np.array(lengths, np.int64), kept)
+
+
+def _check_key(name: str, index: int, line: str, seen: dict[str, int]) -> None:
+    """seen: line -> its first index."""
+    if "/" in line or line == ".":
+        raise ElmoFastError(
+            f"{name}, line {index + 1}: {line[:60]!r} cannot be the name of a dataset (HDF5 takes '/' for a group "
+            "and '.' for this one); leave out use_sentence_keys"
+        )
+    if seen.setdefault(line, index) != index:
+        raise ElmoFastError(
+            f"{name}: lines {seen[line] + 1} and {index + 1} are the same sentence, and a name can be given once; "
+            "leave out use_sentence_keys"
+        )
