@@ -123,6 +123,18 @@ def test_max_tokens_bounds_the_padded_batch(text, toy, tmp_path, monkeypatch):
     assert max(sizes) <= 9
 
 
+@pytest.mark.parametrize("words", [[], ["--use-sentence-keys"], ["--format", "npz"]])
+def test_the_text_is_read_twice(toy, tmp_path, monkeypatch, words):
+    """Once to check and count, once to embed; the index and the names of the datasets are kept from the first time."""
+    survey = sys.modules["elmo_fast.text.survey"]
+    read, plain = [], survey.read_lines
+    monkeypatch.setattr(survey, "read_lines", lambda path: read.append(path) or plain(path))
+    monkeypatch.setattr("elmo_fast.text.sentences.read_lines", lambda path: pytest.fail("read once more"))
+    (tmp_path / "in.txt").write_text("a b\nc\n")
+    embed(str(tmp_path / "in.txt"), tmp_path / "out", toy, "--top", *words)
+    assert read == [str(tmp_path / "in.txt")] * 2
+
+
 def test_gzip_and_standard_input_give_the_same(text, toy, tmp_path, monkeypatch):
     plain = pathlib.Path(text).read_bytes()
     (tmp_path / "in.gz").write_bytes(gzip.compress(plain))

@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
@@ -87,6 +88,26 @@ def test_a_file_of_vectors(files, tmp_path, output_format):
             wanted = {"all": array, "top": array[2], "average": array.mean(axis=0)}[output_format]
             assert file[str(i)].dtype == np.float32
             assert np.array_equal(file[str(i)][...], wanted)
+
+
+def test_a_path_another_format_and_progress(files, tmp_path):
+    """What the command line writes, from Python: all tokens in one array, in the order of the text."""
+    embedder = ElmoEmbedder(*files(), stateful=False)
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    told, settings = [], {"file_format": "safetensors", "dtype": "float16", "max_tokens": 8}
+    out = tmp_path / "out"
+    count = embedder.embed_file(tmp_path / "in.txt", out, progress=lambda *both: told.append(both), **settings)
+    assert count == len(LINES)
+    assert told[-1] == (21, 21)
+    assert len(told) > 1
+    found = load_file(out)
+    wanted = [embedder.embed_sentence(line.split()) for line in LINES]
+    np.testing.assert_allclose(found["embeddings"], np.concatenate(wanted, axis=1).swapaxes(0, 1), atol=2e-3)
+    assert found["offsets"].tolist() == np.cumsum([0, *[array.shape[1] for array in wanted]]).tolist()
+    with pytest.raises(ElmoFastError, match="file_format must be one of hdf5, hdf5-flat, safetensors, npz; got 'txt'"):
+        embedder.embed_file(tmp_path / "in.txt", out, file_format="txt")
+    with pytest.raises(ElmoFastError, match="dtype must be one of float32, float16; got 'f16'"):
+        embedder.embed_file(tmp_path / "in.txt", out, dtype="f16")
 
 
 def test_keys_of_a_file_of_vectors(files, tmp_path):

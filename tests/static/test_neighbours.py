@@ -1,6 +1,5 @@
 """The nearest vectors are those that float64 and a full sort find; files of token vectors are whole or refused."""
 
-
 import numpy as np
 import pytest
 
