@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,20 +11,19 @@ from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
     State,
     check_settings,
     load_state,
-    loses_values,
     read_bilm,
     section,
     vocabulary_of,
 )
-from elmo_fast.modules._replayed import Replayed
-from elmo_fast.modules.boundaries import add_boundaries_to_vectors
+from elmo_fast.modules.cached_words import CachedWords
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
-from elmo_fast.modules.word_encoder import WordEncoder
+from elmo_fast.modules.word_encoder import WordEncoder, WordTable
 from elmo_fast.text import Vocabulary, batch_to_ids
 
 
@@ -69,8 +68,8 @@ class BiLM(nn.Module):
         check_settings(precision, backend)
         self.options, state = read_bilm(options_file, weight_file)
         settings = {"precision": precision, "backend": backend}
-        # Of a model of word ids its encoder; of one of characters the vectors of vocab_to_cache.
-        self._word_embedding: WordEncoder | nn.Embedding | None = None
+        # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
+        self._word_embedding: WordTable | None = None
         if self.options.char_cnn is None:
             vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
             words = section(state, "_word_embedding.")
@@ -87,11 +86,7 @@ class BiLM(nn.Module):
         self._elmo_lstm = _make_lstm(self.options, section(state, "_elmo_lstm."), requires_grad, stateful, settings)
         self.num_layers = self.options.lstm.n_layers + 1
         self._requires_grad = requires_grad
-        self._replayed = Replayed()
-        self._bos_embedding: Tensor | None
-        self._eos_embedding: Tensor | None
-        self.register_buffer("_bos_embedding", None, persistent=False)
-        self.register_buffer("_eos_embedding", None, persistent=False)
+        self._graph_replay = GraphReplay()
         if vocab_to_cache:
             if self.reads_words:
                 raise ElmoFastError("vocab_to_cache is of models that read characters; this one reads word ids")
@@ -117,7 +112,7 @@ class BiLM(nn.Module):
     @property
     def reads_words(self) -> bool:
         """Whether the model reads word ids, in place of characters."""
-        return isinstance(self._word_embedding, WordEncoder)
+        return self.options.char_cnn is None
 
     @property
     def encoder(self) -> CharacterEncoder | WordEncoder:
@@ -174,9 +169,9 @@ class BiLM(nn.Module):
             return self._run(inputs, word_inputs, carry)
 
     def _run(self, inputs: Tensor, word_inputs: Tensor | None, carry: bool) -> dict[str, Any]:
-        cached = self._word_embedding is not None and (word_inputs is not None or self.reads_words)
-        if not cached and self._replayed.serves(self, inputs):
-            replayed = self._replayed.run(self, inputs, carry)
+        by_number = self._word_embedding is not None and (word_inputs is not None or self.reads_words)
+        if not by_number and self._graph_replay.serves(self, self._elmo_lstm, inputs):
+            replayed = self._graph_replay.run(self, self._elmo_lstm, self._whole, inputs, carry)
             if replayed is not None:
                 return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
         words, mask = self._words(inputs, word_inputs)
@@ -228,46 +223,19 @@ class BiLM(nn.Module):
     def _drawn(self, x: Tensor, layer: int, direction: int) -> Tensor:
         return F.dropout(x, self.options.dropout)
 
-    @torch.no_grad()
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
         """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
         padding. Raises: ElmoFastError for a string, in place of a list."""
         not_a_string(tokens, "vocab_to_cache", "a list of words")
-        vectors = self._vectors_of(["<S>", "</S>", *tokens])
-        self._bos_embedding, self._eos_embedding = vectors[0].clone(), vectors[1].clone()
-        self._word_embedding = nn.Embedding.from_pretrained(
-            vectors[2:].clone(), freeze=not self._requires_grad, padding_idx=0
-        )
-
-    def _vectors_of(self, tokens: list[str]) -> Tensor:
-        ids = batch_to_ids([tokens])[0].to(self._token_embedder._char_embedding_weights.device)
-        return torch.cat([self._token_embedder.encode(part) for part in ids.split(1024)])
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BiLM":
-        super()._apply(fn, recurse)
-        if self._bos_embedding is not None and loses_values(fn):
-            self._bos_embedding = self._eos_embedding = None
-        return self
-
-    @torch.no_grad()
-    def _boundary_vectors(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Those of BOS and EOS: as of create_cached_cnn_embeddings; of the weights of now where a way through the
-        device "meta" lost them."""
-        if self._bos_embedding is None or self._eos_embedding is None or self._bos_embedding.device != device:
-            self._bos_embedding, self._eos_embedding = self._vectors_of(["<S>", "</S>"])
-        return self._bos_embedding, self._eos_embedding
+        self._word_embedding = CachedWords(self._token_embedder.encode_words, tokens, self._requires_grad)
 
     def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words where they serve."""
-        table = self._word_embedding
-        if isinstance(table, WordEncoder):
-            encoded = table(inputs)
-            return encoded["token_embedding"], encoded["mask"]
-        if table is None or word_inputs is None or not _within(word_inputs, table.num_embeddings):
-            encoded = self._token_embedder(inputs)
-            return encoded["token_embedding"], encoded["mask"]
-        begin, end = self._boundary_vectors(table.weight.device)
-        return add_boundaries_to_vectors(table(word_inputs), word_inputs > 0, begin, end)
+        table, numbers = self._word_embedding, inputs if self.reads_words else word_inputs
+        if isinstance(table, CachedWords) and (numbers is None or not table.covers(numbers)):
+            table = None
+        encoded = self._token_embedder(inputs) if table is None else table(numbers)
+        return encoded["token_embedding"], encoded["mask"]
 
 
 def _lowest(words: Tensor, mask: Tensor) -> Tensor:
@@ -301,11 +269,3 @@ def _make_lstm(
     for layer in [*made.forward_layers, *made.backward_layers]:
         layer.reset_parameters_glorot()
     return made
-
-
-def _within(indices: Tensor, size: int) -> bool:
-    """Whether all indices lie in a table of `size` rows; not asked (an index outside is an error then) while
-    compiling, nor of tensors without values."""
-    if torch.compiler.is_compiling() or indices.is_meta or indices.numel() == 0:
-        return True
-    return int(indices.min()) >= 0 and int(indices.max()) < size

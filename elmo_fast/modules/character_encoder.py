@@ -15,6 +15,7 @@ from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
+from elmo_fast.text import batch_to_ids
 
 # Ids of the model's input: bytes and markers of NUMERICS + 1; 0 is the padding of a sentence.
 _BEGIN_WORD, _END_WORD, _PADDING = 259, 260, 261
@@ -187,6 +188,11 @@ class CharacterEncoder(nn.Module):
         rows = ids.reshape(-1, ids.shape[-1])
         vectors = self._distinct(rows, lambda unique: unique) if self.unique_words else self._kept(rows)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
+
+    def encode_words(self, words: list[str]) -> Tensor:
+        """Vectors [n, D] of n words."""
+        ids = batch_to_ids([words])[0].to(self._char_embedding_weights.device)
+        return torch.cat([self.encode(some) for some in ids.split(1024)])
 
     def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
         """Vectors [..., D] of words given by number; each distinct one is spelled and encoded once.

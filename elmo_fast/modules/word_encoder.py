@@ -15,7 +15,23 @@ from elmo_fast.ops._checks import given
 from elmo_fast.text import Vocabulary
 
 
-class WordEncoder(nn.Module):
+class WordTable(nn.Module):
+    """A table whose rows are vectors of words.
+
+    Attributes:
+        weight: [rows, D]; row 0 stands for padding and is not trained.
+        sparse: whether the gradient is that of the rows used (COO).
+    """
+
+    weight: nn.Parameter
+    sparse = False
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Vectors [..., D] of the rows `ids` [...] int64, with nothing added."""
+        return F.embedding(ids, self.weight, padding_idx=0, sparse=self.sparse)
+
+
+class WordEncoder(WordTable):
     """Context-free word vectors from word ids: rows of a table; BOS and EOS added.
 
         vector of the word of id i = weight[i + 1]
@@ -50,7 +66,7 @@ class WordEncoder(nn.Module):
             raise ElmoFastError("options: wanted a model of word ids (n_tokens_vocab, no char_cnn); got another")
         if vocabulary is not None and len(vocabulary) != words:
             raise ElmoFastError(f"vocabulary must have the {words:,} words of the model; got {len(vocabulary):,}")
-        self.output_dim, self.sparse, self.vocabulary = options.lstm.projection_dim, False, vocabulary
+        self.output_dim, self.vocabulary = options.lstm.projection_dim, vocabulary
         self.weight = nn.Parameter(torch.zeros(words + 1, self.output_dim))
         if state is None:
             self.reset_parameters()
@@ -117,10 +133,6 @@ class WordEncoder(nn.Module):
             )
         ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, vocabulary.bos + 1, vocabulary.eos + 1)
         return {"token_embedding": self.encode(ids), "mask": mask}
-
-    def encode(self, ids: Tensor) -> Tensor:
-        """Vectors [..., D] of words given as ids + 1 [...] int64, with nothing added."""
-        return F.embedding(ids, self.weight, padding_idx=0, sparse=self.sparse)
 
     def encode_types(self, types: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
         """Vectors [..., D] of words given by number; spelled: from numbers to ids + 1, of any shape."""

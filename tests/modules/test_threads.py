@@ -11,7 +11,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._replayed import Replayed
+from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import batch_to_ids
 from tests.ops.test_graphs import again
@@ -151,12 +151,12 @@ def test_threads_that_share_a_captured_graph_take_turns(files, hurried):
     """The graph's inputs are one piece of memory: written, run and read by one thread at a time."""
     paths = files()
     model, alone = (BiLM(*paths, stateful=False).eval() for _ in range(2))
-    model._replayed = Replayed(slowly)
-    model._replayed.serves = lambda *_: True
+    model._graph_replay = GraphReplay(slowly)
+    model._graph_replay.serves = lambda *_: True
     batches = [[[f"w{i}", f"w{i + 1}"]] for i in range(8)]
     wanted = [layers_of(alone, batch) for batch in batches]
     found = at_once(lambda number: [layers_of(model, batch) for batch in batches])
-    assert len(model._replayed.graphs.entries) == 1
+    assert len(model._graph_replay.graphs.entries) == 1
     assert all(torch.equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast import batch_to_ids
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._replayed import Replayed
+from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.ops import _graphs, _packed
 from tests.backends import HAS_CUDA
 from tests.ops.test_graphs import again
@@ -22,13 +22,13 @@ BATCHES = (
 )
 
 
-class Always(Replayed):
+class Always(GraphReplay):
     """Graphs, stood in for where there is no GPU, whatever the device."""
 
     def __init__(self):
         super().__init__(_graphs.capture if HAS_CUDA else again)
 
-    def serves(self, model, inputs):
+    def serves(self, model, lstm, inputs):
         return inputs.numel() > 0
 
 
@@ -37,7 +37,7 @@ def test_replays_equal_the_pass_itself(files, stateful):
     """Batches of several sizes in turn, states carried, weights changed between: bit-equal."""
     device = torch.device("cuda" if HAS_CUDA else "cpu")
     models = [BiLM(*files(), stateful=stateful).to(device).eval() for _ in range(2)]
-    models[0]._replayed = Always()
+    models[0]._graph_replay = Always()
     for turn in range(2):
         for batch in BATCHES:
             ids = batch_to_ids(batch).to(device)
@@ -46,7 +46,7 @@ def test_replays_equal_the_pass_itself(files, stateful):
             assert torch.equal(ours["mask"], wanted["mask"])
             for a, b in zip(ours["activations"], wanted["activations"], strict=True):
                 assert torch.equal(a, b), (turn, batch)
-        assert len(models[0]._replayed.graphs.entries) == 4 * (turn + 1)
+        assert len(models[0]._graph_replay.graphs.entries) == 4 * (turn + 1)
         if stateful:
             for a, b in zip(models[0]._elmo_lstm._states, models[1]._elmo_lstm._states, strict=True):
                 assert torch.equal(a, b)
@@ -57,7 +57,7 @@ def test_replays_equal_the_pass_itself(files, stateful):
 
 def test_results_are_not_overwritten_by_the_next_call(files):
     model = BiLM(*files(), stateful=False).eval()
-    model._replayed = Always()
+    model._graph_replay = Always()
     ids = batch_to_ids(BATCHES[0])
     with torch.inference_mode():
         model(ids)
@@ -70,23 +70,23 @@ def test_results_are_not_overwritten_by_the_next_call(files):
 
 def test_dropped_copies_and_copied_models_capture_anew(files):
     model = BiLM(*files()).eval()
-    model._replayed = Always()
+    model._graph_replay = Always()
     ids = batch_to_ids(BATCHES[0])
     with torch.no_grad():
         model(ids)
         _packed.clear_packed()
         model(ids)
-    assert len(model._replayed.graphs.entries) == 2
+    assert len(model._graph_replay.graphs.entries) == 2
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert len(twin._replayed.graphs.entries) == 0
+        assert len(twin._graph_replay.graphs.entries) == 0
 
 
 def test_gradients_and_the_cpu_are_served_by_no_graph(files):
     model = BiLM(*files(), requires_grad=True)
     ids = batch_to_ids(BATCHES[0])
-    assert not Replayed().serves(model, ids)
+    assert not GraphReplay().serves(model, model._elmo_lstm, ids)
     if HAS_CUDA:
         model, ids = model.cuda(), ids.cuda()
-        assert not Replayed().serves(model, ids)
+        assert not GraphReplay().serves(model, model._elmo_lstm, ids)
         with torch.no_grad():
-            assert Replayed().serves(model, ids)
+            assert GraphReplay().serves(model, model._elmo_lstm, ids)

@@ -1,32 +1,29 @@
 """A biLM's whole forward pass without gradients, replayed from a CUDA graph of its bucket of sentences and words."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.ops import _graphs, _packed, _triton
 
-if TYPE_CHECKING:
-    from elmo_fast.modules.bilm import BiLM
-
+Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
 CAPTURED = 12  # graphs kept, the least recently used making room
 
 
-class Replayed:
+class GraphReplay:
     """The graphs of one BiLM; a copy or a pickle of it has none."""
 
     def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
         self.graphs = _graphs.Graphs(CAPTURED, capturing)
 
-    def __reduce__(self) -> tuple[type["Replayed"], tuple[()]]:
-        return Replayed, ()
+    def __reduce__(self) -> tuple[type["GraphReplay"], tuple[()]]:
+        return GraphReplay, ()
 
-    def serves(self, model: "BiLM", inputs: Tensor) -> bool:
+    def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
         """Whether a replay may stand for this call: on a GPU, no gradient wanted, nothing drawn at random."""
-        lstm = model._elmo_lstm
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
@@ -37,14 +34,22 @@ class Replayed:
             and inputs.numel() > 0
         )
 
-    def run(self, model: "BiLM", inputs: Tensor, carry: bool) -> tuple[Tensor, Tensor] | None:
+    def run(
+        self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
+    ) -> tuple[Tensor, Tensor] | None:
         """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C]; None when no graph could be
-        captured (a warning said why). carry: whether to start from the carried state and bring it forward."""
-        with self.graphs.lock:
-            return self._run(model, inputs, carry)
+        captured (a warning said why).
 
-    def _run(self, model: "BiLM", inputs: Tensor, carry: bool) -> tuple[Tensor, Tensor] | None:
-        (batch, time, slots), lstm = inputs.shape, model._elmo_lstm
+        whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm: who
+        carries the state; carry: whether to start from the carried state and bring it forward.
+        """
+        with self.graphs.lock:
+            return self._run(model, lstm, whole, inputs, carry)
+
+    def _run(
+        self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        batch, time, slots = inputs.shape
         rows, words = _graphs.bucket(batch, SENTENCES), _graphs.bucket(time, WORDS)
         weight = lstm.forward_layers[0].input_linearity.weight
 
@@ -56,7 +61,7 @@ class Replayed:
         versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
         autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
         key = (rows, words, slots, inputs.dtype, lstm.precision, autocast, _packed.generation(), versions)
-        entry = self.graphs.get(key, inputs.device, model._whole, empty)
+        entry = self.graphs.get(key, inputs.device, whole, empty)
         if entry is None:
             return None
         ids, h, c = entry.inputs
