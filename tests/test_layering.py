@@ -1,6 +1,8 @@
-"""Imports run one way (docs/design.md): every import of every file of elmo_fast is read, those inside functions too."""
+"""Imports run one way (docs/design.md), between layers and between files: every import of elmo_fast is read, those inside
+functions too."""
 
 import ast
+import graphlib
 import pathlib
 
 import pytest
@@ -121,6 +123,59 @@ def within_ops(parts, target):
     ):
         return True
     return not parts[1].startswith("_") and "native" not in target[2:] and "reference" not in target[2:]
+
+
+def file_of(root, name):
+    """The file that a dotted name below the package is of: a module, or where a package's __init__ takes the name."""
+    place, parent = root.joinpath(*name.split(".")), root.joinpath(*name.split(".")[:-1])
+    for file in (place.with_suffix(".py"), place / "__init__.py", parent.with_suffix(".py")):
+        if file.is_file():
+            return file
+    if not (parent / "__init__.py").is_file():
+        return None
+    ours = [found for _, found in imported(parent / "__init__.py", root)]
+    target = next((found for found in ours if found != name and found.split(".")[-1] == name.split(".")[-1]), None)
+    return parent / "__init__.py" if target is None else file_of(root, target)
+
+
+def circle(root):
+    """Files that import one another in a circle, the first again at the end; [] where there is none."""
+    files = {path: {file_of(root, name) for _, name in imported(path, root)} for path in sorted(root.rglob("*.py"))}
+    try:
+        graphlib.TopologicalSorter({path: found - {path, None} for path, found in files.items()}).prepare()
+    except graphlib.CycleError as error:
+        return [str(path.relative_to(root)) for path in error.args[1]]
+    return []
+
+
+def test_no_files_and_no_layers_import_one_another():
+    """Neither the files nor the table of layers has a circle, imports for type checkers alone included."""
+    assert circle(PACKAGE) == []
+    graphlib.TopologicalSorter({layer: below - {layer} for layer, below in MAY_IMPORT.items()}).prepare()
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"modules/a.py": "import elmo_fast.modules.b\n", "modules/b.py": "def f():\n    from . import a\n"},
+        {"a.py": "if TYPE_CHECKING:\n    from elmo_fast.b import B\n", "b.py": "from elmo_fast.a import A\n"},
+        {
+            "m/__init__.py": "from elmo_fast.m.b import B\n",
+            "m/a.py": "from elmo_fast.m import B\n",
+            "m/b.py": "from elmo_fast.m.c import C\n",
+            "m/c.py": "from elmo_fast.m import a\n",
+        },
+    ],
+)
+def test_a_circle_is_found(tmp_path, sources):
+    """Inside functions, for type checkers, and through a name that a package's __init__ passes on."""
+    for file, source in sources.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(source)
+    (tmp_path / "other.py").write_text("from elmo_fast.a import A\n")
+    assert {file.split("/")[-1] for file in circle(tmp_path)} == {"a.py", "b.py"} | (
+        {"c.py"} if len(sources) > 3 else set()
+    )
 
 
 def test_imports_run_one_way():
