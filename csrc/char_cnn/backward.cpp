@@ -55,18 +55,25 @@ ELMO_INLINE void weight_loop(const Pass<T>& p, const Width& w, int64_t begin, in
   }
 }
 
+// slots: [C, E], zeros. The terms of a word's slot are summed there first, and slots in double: a single chain of all terms of a
+// character rounds at the size of the whole, and padding has thousands of them in every word.
 template <int64_t fixed, typename T>
-ELMO_INLINE void embedding_loop(const Pass<T>& p, const Width& w, const T* filters, int64_t begin, int64_t end, T* d_embedding) {
+ELMO_INLINE void embedding_loop(
+    const Pass<T>& p, const Width& w, const T* filters, int64_t begin, int64_t end, T* slots, double* d_embedding) {
   for (int64_t row = begin; row < end; ++row) {
-    const int32_t* ids = p.ids(row);
+    int64_t reach = 0;  // slots that any winning window of the word holds lie before it
     for (int64_t f = 0; f < w.filters; ++f) {
-      const int64_t at = row * p.features + w.feature + f;
+      const int64_t at = row * p.features + w.feature + f, first = p.winners[at];
       const T g = p.gradient[at];
       if (g == T(0)) continue;
+      reach = std::max(reach, first + w.width);
       const T* filter = filters + f * w.width * p.size;
-      for (int64_t j = 0; j < w.width; ++j)
-        add_scaled<fixed>(d_embedding + ids[p.winners[at] + j] * p.size, filter + j * p.size, g, p.size);
+      for (int64_t j = 0; j < w.width; ++j) add_scaled<fixed>(slots + (first + j) * p.size, filter + j * p.size, g, p.size);
     }
+    const int32_t* ids = p.ids(row);
+    for (int64_t slot = 0; slot < reach; ++slot)
+      for (int64_t e = 0; e < p.size; ++e) d_embedding[ids[slot] * p.size + e] += slots[slot * p.size + e];
+    std::fill_n(slots, reach * p.size, T(0));
   }
 }
 
@@ -80,11 +87,11 @@ ELMO_MULTIVERSION void add_weight_gradients(const Pass<T>& p, const Width& w, in
 
 template <typename T>
 ELMO_MULTIVERSION void add_embedding_gradients(
-    const Pass<T>& p, const Width& w, const T* filters, int64_t begin, int64_t end, T* d_embedding) {
+    const Pass<T>& p, const Width& w, const T* filters, int64_t begin, int64_t end, T* slots, double* d_embedding) {
   if (p.size == 16)
-    embedding_loop<16>(p, w, filters, begin, end, d_embedding);
+    embedding_loop<16>(p, w, filters, begin, end, slots, d_embedding);
   else
-    embedding_loop<0>(p, w, filters, begin, end, d_embedding);
+    embedding_loop<0>(p, w, filters, begin, end, slots, d_embedding);
 }
 
 // [n, E, width] -> rounded, [n, width, E].
@@ -97,18 +104,18 @@ at::Tensor embedding_gradient(const Pass<T>& p, const at::Tensor& embedding, at:
   const auto widths = widths_of(weights);
   std::vector<at::Tensor> filters;
   for (const auto& weight : weights) filters.push_back(filter_rows(weight, precision));
-  const auto partial = at::zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options());
-  T* sums = partial.template mutable_data_ptr<T>();
+  const auto partial = at::zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options().dtype(at::kDouble));
+  double* sums = partial.mutable_data_ptr<double>();
   at::parallel_for(0, kGroups, 1, [&](int64_t begin, int64_t end) {
+    std::vector<T> slots(p.words.slots * p.size);
     for (int64_t group = begin; group < end; ++group)
       for (size_t i = 0; i < widths.size(); ++i)
         add_embedding_gradients<T>(
             p, widths[i], filters[i].template const_data_ptr<T>(), group * p.words.rows / kGroups, (group + 1) * p.words.rows / kGroups,
-            sums + group * embedding.numel());
+            slots.data(), sums + group * embedding.numel());
   });
-  auto total = partial[0].clone();
-  for (int64_t group = 1; group < kGroups; ++group) total.add_(partial[group]);
-  return total;
+  for (int64_t group = 1; group < kGroups; ++group) partial[0].add_(partial[group]);
+  return partial[0].to(embedding.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
 template <typename T>

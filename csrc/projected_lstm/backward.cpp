@@ -279,6 +279,7 @@ Gradients backward_of(
       const auto left = transposed_gates(d.dgates, n, operand);
       const auto start = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
       d_ih.push_back(product<T>(left, gather_steps<T>(inputs[r], steps, d.reverse), operand));
+      if (!h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
       d_hh.push_back(product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(projection_clip)), operand));
       if (d.projection)
         d_hr.push_back(product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.slice(1, 0, n.cells), operand));

@@ -1,11 +1,12 @@
 """Tensors at random: sizes that kernels stumble over, odd strides, odd values; and two backends held together."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _dispatch
@@ -17,6 +18,7 @@ torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True
 CPU = torch.device("cpu")
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-11}
+ACTIVATION = 3  # units in the last place that a kernel's sigmoid and tanh may be off (tests/ops/test_activations.py)
 Call = Callable[[list[Tensor], str, str], Sequence[Tensor]]
 
 
@@ -135,12 +137,14 @@ def results(
         sentence(str(error))
         return Results(str(error), {})
     found: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
-    flowing = [t for t in outputs if t.requires_grad]
-    if wanted and flowing:
-        g = torch.Generator().manual_seed(cotangents)
-        grads = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in flowing]
-        if cotangents % 4 == 1:
-            grads = [torch.ones((), dtype=t.dtype).expand(t.shape) for t in flowing]
+    # Drawn for every output: that none of what is wanted flows into one, a backend may see or not.
+    g = torch.Generator().manual_seed(cotangents)
+    drawn = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in outputs]
+    if cotangents % 4 == 1:
+        drawn = [torch.ones((), dtype=t.dtype).expand(t.shape) for t in outputs]
+    flows = [i for i, t in enumerate(outputs) if t.requires_grad]
+    if wanted and flows:
+        flowing, grads = [outputs[i] for i in flows], [drawn[i] for i in flows]
         gradients = torch.autograd.grad(flowing, [leaves[i] for i in wanted], grads, allow_unused=True)
         for i, gradient in zip(wanted, gradients, strict=True):
             found[f"gradient of tensor {i}"] = None if gradient is None else _dense(gradient)
@@ -159,12 +163,16 @@ def compare(
     *,
     precision: str = "float32",
     differentiate: bool = True,
+    cancelling: Mapping[int, float] | None = None,
 ) -> None:
     """Raises Wrong unless "native" gives what "reference" gives: refusal, None, NaN and infinity alike, and errors
     against float64 within the one table of tolerances.
 
-    Where a result jumps (a maximum, a clip), both sides may be right: an error passes that the reference has as well
-    when its inputs differ in the last place.
+    Where a result jumps (a maximum, a clip), or lives on digits that are lost (1 - tanh² of what is nearly 1), both
+    sides may be right: an error passes that the reference has as well when its inputs and activations differ in the
+    last place.
+
+    cancelling: of a tensor, the size of the terms whose difference its gradient is, which is what they are rounded at.
     """
     wanted = [i for i in range(len(tensors)) if rng.random() < 0.85] if differentiate and rng.random() < 0.85 else []
     cotangents = rng.getrandbits(20)
@@ -194,9 +202,10 @@ def compare(
                 raise Wrong(f"{op}, {name}, whole numbers: native and reference differ")
             continue
         _agree(f"{op}, {name}", mine, theirs, true)
+        terms = max((v for i, v in (cancelling or {}).items() if name == f"gradient of tensor {i}"), default=0.0)
         size_in_use = "float64" if exact else precision
         for at in range(9):
-            excess = _excess(mine, theirs, true, size_in_use, largest)
+            excess = _excess(mine, theirs, true, size_in_use, largest, terms)
             if excess is None:
                 break
             if at == 8:
@@ -221,11 +230,13 @@ def _largest(tensor: Tensor) -> float:
     return finite.abs().max().item() if finite.numel() else 0.0
 
 
-def _excess(mine: Tensor, theirs: Tensor, true: Tensor, precision: str, largest: float) -> str | None:
+def _excess(
+    mine: Tensor, theirs: Tensor, true: Tensor, precision: str, largest: float, terms: float = 0.0
+) -> str | None:
     """By what the error of `mine` is larger than the table of tolerances allows; None where it is not.
 
     Where terms cancel, the truth is 0 to the last place of float64, and tells no size: where the definition errs there
-    too, the size is that of the call's `largest` true number.
+    too, the size is that of the call's `largest` true number. `terms`: a size that is known to cancel.
     """
     finite = mine.isfinite() & theirs.isfinite() & true.isfinite()
     if not finite.any():
@@ -234,7 +245,7 @@ def _excess(mine: Tensor, theirs: Tensor, true: Tensor, precision: str, largest:
     error, theirs_error, scale = ((a - c).abs().max().item(), (b - c).abs().max().item(), c.abs().max().item())
     if scale <= SMALL["float64"] * largest and theirs_error > scale:
         scale = largest
-    bound = RATIO * theirs_error + SMALL[precision] * max(scale, 1e-30)
+    bound = RATIO * theirs_error + SMALL[precision] * max(scale, terms, 1e-30)
     return f"error {error:.3e} exceeds {bound:.3e}" if error > bound else None
 
 
@@ -245,4 +256,36 @@ def _jittered(
     unit = UNIT[torch.float64] if tensors[0].dtype == torch.float64 else UNIT[precision]
     g = torch.Generator().manual_seed(seed)
     other = [t * (1 + 2 * unit * torch.randn(t.shape, generator=g, dtype=torch.float64)).to(t.dtype) for t in tensors]
-    return results(call, other, wanted, "reference", precision, cotangents).tensors
+    with _OtherActivations(g):
+        return results(call, other, wanted, "reference", precision, cotangents).tensors
+
+
+class _OtherActivations(TorchFunctionMode):
+    """torch.sigmoid and torch.tanh with results that differ in the last place."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func in (torch.sigmoid, torch.tanh):
+            return _OtherActivation.apply(*args, func, self._generator)
+        return func(*args, **(kwargs or {}))
+
+
+class _OtherActivation(torch.autograd.Function):
+    """Off by up to ACTIVATION units in the last place; where it is saturated, at 0 or 1, it is exact."""
+
+    @staticmethod
+    def forward(ctx, x, func, generator):  # type: ignore[no-untyped-def]
+        exact = func(x)
+        off = torch.rand(exact.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        other = (exact * (1 + ACTIVATION * UNIT[exact.dtype] * off)).to(exact.dtype).clamp(-1, 1)
+        ctx.tanh = func is torch.tanh
+        ctx.save_for_backward(other := other.where(exact.abs() != 1, exact))
+        return other
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        (y,) = ctx.saved_tensors
+        return grad * (1 - y * y if ctx.tanh else y * (1 - y)), None, None

@@ -12,7 +12,8 @@ from elmo_fast.threads import torch_threads
 from tests.fuzz import runner
 from tests.fuzz.choices import Choices, smaller
 from tests.fuzz.damage import damaged, damaged_json
-from tests.fuzz.tensors import _excess
+from tests.fuzz.judge import Wrong
+from tests.fuzz.tensors import _excess, compare
 
 PLANTED = {
     "crash": "import ctypes; ctypes.string_at(0)",
@@ -22,6 +23,7 @@ PLANTED = {
     "refused": "raise __import__('elmo_fast.errors').errors.ElmoFastError('a sentence')",
     "nothing": "",
 }
+DIFFERENTIATES = 1  # a seed with which `compare` asks for the gradients of two tensors
 KINDS = {"crash": "SIGSEGV", "hang": "hang", "traceback": "IndexError", "memory": "memory", "refused": "ElmoFastError"}
 
 
@@ -88,6 +90,37 @@ def test_rounding_passes_where_terms_cancel_only_as_far_as_the_definition_errs_t
     assert _excess(wrong, reference, true, "float32", 2.0) is not None
     assert _excess(rounded, zero, true, "float32", 2.0) is not None
     assert _excess(rounded, reference, true + 1e-8, "float32", 2.0) is not None
+
+
+def test_terms_that_are_known_to_cancel_set_the_size_of_the_bound():
+    """Of 3e6 - 3e6 one backend leaves nothing, the other a rounding."""
+    zero, rounded, true = torch.zeros(1), torch.ones(1), torch.zeros(1, dtype=torch.float64)
+    assert _excess(rounded, zero, true, "float32", 0.0, 3e6) is None
+    assert _excess(10 * rounded, zero, true, "float32", 0.0, 3e6) is not None
+
+
+def test_cotangents_are_those_of_the_output_whichever_outputs_a_backend_sees_to_depend_on_the_inputs():
+    def call(t, backend, precision):
+        return (0 * t[1] if backend == "native" else torch.zeros(3)), t[0] * t[1]
+
+    compare("product", call, [torch.randn(3), torch.randn(3)], Choices(DIFFERENTIATES))
+
+
+def test_an_activation_in_its_last_place_passes_and_more_does_not():
+    """1 - tanh(6)² is 2.5e-5, of which one unit in the last place of the tanh is 0.5 %; that of x is far less."""
+
+    def off_by(units):
+        def call(t, backend, precision):
+            if backend == "reference":
+                return [torch.tanh(t[0])]
+            y = torch.tanh(t[0].detach())
+            return [y + (1 - (y - units * 2**-24) ** 2) * (t[0] - t[0].detach())]
+
+        return call
+
+    compare("tanh", off_by(2), [torch.full((3,), 6.0)], Choices(DIFFERENTIATES))
+    with pytest.raises(Wrong):
+        compare("tanh", off_by(20), [torch.full((3,), 6.0)], Choices(DIFFERENTIATES))
 
 
 @pytest.mark.parametrize("target", runner.TARGETS)

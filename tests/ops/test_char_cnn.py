@@ -148,6 +148,20 @@ def test_tanh(precision: str, backend: str) -> None:
     assert_matches_truth(case("mixed", 20, 8, widths=few(backend)), backend, precision, "tanh")
 
 
+@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+def test_the_gradient_of_the_embedding_is_no_single_chain_of_sums() -> None:
+    """One character fills all slots of 256 words: alike terms, each of which would round at the whole's size."""
+    ids, weight = torch.zeros(256, 32, dtype=torch.int64), torch.full((64, 1, 32), 0.7)
+
+    def gradient(dtype: torch.dtype, backend: str) -> Tensor:
+        embedding = torch.full((1, 1), 0.3, dtype=dtype, requires_grad=True)
+        out = char_cnn(ids, embedding, [weight.to(dtype)], [torch.zeros(64, dtype=dtype)], backend=backend)
+        return torch.autograd.grad(out.sum(), embedding)[0]
+
+    truth = gradient(torch.float64, "reference")
+    assert_no_worse("embedding", gradient(torch.float32, "native"), truth.float(), truth, "float32")
+
+
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("scale", [1e-12, 1e-30, 1e12])
 def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -> None:

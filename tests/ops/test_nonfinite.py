@@ -193,6 +193,35 @@ def test_a_nan_window_wins_the_maximum_and_infinities_compare(backend):
 
 
 @both
+def test_an_infinite_bias_meets_the_largest_window_alone_in_the_kernel(backend):
+    """Windows of -infinity and 1: the kernel adds the bias to 1, the reference to each, which makes NaN of the one."""
+    out = char_cnn(
+        torch.tensor([[0, 1]]), torch.tensor([[1.0], [-INF]]), [torch.ones(1, 1, 1)], [torch.tensor([INF])],
+        backend=backend,
+    )  # fmt: skip
+    assert out.item() == INF if backend == "native" else out.isnan()
+
+
+@both
+def test_without_a_state_nan_in_the_first_step_leaves_the_recurrent_weight_alone(backend):
+    """Nothing was multiplied by it there. Lengths 2 and 1: the gradient is that of the second step of row 0."""
+
+    def gradients(bias):
+        weights = [torch.full(shape, 0.5, requires_grad=True) for shape in ((4, 1), (4, 1), (1, 1))]
+        w = LSTMWeights(weights[0], weights[1], torch.zeros(4), weights[2])
+        x = torch.tensor([[1.0, 2.0], [bias, 0.0]]).unsqueeze(2).requires_grad_()
+        out, _ = projected_lstm([x], [w], torch.tensor([2, 1]), reverse=[False], backend=backend)
+        flowing = torch.ones_like(out)
+        flowing[0, 1] = bias
+        return torch.autograd.grad(out, weights[:2], flowing)
+
+    (d_ih, d_hh), (_, wanted) = gradients(INF), gradients(0.0)
+    assert d_ih.isnan().any()
+    assert torch.equal(d_hh, wanted)
+    assert d_hh.all()
+
+
+@both
 def test_clips_cut_infinity_and_pass_nan(backend):
     """A cell of infinity is cut to the bound and no gradient passes; NaN stays NaN."""
     x, weights = torch.zeros(3, 1, 1), [torch.zeros(4, 1), torch.zeros(4, 1), torch.tensor([0.0, 50.0, 0.0, 50.0])]

@@ -9,6 +9,8 @@ from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import reference
 from elmo_fast.ops.adagrad.order import RowOrder
 
+RUN = 256  # numbers whose squares are summed in the tensors' dtype; the sums of runs are summed in float64
+
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """torch's fused update is asked for on the CPU only: on a GPU it would need the clip as a pass of its own."""
@@ -83,8 +85,16 @@ def run_rows(
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.nn.utils.get_total_norm(tensors).square()
+    """torch's norm of a whole tensor is one chain of sums, up to 1 % off over 8 million numbers; runs cost no more."""
+    parts = [part for tensor in tensors for part in _runs(tensor.reshape(-1)) if part.numel()]
+    norms = [torch.linalg.vector_norm(part, dim=-1).reshape(-1).double() for part in parts]
+    return torch.cat([*norms, tensors[0].new_zeros(1, dtype=torch.float64)]).square().sum().to(tensors[0].dtype)
+
+
+def _runs(flat: Tensor) -> tuple[Tensor, Tensor]:
+    whole = len(flat) // RUN * RUN
+    return flat[:whole].view(-1, RUN), flat[whole:]
 
 
 def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
-    return torch.linalg.vector_norm(_merged(ids, rows, num_words)[1]).square()
+    return square_norm([_merged(ids, rows, num_words)[1]])

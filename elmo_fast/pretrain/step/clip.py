@@ -1,5 +1,6 @@
 """One clip over all gradients, dense and sparse."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -65,7 +66,7 @@ def _plain_clip(parameters: Sequence[Tensor], max_norm: float) -> float:
             values.append(gradient.values())
         else:
             values.append(gradient)
-    norm = torch.nn.utils.get_total_norm(values)
+    norm = math.sqrt(sum(square_norm([each]).item() for each in values))
     if norm > max_norm:
-        torch._foreach_mul_(values, float(max_norm / norm))
-    return float(norm)
+        torch._foreach_mul_(values, max_norm / norm)
+    return norm

@@ -1,5 +1,6 @@
 """scalar_mix: any layers, mixes, masks, dropout."""
 
+import math
 import random
 
 import torch
@@ -27,5 +28,19 @@ def case(rng: random.Random) -> None:
     def call(t, backend, precision):
         yield scalar_mix(t[:layers], t[layers], t[layers + 1], backend=backend, **options)
 
+    cancelling = _cancelling(tensors, options) if options["layer_norm"] and mixes else {}
     # Without a mix nothing depends on what is NaN; the reference multiplies it by zero.
-    compare("scalar_mix", call, tensors, rng, differentiate=bool(mixes) or not values.odd)
+    compare("scalar_mix", call, tensors, rng, differentiate=bool(mixes) or not values.odd, cancelling=cancelling)
+
+
+def _cancelling(tensors, options):
+    """The gradient of each layer, for a gradient of 1, before mean and slope are subtracted from it."""
+    *held, scalars, gammas = (tensor.double() for tensor in tensors)
+    weights = (gammas.unsqueeze(1).abs() * torch.softmax(scalars, 1)).sum(0) / (1 - options["dropout"])
+    counted = torch.ones(held[0].shape[:-1]) if options["statistics_mask"] is None else options["statistics_mask"]
+    sizes = {}
+    for i, layer in enumerate(held):
+        variance = layer[counted.bool()].var(correction=0) if counted.any() else layer.new_zeros(())
+        size = float(weights[i] / (variance + options["eps"]).sqrt())
+        sizes[i] = size if math.isfinite(size) else 0.0
+    return sizes
