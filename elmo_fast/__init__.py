@@ -1,4 +1,4 @@
-"""ELMo at the speed of the hardware. Names are loaded when first used: importing the package costs next to nothing."""
+"""ELMo at the speed of the hardware. Names are loaded on first use, so importing the package costs almost nothing."""
 
 from elmo_fast._lazy import loader
 

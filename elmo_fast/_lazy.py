@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when first used, so that importing the package costs next to nothing."""
+"""Names of a package that are loaded on first use, so that importing the package costs almost nothing."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 def loader(package: str, homes: Mapping[str, str], names: list[str]) -> Callable[[str], Any]:
     """The package's `__getattr__` (PEP 562).
 
-    package: its dotted name; homes: name -> the module below the package that has it; names: all that there are, for
-    the error of another.
+    package: its dotted name; homes: name -> the module of the package that defines it; names: all public names, for
+    the error about an unknown one.
     """
 
     def load(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The devices that there are, asked for by their names."""
+"""Devices by name."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def device_called(name: Any, argument: str = "device") -> "torch.device":
-    """The torch device called `name`, whether it is there or not; ElmoFastError when torch does not know it.
+    """The torch device called `name`, present or not. Raises ElmoFastError when torch does not know the name.
 
-    argument: what the caller calls it.
+    argument: its name in the error message.
     """
     import torch
 
@@ -22,7 +22,7 @@ def device_called(name: Any, argument: str = "device") -> "torch.device":
 
 
 def device_named(name: Any, argument: str = "device") -> "torch.device":
-    """As device_called; ElmoFastError too when this machine does not have the device."""
+    """As device_called; also raises ElmoFastError when this machine does not have the device."""
     import torch
 
     device = device_called(name, argument)

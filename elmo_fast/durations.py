@@ -1,4 +1,4 @@
-"""Durations in words."""
+"""Durations as text."""
 
 import math
 

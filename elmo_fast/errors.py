@@ -1,4 +1,4 @@
-"""Errors that speak to the user: what was wanted, what was given, what to do."""
+"""Errors for users: what was wanted, what was given, what to do."""
 
 import importlib
 import os
@@ -6,45 +6,47 @@ from typing import Any
 
 
 class ElmoFastError(ValueError):
-    """Something the user can put right; the command line prints its message alone and exits with status 2."""
+    """Something the user can fix; the command line prints only its message and exits with status 2."""
 
 
 class CheckpointError(ElmoFastError):
-    """A checkpoint or options file that cannot be used, named with the tensor or key, the wanted and the found."""
+    """A checkpoint or options file that cannot be used; the message names the tensor or key, wanted and found."""
 
 
 class ShortageError(ElmoFastError):
-    """Memory ran out; the message says how much was wanted and left, and what takes less."""
+    """Memory ran out; the message says how much was requested and left, and what needs less."""
 
 
 class MissingExtraError(ElmoFastError, ImportError):
-    """A library that only some functions need is not installed; the message names the line that installs it."""
+    """A library that only some functions need is not installed; the message gives the command that installs it."""
 
 
 class PerformanceWarning(UserWarning):
-    """A slower path was taken than the one that exists; the message says which and why."""
+    """A slower path runs although a faster one exists; the message says which and why."""
 
 
 def sentence_of(error: OSError) -> str:
-    """What went wrong with which file, in words: "No space left on device: 'out.hdf5'"."""
+    """What went wrong with which file, as text: "No space left on device: 'out.hdf5'"."""
     text = error.strerror or str(error) or type(error).__name__
     return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
 
 
 def not_a_string(value: Any, name: str, wanted: str) -> None:
-    """Raises ElmoFastError where a list is wanted and one string is given, which would be read letter by letter.
+    """Raises ElmoFastError if a string is given instead of a list: it would be read letter by letter.
 
-    name: of the argument; wanted: what it must be, as "a list of words"
+    name: the argument; wanted: what it must be, such as "a list of words"
     """
     if isinstance(value, str | bytes):
-        raise ElmoFastError(f"{name} must be {wanted}; got the string {value!r:.60}, whose letters would be taken")
+        raise ElmoFastError(
+            f"{name} must be {wanted}; got the string {value!r:.60}, which would be read letter by letter"
+        )
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
-    """The module of that dotted name, imported now.
+    """Imports and returns the module of that dotted name.
 
-    extra: the extra of this package that brings it; purpose: what needs it, the subject of the sentence.
-    Raises MissingExtraError when it is not installed; an error within it passes through.
+    extra: the extra of this package that installs it; purpose: what needs it, the subject of the sentence.
+    Raises MissingExtraError when it is not installed; an error inside it passes through.
     """
     try:
         return importlib.import_module(module)

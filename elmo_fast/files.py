@@ -1,4 +1,4 @@
-"""Files that are either complete under their name or absent."""
+"""Files that are either complete or absent."""
 
 import contextlib
 import gzip
@@ -17,11 +17,11 @@ from elmo_fast.workplace import usual_mode, workplace
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields an empty file, in a folder beside `path`; renames it to `path` when the block ends well, else removes it.
+    """Yields an empty file in a folder beside `path`; renames it to `path` if the block succeeds, else removes it.
 
-    The bytes are on the disk before the name appears, so that no error, signal or crash leaves a part of a file under
-    `path`; an existing file stays as it was until then. What killed processes were writing there is removed. Raises
-    ElmoFastError when `path` is something other than a regular file, and OSError when the folder cannot be written.
+    The bytes are flushed to disk before the rename, so no error, signal or crash leaves a partial file under `path`; an
+    existing file stays unchanged until then. Partial files of killed processes are removed. Raises ElmoFastError when
+    `path` is not a regular file, and OSError when the folder cannot be written.
     """
     target = pathlib.Path(os.path.realpath(path))
     refuse_other_kinds(target, path)
@@ -37,7 +37,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A new file in place of `path` once the block has ended well (`replacing`); gzip where the name ends in .gz."""
+    """A new file that takes the place of `path` if the block succeeds (`replacing`); gzip if the name ends in .gz."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as stream:
@@ -47,18 +47,18 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> None:
-    """Raises ElmoFastError when `target` is there and is no regular file; `shown` is how the message names it."""
+    """Raises ElmoFastError if `target` exists and is not a regular file; `shown` is its name in the message."""
     if target.exists() and not target.is_file():
         kind = "a folder" if target.is_dir() else "a device or pipe"
-        raise ElmoFastError(f"cannot write {os.fspath(shown)!r}: it is {kind}, and a regular file is needed")
+        raise ElmoFastError(f"cannot write {os.fspath(shown)!r}: it is {kind}, not a regular file")
 
 
 @contextlib.contextmanager
 def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
-    """Yields a new h5py.File and the bytes under it; the file takes the place of `path` as in `replacing`.
+    """Yields a new h5py.File and its bytes; the file takes the place of `path` as in `replacing`.
 
-    HDF5 ends the process with a segmentation fault when it closes a file on a full disk. Here it never sees the error,
-    which is kept in the second thing yielded: its `check()` raises it, as does leaving the block.
+    HDF5 crashes with a segmentation fault when it closes a file on a full disk. Here it never sees the error: the
+    second value keeps it, and its `check()`, or leaving the block, raises it.
     """
     import h5py
 
@@ -74,9 +74,9 @@ def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "Written
 
 @contextlib.contextmanager
 def _noted_signals(written: "WrittenBytes") -> Iterator[None]:
-    """Leaves Ctrl-C and SIGTERM to `written.check()`: HDF5 calls back into Python, where what a handler raises is lost.
+    """Leaves Ctrl-C and SIGTERM to `written.check()`: in HDF5's callbacks into Python, a handler's exception is lost.
 
-    A second signal raises at once.
+    A second signal raises immediately.
     """
 
     def note(number: int, frame: Any) -> None:
@@ -96,7 +96,7 @@ def _noted_signals(written: "WrittenBytes") -> Iterator[None]:
 
 
 class WrittenBytes(io.RawIOBase):
-    """A file for HDF5 to write to whose first error is kept for `check()`; whatever is written after it is dropped."""
+    """A file for HDF5 that keeps its first error for `check()` and drops everything written after it."""
 
     def __init__(self, path: os.PathLike[str], shown: str) -> None:
         self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
@@ -105,7 +105,7 @@ class WrittenBytes(io.RawIOBase):
         self.signal = 0
 
     def check(self) -> None:
-        """Raises the OSError that a write has met, or what a signal that came meanwhile stands for."""
+        """Raises the OSError of a failed write, or the exception of a signal that arrived meanwhile."""
         if self.signal:
             raise KeyboardInterrupt if self.signal == signal.SIGINT else SystemExit(128 + self.signal)
         if self._error is not None:
@@ -153,7 +153,7 @@ class WrittenBytes(io.RawIOBase):
 
 
 def flush(path: str | os.PathLike[str]) -> None:
-    """Returns when what a file or folder holds is on the disk."""
+    """Flushes the content of a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -162,9 +162,9 @@ def flush(path: str | os.PathLike[str]) -> None:
 
 
 def replaces(output: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
-    """Whether writing `output` takes the place of `path`: the same file, be it by a link, or a file in that folder.
+    """Whether writing `output` would overwrite `path`: the same file, also through a link, or a file in that folder.
 
-    "-" is the standard input.
+    "-" is standard input.
     """
     read = 0 if path == "-" else path
     if not (os.path.exists(output) and os.path.exists(read)):
@@ -175,6 +175,6 @@ def replaces(output: str | os.PathLike[str], path: str | os.PathLike[str]) -> bo
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

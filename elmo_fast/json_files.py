@@ -1,4 +1,4 @@
-"""JSON files of our own: read, and compared with the type that their reader counts on, before anything is believed."""
+"""Our own JSON files: read, and validated against the type that the caller expects."""
 
 import dataclasses
 import json
@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from elmo_fast.errors import CheckpointError
 
 Kind = TypeVar("Kind")
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "null"}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
 
 
 def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
-    """The value in a JSON file, of the type `kind`: see `parsed`. Raises CheckpointError where it cannot be read."""
+    """The value in a JSON file, of the type `kind`: see `parsed`. Raises CheckpointError if it cannot be read."""
     try:
         text = pathlib.Path(path).read_bytes()
     except OSError as error:
@@ -25,9 +25,9 @@ def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
 def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
     """The value of a JSON text, of the type `kind`.
 
-    kind: a dataclass, a TypedDict (whose value may hold more keys), list[...], dict[str, ...], Literal[...], a union,
-    Any, or one of bool, int, float, str and None. Raises CheckpointError naming `source`, the key, what was wanted
-    there and what was found.
+    kind: a dataclass, a TypedDict (additional keys are allowed), list[...], dict[str, ...], Literal[...], a union, Any,
+    or one of bool, int, float, str and None. Raises CheckpointError naming `source`, the key, what was wanted and what
+    was found.
     """
     try:
         value = json.loads(text)
@@ -37,7 +37,7 @@ def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
 
 
 def typed(value: Any, kind: type[Kind], source: str) -> Kind:
-    """A value that JSON gave, as a `kind`: see `parsed`."""
+    """A parsed JSON value as a `kind`: see `parsed`."""
     try:
         made: Kind = _made(value, kind, "")
     except CheckpointError as error:
@@ -46,7 +46,7 @@ def typed(value: Any, kind: type[Kind], source: str) -> Kind:
 
 
 def _made(value: Any, kind: Any, key: str) -> Any:
-    """The value, with its objects made the dataclasses that the type calls for."""
+    """The value, with JSON objects converted to the dataclasses of the type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if (dataclasses.is_dataclass(kind) or is_typeddict(kind)) and isinstance(value, dict):
         return _object(value, kind, key)
@@ -88,7 +88,7 @@ def _below(key: str, name: str) -> str:
 
 
 def _words(kind: Any) -> str:
-    """A type in words."""
+    """A type as text."""
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(map(_words, get_args(kind)))
     if get_origin(kind) is Literal:

@@ -1,4 +1,4 @@
-"""One process at a time, by files that the system unlocks when a process ends, however it ends."""
+"""Locks between processes: files that the system unlocks when a process ends, however it ends."""
 
 import contextlib
 import fcntl
@@ -15,9 +15,9 @@ LOCK_FILE = ".lock"
 
 
 def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
-    """The handle of the file `path`, made and locked; None, and no file, where files cannot be locked.
+    """Creates and locks the file `path` and returns its handle; None, and no file, if files cannot be locked.
 
-    waiting: called with who holds it before waiting for that process; what it raises is raised.
+    waiting: called with the name of the lock's owner before waiting for it; its exceptions pass through.
     """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -34,7 +34,7 @@ def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
         except BaseException:
             os.close(handle)
             raise
-        # The one before may have removed the file that it had locked: then another may hold a new one.
+        # The previous owner may have removed its locked file; another process may then hold a new one.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 os.ftruncate(handle, 0)
@@ -59,12 +59,12 @@ def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 class FolderLock:
-    """While open, the folder is this process's: another one is refused. The system frees it when the process ends.
+    """While open, the folder belongs to this process; others are refused. The system releases it when the process ends.
 
-    argument: what the user calls the folder; does: what is done there, in the words of the refusal; beside: lock a file
-    beside the folder, which goes at the end, as the folder itself is made or replaced.
+    argument: the user's name for the folder; does: what runs there, as the refusal says it; beside: lock a file beside
+    the folder, removed at the end, because the folder itself is created or replaced.
 
-    held: whether the file system has locks. Raises ElmoFastError naming the process that holds the folder.
+    held: whether the file system supports locks. Raises ElmoFastError naming the process that holds the folder.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class FolderLock:
         self.held = self._handle is not None
         if not self.held:
             warnings.warn(
-                f"{self.folder}: this file system has no locks; see to it that no second process {self._does} there",
+                f"{self.folder}: this file system has no locks; make sure that no second process {self._does} there",
                 stacklevel=2,
             )
         return self
 
     def _refuse(self, holder: str) -> None:
         raise ElmoFastError(
-            f"{self._argument} {self.folder}: {holder} {self._does} there now; wait for its end, or give another "
+            f"{self._argument} {self.folder}: {holder} {self._does} there now; wait until it ends, or give another "
             f"{self._argument}"
         )
 
@@ -100,7 +100,7 @@ class FolderLock:
     ) -> None:
         if self._handle is None:
             return
-        # A run that failed before it wrote anything leaves no folder behind.
+        # A run that failed before it wrote anything leaves no folder.
         left = self._made and kind is not None and os.listdir(self.folder) == [self.path.name]
         if left or self._beside:
             self.path.unlink(missing_ok=True)

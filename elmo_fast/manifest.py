@@ -1,4 +1,4 @@
-"""Files that belong together: they change all at once, and manifest.json says what they were when they were written."""
+"""Files that belong together: they change all at once, and manifest.json holds their digests."""
 
 import contextlib
 import dataclasses
@@ -16,13 +16,13 @@ from elmo_fast.json_files import read_json
 from elmo_fast.workplace import usual_mode, workplace
 
 MANIFEST = "manifest.json"
-# Files that are written, and only have to be moved up into the folder that this one is in.
+# Complete files that only have to be moved up into the parent folder.
 _NEW = ".new-files"
 
 
 @dataclasses.dataclass
 class FileMark:
-    """What a file was when it was written."""
+    """Size and digest of a file when it was written."""
 
     sha256: str
     bytes: int
@@ -33,7 +33,7 @@ class FileMark:
 
 @dataclasses.dataclass
 class Manifest:
-    """The content of manifest.json; files: by their names in its folder."""
+    """The content of manifest.json; files: by name within its folder."""
 
     format: Literal["elmo_fast manifest"]
     version: Literal[1]
@@ -41,26 +41,26 @@ class Manifest:
 
 
 class NewFiles:
-    """Files that are being written, in a folder of their own; a digest is computed once, when its file is whole."""
+    """Files being written, in a separate folder; a digest is computed once, when the file is complete."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self._marks: dict[str, FileMark] = {}
 
     def sha256(self, name: str) -> str:
-        """The digest of a file that will not change any more."""
+        """The digest of a file that is complete."""
         if name not in self._marks:
             self._marks[name] = _mark_of(self.folder / name)
         return self._marks[name].sha256
 
     def seal(self, name: str, target: pathlib.Path, work: pathlib.Path) -> None:
-        """Sees to it that a file can take the place of `target`, with its permissions, and is on the disk."""
+        """Prepares a file to take the place of `target`: sets its permissions and flushes it to disk."""
         refuse_other_kinds(target, target)
         (self.folder / name).chmod(usual_mode(target, work))
         flush(self.folder / name)
 
     def manifest(self) -> Manifest:
-        """What is said of all files that are there."""
+        """The manifest of all files."""
         for name in sorted(os.listdir(self.folder)):
             self.sha256(name)
         return Manifest("elmo_fast manifest", 1, dict(sorted(self._marks.items())))
@@ -68,11 +68,11 @@ class NewFiles:
 
 @contextlib.contextmanager
 def writing_together(folder: str | os.PathLike[str]) -> Iterator[NewFiles]:
-    """Yields an empty folder; the files that are in it when the block ends well go into `folder`, with a manifest.json.
+    """Yields an empty folder; if the block succeeds, its files move into `folder`, with a manifest.json.
 
-    Whenever this is killed, readers find all files as they were or all of the new ones: these are complete and on the
-    disk, in a folder of their own, before that takes the name from which `settle` moves them up, in one renaming. Other
-    files in `folder` stay. Raises ElmoFastError when something else than a file has such a name, and OSError.
+    Whenever this is killed, readers find either all old files or all new ones: the new files are complete and on disk
+    in a separate folder before one rename gives that folder the name from which `settle` moves them up. Other files in
+    `folder` stay. Raises ElmoFastError if a target name is not a file, and OSError.
     """
     target = pathlib.Path(os.path.realpath(folder))
     with workplace(target / MANIFEST) as work:
@@ -91,7 +91,7 @@ def writing_together(folder: str | os.PathLike[str]) -> Iterator[NewFiles]:
 
 
 def _put(new: pathlib.Path, target: pathlib.Path) -> bool:
-    """Renames the folder of new files to where `settle` finds it; False where those of an earlier save are there."""
+    """Renames the folder of new files to where `settle` finds it; False if those of an earlier save are still there."""
     try:
         new.rename(target / _NEW)
     except OSError as error:
@@ -103,7 +103,7 @@ def _put(new: pathlib.Path, target: pathlib.Path) -> bool:
 
 
 def settle(folder: pathlib.Path) -> None:
-    """Moves up the files of a `writing_together` that was killed as it did so. Several processes may do it at once."""
+    """Finishes a `writing_together` that was killed while it moved files up. Several processes may do this at once."""
     new = folder / _NEW
     try:
         while new.is_dir():
@@ -114,13 +114,13 @@ def settle(folder: pathlib.Path) -> None:
             _remove_empty(new)
     except OSError as error:
         raise CheckpointError(
-            f"{folder}: a save was broken off there at its last step, and the files in {new.name} cannot be moved up "
+            f"{folder}: a save was interrupted at its last step, and the files in {new.name} cannot be moved up "
             f"({sentence_of(error)}); make the folder writable, or copy it and move them there"
         ) from error
 
 
 def _remove_empty(folder: pathlib.Path) -> None:
-    """Removes a folder unless another process has done so, or has put its own in that place meanwhile."""
+    """Removes a folder unless another process has removed or replaced it meanwhile."""
     try:
         folder.rmdir()
     except OSError as error:
@@ -129,9 +129,9 @@ def _remove_empty(folder: pathlib.Path) -> None:
 
 
 def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
-    """Compares files with the manifest beside them; False where there is none, as in folders of older versions.
+    """Compares files with the manifest beside them; False if there is none, as in folders of older versions.
 
-    Raises CheckpointError naming the file that is missing, or not the one that was written.
+    Raises CheckpointError naming the file that is missing or differs from the one that was written.
     """
     settle(folder)
     path = folder / MANIFEST
@@ -140,7 +140,7 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
     told = read_json(path, Manifest).files
     for name in names:
         if name not in told:
-            raise CheckpointError(f"{path}: says nothing of {name}, which is not of the same save; {_advice(path)}")
+            raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {_advice(path)}")
         try:
             found = _mark_of(folder / name)
         except OSError as error:
@@ -154,16 +154,16 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
 
 
 def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:
-    """Says which files of a folder without a manifest nothing could be compared with."""
+    """Warns which files of a folder without a manifest could not be checked."""
     warnings.warn(
         f"{folder} has no {MANIFEST} (older versions wrote none): whether {', '.join(names)} "
-        f"{'are' if len(names) > 1 else 'is'} as written could not be checked; saving anew writes one",
+        f"{'are' if len(names) > 1 else 'is'} as written could not be checked; the next save writes one",
         stacklevel=3,
     )
 
 
 def _advice(path: pathlib.Path) -> str:
-    return f"put back what was written or, if the change was meant, remove {path} and nothing there will be checked"
+    return f"restore the file or, if you meant to change it, delete {path}; the folder is then no longer checked"
 
 
 def _mark_of(path: pathlib.Path) -> FileMark:

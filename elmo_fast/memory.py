@@ -1,4 +1,4 @@
-"""How much memory this process holds, and how much it may still have. Needs no torch."""
+"""How much memory this process uses, and how much more it can have. Needs no torch."""
 
 import pathlib
 import re
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 
 def available(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """Bytes that this process can still have: the least that the machine, ulimit and the control groups leave.
+    """Bytes that this process can still allocate: the minimum that the machine, ulimit and control groups leave.
 
-    root: where /proc and /sys are. None where nobody says, as on systems other than Linux.
+    root: where /proc and /sys are. None if unknown, as on systems other than Linux.
     """
     left = [*_machine(root), *_limits(root), *_control_groups(root)]
     return max(0, min(left)) if left else None
 
 
 def _kilobytes(path: pathlib.Path) -> dict[str, int]:
-    """The lines "Name:  12 kB" of a file of /proc, in bytes; nothing where there is no such file."""
+    """The lines "Name:  12 kB" of a file of /proc, in bytes; empty if there is no such file."""
     try:
         found = re.findall(r"^(\w+):\s+(\d+) kB$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:
@@ -31,7 +31,7 @@ def _machine(root: pathlib.Path) -> Iterator[int]:
 
 
 def _limits(root: pathlib.Path) -> Iterator[int]:
-    """Of ulimit -v and ulimit -d."""
+    """What ulimit -v and ulimit -d leave."""
     used = _kilobytes(root / "proc/self/status")
     for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         most = resource.getrlimit(limit)[0]
@@ -40,7 +40,7 @@ def _limits(root: pathlib.Path) -> Iterator[int]:
 
 
 def _control_groups(root: pathlib.Path) -> Iterator[int]:
-    """What each group that this process is in leaves, in version 1 and 2, with those above it."""
+    """What each control group of this process and its parents leave, in version 1 and 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -53,14 +53,14 @@ def _control_groups(root: pathlib.Path) -> Iterator[int]:
             names = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
         else:
             continue
-        # In a container the path may be that of the host, of which only the root is to be seen.
+        # In a container the path may be the host's, of which only the root is visible.
         place = pathlib.PurePosixPath(path.lstrip("/"))
         for group in (place, *place.parents):
             yield from _left_of(root / names[0] / group, *names[1:])
 
 
 def _left_of(group: pathlib.Path, most: str, used: str, given_back: str) -> Iterator[int]:
-    """given_back: what the kernel drops of the files it keeps before it refuses memory."""
+    """given_back: page cache that the kernel drops before it refuses memory."""
     try:
         limit, current = ((group / name).read_text(encoding="ascii").strip() for name in (most, used))
         statistics = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
@@ -71,5 +71,5 @@ def _left_of(group: pathlib.Path, most: str, used: str, given_back: str) -> Iter
 
 
 def resident() -> int | None:
-    """Bytes of the machine's memory that this process holds; None where nobody tells."""
+    """Bytes of resident memory of this process; None if unknown."""
     return _kilobytes(pathlib.Path("/proc/self/status")).get("VmRSS")

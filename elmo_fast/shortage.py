@@ -1,4 +1,4 @@
-"""Memory that ran out, however the libraries tell it, in words. Needs no torch."""
+"""Memory shortages as one clear error, whichever library reports them. Needs no torch."""
 
 import errno
 import functools
@@ -16,15 +16,15 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Place = TypeVar("Place", bound=str | os.PathLike[str])
 
-# How the libraries say that memory ran out, where they raise no MemoryError.
+# How libraries report a shortage when they raise no MemoryError.
 _SAID = re.compile(
     r"allocate memory|not enough memory|out of memory|bad_alloc|unable to (allocate|mmap)|memory allocation failed|"
     r"failed to map segment|can't start new thread",
     re.IGNORECASE,
 )
-# What the file's own size explains: its bytes, read, converted and copied, and something beside them.
+# What a file's size explains: its bytes, read, converted and copied, plus some overhead.
 _COPIES, _BESIDE = 4, 1 << 28
-# A command's options of which less, or more, takes less memory.
+# Options of commands that change the memory needed when lowered or raised.
 _LESS = (
     "batch_size",
     "max_tokens",
@@ -38,7 +38,7 @@ _MORE = ("micro_batches",)
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came of, says that memory ran out."""
+    """Whether an error, or one of its causes, says that memory ran out."""
     while error is not None:
         if isinstance(error, MemoryError | ShortageError) or getattr(error, "errno", None) == errno.ENOMEM:
             return True
@@ -49,7 +49,7 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 def told(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
-    """The shortage as one sentence, with what to lower of a command's options."""
+    """The shortage as one sentence that names the options to lower."""
     less = [f"--{name}" for name in _LESS if name in options]
     more = [f"--{name}" for name in _MORE if name in options]
     advice = [f"lower {' or '.join(less)}"] * bool(less) + [f"raise {' or '.join(more)}"] * bool(more)
@@ -63,7 +63,7 @@ def _asked(error: BaseException) -> str:
     found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
     if found is None:
         return ""
-    return f", as {size(int(found[1])) if found[1] else found[2].replace('. ', ' ')} more were wanted"
+    return f": {size(int(found[1])) if found[1] else found[2].replace('. ', ' ')} more were requested"
 
 
 def _left() -> str:
@@ -74,9 +74,9 @@ def _left() -> str:
 def reader(
     function: Callable[Concatenate[Place, Parameters], Result],
 ) -> Callable[Concatenate[Place, Parameters], Result]:
-    """Lets a function that reads a file or folder raise ShortageError where memory ran out, whatever it was told as.
+    """Makes a function that reads a file or folder raise ShortageError when memory runs out, in whatever form.
 
-    A file that asks for memory out of all proportion to its size is damaged, and what the function says of it stays.
+    A file that needs memory out of all proportion to its size is damaged; the function's own error then stands.
     """
 
     @functools.wraps(function)
@@ -87,7 +87,7 @@ def reader(
             left = available()
             if not is_shortage(error) or (left is not None and left > _COPIES * _size(path) + _BESIDE):
                 raise
-            raise ShortageError(f"{path}: memory ran out while it was read{_left()}; the file may be whole") from error
+            raise ShortageError(f"{path}: memory ran out while reading it{_left()}; the file may be intact") from error
 
     return reading
 

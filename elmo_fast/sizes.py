@@ -1,4 +1,4 @@
-"""Numbers of bytes in words."""
+"""Numbers of bytes as text."""
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 

@@ -1,4 +1,4 @@
-"""How many CPU threads torch uses: a bound, a choice that leaves room to other programs, and that many for a while."""
+"""The number of torch's CPU threads: its bounds, a choice that leaves room for other programs, a temporary setting."""
 
 import contextlib
 import math
@@ -9,23 +9,23 @@ from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
 
-# What the system's libraries take for the number of threads; who sets one has chosen.
+# Environment variables that set the number of threads; they override our choice.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Others who take less than this of a processor are waited for without loss.
+# Other programs that use less of a processor than this cost us nothing.
 UNNOTICED = 0.25
-# A shorter time says nothing: the system counts in hundredths of a second.
+# A shorter time is meaningless: the system counts in hundredths of a second.
 SHORTEST = 0.5
 
 
 def processors() -> set[int]:
-    """The numbers of the processors that this process may use."""
+    """The ids of the processors that this process may use."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def check_threads(count: int, name: str) -> None:
-    """Raises ElmoFastError that names the argument unless there are 1 or more threads, and not so many that none runs.
+    """Raises ElmoFastError naming the argument unless the number of threads is at least 1 and not absurdly large.
 
-    The OpenMP library ends the process with a segmentation fault where the system gives it no more threads.
+    OpenMP crashes with a segmentation fault when the system refuses to create more threads.
     """
     most = max(64, 8 * len(processors()))
     if not 1 <= count <= most:
@@ -36,7 +36,7 @@ def check_threads(count: int, name: str) -> None:
 
 @contextlib.contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """That many while open, then as many as before; None: as they are. Raises ElmoFastError as check_threads."""
+    """Sets the number of threads while open; None changes nothing. Raises ElmoFastError as check_threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -50,7 +50,7 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 class Usage(NamedTuple):
-    """At a moment: the clock, the seconds of all kinds of work of the processors, and those of this process."""
+    """A snapshot: the clock, the seconds that processors spent on any work, and those spent on this process."""
 
     clock: float
     busy: float
@@ -58,7 +58,7 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage | None:
-    """How much this process's processors have worked since the system started; None where it does not say."""
+    """How much this process's processors have worked since the system started; None if unknown."""
     names, busy = {f"cpu{number}" for number in processors()}, 0
     try:
         with open("/proc/stat", encoding="ascii") as file:
@@ -75,7 +75,7 @@ STARTED = usage()
 
 
 def busy_processors(since: Usage | None = STARTED) -> float | None:
-    """How many processors other programs have kept busy since then; None where the system does not say."""
+    """How many processors other programs have kept busy since then; None if unknown."""
     now = usage()
     if since is None or now is None or now.clock - since.clock < SHORTEST:
         return None
@@ -84,9 +84,9 @@ def busy_processors(since: Usage | None = STARTED) -> float | None:
 
 
 def unhindered_threads(own: int) -> tuple[int, str]:
-    """How many threads to start, at most `own`, and why: one that waits for its processor lets all others wait.
+    """How many threads to start, at most `own`, and why: a thread that waits for a processor delays all others.
 
-    own: torch's choice, which holds where VARIABLES made it.
+    own: torch's choice, which is kept if one of VARIABLES made it.
     """
     if named := [name for name in VARIABLES if name in os.environ]:
         return own, f"{named[0]} is set"

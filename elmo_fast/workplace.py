@@ -1,4 +1,4 @@
-"""A folder to work in beside what is made there, and what dead processes have left of theirs."""
+"""A temporary folder beside the file or folder being written, and the removal of those that dead processes left."""
 
 import contextlib
 import errno
@@ -16,10 +16,10 @@ _SUFFIX, _LOCK = ".partial", ".lock"
 
 @contextlib.contextmanager
 def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None) -> Iterator[pathlib.Path]:
-    """Yields a folder beside `target` to work in, which goes when the block ends; those of dead processes go before.
+    """Yields a temporary folder beside `target`, removed when the block ends, as are those of dead processes.
 
-    A file in it is locked while the block runs: who can lock it knows that nobody is left. Nobody else can read what
-    is in the folder. OSErrors without a file's name name `target`, as the caller has `shown` it.
+    A file in it is locked while the block runs: whoever can lock it knows that its process is gone. Other users cannot
+    read the folder. OSErrors without a file name get that of `target`, as `shown` to the user.
     """
     try:
         remove_leftovers(target.parent, f"{_prefix(target)}")
@@ -29,7 +29,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
     try:
         yield folder
     except OSError as error:
-        # A write to an open file fails without a name; these errors come from writing alone.
+        # A write to an open file fails without a name; these errors come only from writing.
         if error.filename is None and error.errno in NO_ROOM:
             raise OSError(error.errno, error.strerror, os.fspath(shown or target)) from error
         raise
@@ -39,15 +39,15 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
 
 
 def usual_mode(target: pathlib.Path, work: pathlib.Path) -> int:
-    """The permissions that `target` has or, where it is not there, that the umask leaves to a new file.
+    """The permissions of `target` or, if it does not exist, those that the umask gives to a new file.
 
-    work: a workplace, whose lock is a new file (to ask for the umask is to change it for all threads).
+    work: a workplace, whose lock is a new file (reading the umask would change it for all threads).
     """
     return stat.S_IMODE(os.stat(target if target.exists() else work / _LOCK).st_mode)
 
 
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
-    """Removes from a folder what dead processes were making there under names that begin with `prefix`."""
+    """Removes what dead processes left in a folder under names that begin with `prefix`."""
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
         for name in names:
@@ -55,12 +55,12 @@ def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
 
 
 def _made(target: pathlib.Path) -> tuple[pathlib.Path, int]:
-    """A new workplace and the handle of its lock. Until it is locked another process may take it for a dead one's."""
+    """A new workplace and the handle of its lock. Until it is locked, another process may consider it abandoned."""
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-            # Where files cannot be locked, what a killed process leaves stays: nobody can tell.
+            # If files cannot be locked, leftovers of killed processes stay: nobody can tell.
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():
@@ -73,11 +73,11 @@ def _prefix(target: pathlib.Path) -> str:
 
 
 def _remove_if_dead(path: pathlib.Path) -> None:
-    """Removes a workplace that nobody holds locked; a file is what older versions have left."""
+    """Removes a workplace that no process has locked; a plain file was left by an older version."""
     try:
         handle = os.open(path / _LOCK if path.is_dir() else path, os.O_RDWR)
     except OSError:
-        # Its process was killed before it had locked it, or is about to: then it will make another one.
+        # Its process was killed before it locked it, or is about to lock it and will then create another one.
         with contextlib.suppress(OSError):
             path.rmdir()
         return
@@ -90,7 +90,7 @@ def _remove_if_dead(path: pathlib.Path) -> None:
 
 
 def _remove(path: pathlib.Path) -> None:
-    """Removes a workplace, its lock last, so that what is left of it when this is killed is known for dead."""
+    """Removes a workplace, its lock last, so that if this is killed the rest is recognized as abandoned."""
     if not path.is_dir():
         return path.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):

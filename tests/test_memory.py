@@ -91,8 +91,8 @@ def test_what_libraries_raise_is_known_for_a_shortage():
     wrapped.__cause__ = errors[0]
     assert is_shortage(wrapped)
     assert not any(map(is_shortage, [ValueError("out of memory"), OSError(28, "No space left"), RuntimeError("shape")]))
-    assert "as 1073741824.0 GiB more were wanted" in str(told(errors[0], {}))
-    assert "as 2.00 EiB more were wanted" in str(told(errors[1], {}))
+    assert "1073741824.0 GiB more were requested" in str(told(errors[0], {}))
+    assert "2.00 EiB more were requested" in str(told(errors[1], {}))
     advice = str(told(errors[1], {"batch_size": 8, "micro_batches": 1}))
     assert "lower --batch_size, raise --micro_batches, end other programs" in advice
 
@@ -158,6 +158,6 @@ def test_a_command_says_what_to_lower(monkeypatch, capsys):
     monkeypatch.setattr(eval_command, "run", lambda arguments: torch.empty(1 << 58))
     assert main(["eval", "--save_dir", "run", "--test_prefix", "x"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("elmo-fast eval: error: memory ran out, as 1073741824.0 GiB more were wanted (")
+    assert error.startswith("elmo-fast eval: error: memory ran out: 1073741824.0 GiB more were requested (")
     assert "left to this process); lower --batch_size" in error
     assert error.count("\n") == 1

@@ -1,21 +1,21 @@
-"""Files <-> a state (plain dictionary of tensors) and an ElmoOptions. Knows no module.
+"""Conversion between files and a state (plain dictionary of tensors) with ElmoOptions. Knows no module.
 
-A state is a flat dictionary of float32 tensors under AllenNLP's names of `_ElmoBiLm`; E character embedding, W filters
-(all widths), D projection, H cells, V words, k width, n filters of one width:
+A state is a flat dictionary of float32 tensors under the names of AllenNLP's `_ElmoBiLm`. E character embedding, W
+filters (all widths), D projection, H cells, V words, k width, n filters of one width:
 
     _token_embedder._char_embedding_weights                   [262, E]   row 0 (the padding) is zero
     _token_embedder.char_conv_{i}.weight, .bias               [n, E, k], [n]
     _token_embedder._highways._layers.{j}.weight, .bias       [2W, W], [2W]   rows: transform, then minus the carry
     _token_embedder._projection.weight, .bias                 [D, W], [D]   absent: not projected (W = D)
     _elmo_lstm.{forward,backward}_layer_{l}.input_linearity.weight         [4H, D]   gates i, f, g, o
-    _elmo_lstm.{forward,backward}_layer_{l}.state_linearity.weight, .bias  [4H, D], [4H]   the forget bias's +1 is in
+    _elmo_lstm.{forward,backward}_layer_{l}.state_linearity.weight, .bias  [4H, D], [4H]   includes the forget bias's +1
     _elmo_lstm.{forward,backward}_layer_{l}.state_projection.weight        [D, H]   absent: not projected (H = D)
 
-and, where a file has them,
+and, if a file has them,
 
     _word_embedding.weight           [V + 1, D]   row 0 is zero; a model of word ids has no _token_embedder
     softmax.weight, softmax.bias     [V, D], [V]   of a hierarchical softmax: of its inner nodes, [V - 1, D], [V - 1]
-    softmax.counts                   [V]   how often each word was to be predicted, of which noise and tree are made
+    softmax.counts                   [V]   how often each word is a target; noise and tree are built from these
     scalar_mix_{k}.gamma, scalar_mix_{k}.scalar_parameters.{j}     [1]
 """
 

@@ -1,4 +1,4 @@
-"""What is wrong with the tensors of a file, gathered and said in one sentence."""
+"""All problems with the tensors of a file, collected in one sentence."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ def refuse(source: object, complaints: Sequence[str]) -> NoReturn:
 
 
 def shape_text(shape: Shape) -> str:
-    """[4, 8], with * for a size that may be any."""
+    """[4, 8], with * for any size."""
     return f"[{', '.join('*' if size is None else str(size) for size in shape)}]"
 
 
 def shape_complaints(found: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> list[str]:
-    """One complaint per wanted tensor that is missing or of another shape."""
+    """One complaint per wanted tensor that is missing or has another shape."""
     complaints = []
     for name, shape in wanted.items():
         if name not in found:
@@ -37,14 +37,14 @@ def shape_complaints(found: Mapping[str, Shape], wanted: Mapping[str, Shape]) ->
 
 
 def fits(found: Shape, wanted: Shape) -> bool:
-    """Whether the shapes agree; None in `wanted` stands for any size above 0."""
+    """Whether the shapes agree; None in `wanted` means any size above 0."""
     if len(found) != len(wanted):
         return False
     return all(f == w if w is not None else bool(f) for f, w in zip(found, wanted, strict=True))
 
 
 def exact_float32(name: str, values: np.ndarray | Tensor, source: object) -> Tensor:
-    """A copy as a contiguous float32 tensor; warns where float64 values had to be rounded."""
+    """A copy as a contiguous float32 tensor; warns if float64 values had to be rounded."""
     if isinstance(values, np.ndarray):
         wide = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
     else:
@@ -56,7 +56,7 @@ def exact_float32(name: str, values: np.ndarray | Tensor, source: object) -> Ten
 
 
 def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
-    """One complaint per tensor that holds a NaN or an infinity."""
+    """One complaint per tensor that contains a NaN or an infinity."""
     complaints = []
     for name, tensor in tensors.items():
         if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():  # one pass; NaN passes through

@@ -1,4 +1,4 @@
-"""Whole files or none, with the disk's complaints as a CheckpointError."""
+"""Complete files or none; disk errors become a CheckpointError."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from ..files import replacing
 
 @contextlib.contextmanager
 def failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns an OSError of the block into a CheckpointError that names `path`, whose folder is made first."""
+    """Creates the folder of `path`; turns an OSError of the block into a CheckpointError that names `path`."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -21,6 +21,6 @@ def failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def written_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a name beside `path` to write to, which takes its place when the block ends well (files.replacing)."""
+    """Yields a name beside `path` to write to; it takes the place of `path` if the block succeeds (files.replacing)."""
     with failures_named(path), replacing(path) as aside:
         yield aside

@@ -19,19 +19,19 @@ from .state import State, check_state
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
 _BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_word_embedding\.).*")
 _MIX = re.compile(r"scalar_mix_\d+\..*")
-# Elmo holds the biLM as `_elmo_lstm`, beside its scalar mixes; a bare _ElmoBiLm has neither.
+# Elmo has the biLM as `_elmo_lstm`, beside its scalar mixes; a bare _ElmoBiLm has neither.
 _INSIDE_ELMO = "_elmo_lstm."
 
 
 def read_allennlp_state(
     source: str | os.PathLike[str] | Mapping[str, Any], options: ElmoOptions, *, prefix: str | None = None
 ) -> State:
-    """Copies of the biLM and the scalar mixes in a .th or .pt file or a state dictionary, whatever model holds them.
+    """Copies of the biLM and the scalar mixes in a .th or .pt file or a state dictionary of any model.
 
     prefix: where the biLM's names begin, such as "text_field_embedder.token_embedder_elmo._elmo._elmo_lstm.";
-    wanted only when the model holds several different ones.
+    needed only if the model contains several different ones.
     Files are never unpickled: only tensors and plain containers are read (torch.load with weights_only=True).
-    Raises: CheckpointError naming the file and every tensor at fault, the wanted and the found.
+    Raises: CheckpointError naming the file and every wrong tensor, with what was wanted and found.
     """
     if isinstance(source, Mapping):
         name, tensors = "state dictionary", _flat(source, "")
@@ -55,22 +55,22 @@ def read_allennlp_state(
 
 @reader
 def _load(path: str | os.PathLike[str]) -> Any:
-    """The value in a file of torch.save, of tensors and plain containers only."""
+    """The value in a file of torch.save, limited to tensors and plain containers."""
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's notes on old storages; what matters is checked afterwards
+            warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked below
             return torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
     except pickle.UnpicklingError as error:
         if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
-            raise CheckpointError(f"{path}: not a file of torch.save, or a damaged one ({_line(error)})") from error
+            raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
         raise CheckpointError(
-            f"{path}: holds Python objects besides tensors; reading those could run code hidden in the file, so it "
-            "is refused; if you trust it, load it and save its tensors alone: torch.save(model.state_dict(), p)"
+            f"{path}: contains Python objects besides tensors; reading those could run code hidden in the file, so "
+            "it is refused; if you trust it, load it and save only its tensors: torch.save(model.state_dict(), p)"
         ) from error
     except Exception as error:  # a damaged pickle can raise anything; the cause is kept
-        raise CheckpointError(f"{path}: not a file of torch.save, or a damaged one ({_line(error)})") from error
+        raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
 
 
 def _line(error: BaseException) -> str:
@@ -91,7 +91,7 @@ def _flat(value: Any, prefix: str) -> dict[str, Tensor]:
 
 
 def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str:
-    """Where the biLM's names begin; several are fine where they hold the same numbers (a module registered twice)."""
+    """The prefix of the biLM's names; several are allowed if their numbers are equal (a module registered twice)."""
     found = [match[1] for match in map(_MARK.fullmatch, tensors) if match]
     if wanted is not None:
         if wanted not in found:
@@ -102,7 +102,7 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str
     first = _part(tensors, found[0], _BILM)
     for other in found[1:]:
         if not _same(first, _part(tensors, other, _BILM)):
-            refuse(name, [f"holds several different biLMs, at {found}: say which as prefix="])
+            refuse(name, [f"contains several different biLMs, at {found}: choose one with prefix="])
     return found[0]
 
 
@@ -117,6 +117,6 @@ def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) ->
 
 
 def _plain(tensor: Tensor) -> bool:
-    """Whether its numbers are there to be copied: a few bytes of a file can spread one number over terabytes."""
+    """Whether its numbers are really stored: a few bytes of a file can expand one number to terabytes."""
     dense = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
     return dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -1,4 +1,4 @@
-"""bilm-tf's HDF5 weights (also AllenNLP's): read and written; every shape is checked against the options first."""
+"""Reads and writes bilm-tf's (and AllenNLP's) HDF5 weights; every shape is checked against the options first."""
 
 import contextlib
 import functools
@@ -18,13 +18,13 @@ from .options import ElmoOptions
 from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state
 
 PathLike = str | os.PathLike[str]
-# Under these roots a tensor that the options do not call for means that the options belong to another file.
+# Under these roots, a tensor that the options do not require means that the options belong to another file.
 _ROOTS = ("CNN", "RNN_")
-# What a biLM's datasets are under, and how deep they lie at most (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
+# The groups of a biLM's datasets, and their maximum depth (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
 _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
 _DEEPEST = 5
 _MOST_ENTRIES = 20_000
-# deflate packs nothing smaller than to a 1032nd; what is larger by more has not been written.
+# deflate compresses at most 1032 times; a dataset with a larger ratio was never written.
 _SMALL, _PACKED = 1 << 20, 1040
 
 
@@ -35,9 +35,9 @@ def read_bilm_hdf5(
     embedding_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
 ) -> State:
-    """The state in `weight_file`; `embedding` and `softmax/*` may also lie in files of their own.
+    """The state in `weight_file`; `embedding` and `softmax/*` may also be in separate files.
 
-    Raises: CheckpointError naming the file and every tensor at fault, the wanted and the found; nothing is half loaded.
+    Raises: CheckpointError naming the file and every wrong tensor, wanted and found; nothing is loaded partially.
     """
     apart = {"embedding": embedding_file, "softmax": softmax_file}
     files = {part: path for part, path in apart.items() if path is not None}
@@ -58,13 +58,13 @@ def read_bilm_hdf5(
 def write_bilm_hdf5(
     weight_file: PathLike, state: Mapping[str, Tensor], options: ElmoOptions, *, softmax_file: PathLike | None = None
 ) -> None:
-    """Writes a state that bilm-tf and AllenNLP can read; the softmax goes to `softmax_file` where one is named.
+    """Writes a state that bilm-tf and AllenNLP can read; the softmax goes to `softmax_file` if given.
 
-    Raises: CheckpointError where the state does not fit the options, or holds what the format has no place for.
+    Raises: CheckpointError if the state does not match the options, or contains what the format cannot store.
     """
     check_state(state, options)
     if len(mixes := state.keys() - bilm_part(state).keys()):
-        refuse(weight_file, [f"{sorted(mixes)[0]}: the format has no place for scalar mixes; write bilm_part(state)"])
+        refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
     arrays = packed(state, options)
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
         _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if _under("softmax", name)})
@@ -73,7 +73,7 @@ def write_bilm_hdf5(
 
 @reader
 def read_token_embeddings(embedding_file: PathLike) -> Tensor:
-    """The dataset `embedding` [V, D] of a cached vocabulary, after a row of zeros (padding): [V + 1, D] float32."""
+    """The dataset `embedding` [V, D] of a cached vocabulary, behind a row of zeros (padding): [V + 1, D] float32."""
     with _opened(embedding_file) as file:
         datasets = _datasets(file)
         complaints = _complaints(datasets, {"embedding": (None, None)})
@@ -92,7 +92,7 @@ def write_token_embeddings(embedding_file: PathLike, table: Tensor) -> None:
 
 @contextlib.contextmanager
 def _opened(path: PathLike) -> Iterator[Any]:
-    """An open HDF5 file; whatever the library raises on a damaged one becomes a CheckpointError that names the file."""
+    """An open HDF5 file; any exception on a damaged file becomes a CheckpointError that names the file."""
     import h5py
 
     try:
@@ -107,7 +107,7 @@ def _opened(path: PathLike) -> Iterator[Any]:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError, MemoryError) as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path}: not an HDF5 file of weights, or a damaged one ({reason})") from error
+        raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
 
 
 def _under(part: str, name: str) -> bool:
@@ -115,9 +115,9 @@ def _under(part: str, name: str) -> bool:
 
 
 def _datasets(file: Any) -> dict[str, Any]:
-    """The datasets by their names, of the groups that a biLM's are in; what lies in other files is refused.
+    """The datasets by name, from the groups of a biLM; data in other files is refused.
 
-    No more than _MOST_ENTRIES are looked at, and none below the depth of a biLM's: a file may hold millions.
+    It visits at most _MOST_ENTRIES entries, none deeper than a biLM's: a file may contain millions.
     """
     import h5py
 
@@ -133,26 +133,26 @@ def _datasets(file: Any) -> dict[str, Any]:
                 continue
             kind = group.get(name, getclass=True, getlink=True)
             if kind is not h5py.HardLink:
-                refuse(file.filename, [f"{path}: wanted numbers in this file, found a link, and none is followed"])
+                refuse(file.filename, [f"{path}: wanted numbers in this file, found a link; links are not followed"])
             item = group[name]
             if isinstance(item, h5py.Group) and path.count("/") < _DEEPEST:
                 waiting.append((f"{path}/", item))
             elif isinstance(item, h5py.Dataset):
                 if item.external or item.is_virtual:
-                    refuse(file.filename, [f"{path}: its numbers lie in other files, and none of those is read"])
+                    refuse(file.filename, [f"{path}: its numbers are in other files, which are not read"])
                 found[path] = item
     return found
 
 
 @reader
 def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors of one file whose name `belongs` there, checked by name and shape before the first is read."""
+    """The tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
     with _opened(path) as file:
         found = {name: data for name, data in _datasets(file).items() if belongs(name)}
         wanted = {name: shape for name, shape in bilm_shapes(options, found).items() if belongs(name)}
         complaints = _complaints(found, wanted)
         complaints += [
-            f"{name}: shape {shape_text(data.shape or ())}, but the options call for no such tensor"
+            f"{name}: shape {shape_text(data.shape or ())}, but the options require no such tensor"
             for name, data in found.items()
             if name.startswith(_ROOTS) and name not in wanted
         ]

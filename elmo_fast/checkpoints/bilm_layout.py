@@ -1,6 +1,6 @@
 """bilm-tf's tensors <-> a state: names, shapes, transposes, gate order, signs and forget bias.
 
-The datasets, in the letters of the package's docstring (x is a row vector, so matrices stand on its right):
+The datasets, in the letters of the package's docstring (x is a row vector, multiplied from the right):
 
     char_embed                                            [261, E]
     CNN/W_cnn_{i}, b_cnn_{i}                              [1, k, E, n], [n]
@@ -36,19 +36,19 @@ from .state import (
     lstm_names,
 )
 
-# Not bilm-tf's: the forget biases with the 1 added, written where taking 1 away would round them.
+# Not in bilm-tf: the forget biases including the 1, written if subtracting 1 would round them.
 _EXACT_FORGET = "forget_bias_plus_1"
-# Nor is this: what other losses than the sampled softmax need beside their table.
+# Not in bilm-tf either: what losses other than the sampled softmax need beside their table.
 _COUNTS = "softmax/counts"
 
 
 def root(name: str) -> str:
-    """The first part of a dataset's name."""
+    """The first part of a dataset name."""
     return name.split("/")[0]
 
 
 def bilm_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Shape]:
-    """Name -> shape of every dataset that the options, or a part that is found in part, call for."""
+    """Name -> shape of every dataset that the options require, or that an incomplete part of the file requires."""
     lstm = options.lstm
     width = lstm.projection_dim
     shapes = _encoder_shapes(options, found)
@@ -74,7 +74,7 @@ def bilm_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Sha
 
 
 def _softmax_rows(options: ElmoOptions, found: Mapping[str, Any]) -> int | None:
-    """The rows that the options call for or, where they leave it open, those of the table, which the bias must have."""
+    """The rows that the options require or, if they leave it open, those of the table, which the bias must match."""
     if options.n_tokens_vocab is None and "softmax/W" in found:
         return (found["softmax/W"].shape or (None,))[0]
     return options.softmax_rows
@@ -124,7 +124,7 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions) -> State:
 def _unpacked_encoder(arrays: Mapping[str, Tensor], cnn: CharCnnOptions) -> State:
     table = arrays["char_embed"]
     if len(table) == 262 and table[0].any():
-        raise CheckpointError("char_embed: wanted 261 rows, or 262 beginning with a row of zeros, found other 262 rows")
+        raise CheckpointError("char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without")
     state = {CHAR_EMBEDDING: table if len(table) == 262 else with_zero_row(table)}
     for i in range(len(cnn.filters)):
         weight, bias = conv_names(i)
@@ -187,7 +187,7 @@ def _reordered(gates: Tensor) -> Tensor:
 def _with_forget_bias(arrays: Mapping[str, Tensor], cell: str) -> Tensor:
     i, j, f, o = arrays[f"{cell}/B"].chunk(4)
     exact = arrays.get(f"{cell}/{_EXACT_FORGET}", f + 1)
-    # B is the format's word: where it was changed since, it counts.
+    # B is what the format defines: if it has been edited since, it counts.
     return torch.cat([i, j, torch.where(exact - 1 == f, exact, f + 1), o])
 
 
@@ -198,14 +198,14 @@ def _without_forget_bias(bias: Tensor, cell: str) -> dict[str, Tensor]:
 
 
 def with_zero_row(table: Tensor) -> Tensor:
-    """A row of zeros, which stands for padding, put before a table's rows."""
+    """The table with a row of zeros (padding) in front."""
     return torch.cat([torch.zeros_like(table[:1]), table])
 
 
 def without_zero_row(name: str, table: Tensor) -> Tensor:
-    """The rows after row 0. Raises: CheckpointError where row 0 is not zero."""
+    """The rows after row 0. Raises: CheckpointError if row 0 is not zero."""
     if table[0].any():
-        raise CheckpointError(f"{name}: row 0 (the padding) must be zero: bilm-tf's format has no place for it")
+        raise CheckpointError(f"{name}: row 0 (the padding) must be zero: bilm-tf's format cannot store it")
     return table[1:]
 
 

@@ -1,4 +1,4 @@
-"""The architecture of a biLM, as bilm-tf's options.json names it, checked once and frozen."""
+"""The architecture of a biLM, in the names of bilm-tf's options.json, validated once and immutable."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ from ._writing import written_aside
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-# How a model may have been trained to tell words; those of COUNTED want the counts of the words beside their table.
+# The losses of a model's training; those in COUNTED need the counts of the words beside their table.
 LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
 COUNTED = ("negative_sampling", "hierarchical_softmax")
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -35,14 +35,14 @@ def _filters(value: Any) -> bool:
     return pairs and all(len(p) == 2 and _whole(p[0]) and _whole(p[1]) and p[0] >= 1 and p[1] >= 1 for p in value)
 
 
-# kind -> (what is wanted, in words; whether a value is that)
+# kind -> (what is wanted, as text; whether a value is valid)
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "count": ("a whole number, 1 or more", lambda v: _whole(v) and v >= 1),
     "layers": ("a whole number from 1 to 1000", lambda v: _whole(v) and 1 <= v <= 1000),
     "highways": ("a whole number from 0 to 1000", lambda v: _whole(v) and 0 <= v <= 1000),
     "whole": ("a whole number, 0 or more", lambda v: _whole(v) and v >= 0),
     "flag": ("true or false", lambda v: isinstance(v, bool)),
-    "true": ("true (a language model of one direction only is not supported)", lambda v: v is True),
+    "true": ("true (a language model in one direction only is not supported)", lambda v: v is True),
     "positive": ("a number above 0", lambda v: _number(v) and v > 0),
     "clip": ("a number above 0, or null for no clip", lambda v: v is None or (_number(v) and v > 0)),
     "dropout": ("a number from 0 up to, but not including, 1", lambda v: _number(v) and 0 <= v < 1),
@@ -64,7 +64,7 @@ def _optional(kind: str) -> Any:
 
 
 class _Section:
-    """Shared by the dataclasses below: every field is checked when an instance is made, all complaints at once."""
+    """Base of the dataclasses below: an instance validates all fields and reports all complaints at once."""
 
     def __post_init__(self) -> None:
         values = {f.name: getattr(self, f.name) for f in _fields(type(self))}
@@ -75,7 +75,7 @@ class _Section:
 
 @dataclass(frozen=True)
 class CharCnnOptions(_Section):
-    """The character encoder: `filters` are pairs (width in characters, number of filters), in their order."""
+    """The character encoder: `filters` are pairs (width in characters, number of filters), in order."""
 
     filters: tuple[tuple[int, int], ...] = _option("filters")
     activation: str = _option("activation", "relu")
@@ -94,7 +94,7 @@ class CharCnnOptions(_Section):
 
     @property
     def n_filters(self) -> int:
-        """Width of the concatenated filters, which is that of the highways."""
+        """Width of the concatenated filters and of the highways."""
         return sum(number for _, number in self.filters)
 
 
@@ -114,8 +114,8 @@ class LstmOptions(_Section):
 class ElmoOptions(_Section):
     """A biLM of characters (`char_cnn`) or of word ids (`char_cnn=None`, `n_tokens_vocab` words).
 
-    Defaults are bilm-tf's for an absent key. The fields after `dropout` say how a model was trained; they may be None.
-    `loss` is not bilm-tf's: which loss the softmax table is of, one of LOSSES.
+    Defaults are bilm-tf's for a missing key. The fields after `dropout` describe the training; they may be None. `loss`
+    is not in bilm-tf: the loss that trained the softmax table, one of LOSSES.
     """
 
     lstm: LstmOptions
@@ -136,12 +136,12 @@ class ElmoOptions(_Section):
 
     @property
     def trained_by(self) -> str:
-        """The loss by name: `loss` or, where that is not said, what bilm-tf's sample_softmax says."""
+        """The name of the loss: `loss` or, if that is None, what bilm-tf's sample_softmax says."""
         return self.loss or ("full_softmax" if self.sample_softmax is False else "sampled_softmax")
 
     @property
     def softmax_rows(self) -> int | None:
-        """Rows of the softmax's table: one a word, V, or of a hierarchical softmax one an inner node, V - 1."""
+        """Rows of the softmax table: V, one per word, or V - 1, one per inner node of a hierarchical softmax."""
         if self.n_tokens_vocab is None or self.trained_by != "hierarchical_softmax":
             return self.n_tokens_vocab
         return self.n_tokens_vocab - 1
@@ -159,16 +159,16 @@ class ElmoOptions(_Section):
         return {**_section_dict(self), **sections}
 
     def with_n_characters(self, n_characters: int) -> "ElmoOptions":
-        """The same options with `n_characters` 261 (as bilm-tf wants while training) or 262 (when used)."""
+        """The same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""
         if self.char_cnn is None:
             return self
         return dataclasses.replace(self, char_cnn=dataclasses.replace(self.char_cnn, n_characters=n_characters))
 
 
 def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
-    """The options in a bilm-tf options.json or an own config.json.
+    """The options in a bilm-tf options.json or our config.json.
 
-    Raises: CheckpointError naming every key at fault, the wanted and the found.
+    Raises: CheckpointError naming every wrong key, with what was wanted and found.
     """
     path = Path(path)
     values: Any = read_json(path, Any)
@@ -180,7 +180,7 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
 
 
 def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
-    """Writes bilm-tf's options.json, whole or not at all."""
+    """Writes bilm-tf's options.json, complete or not at all."""
     with written_aside(path) as aside:
         aside.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
 
@@ -194,7 +194,7 @@ def _key(field: dataclasses.Field) -> str:
 
 
 def _section_dict(section: _Section) -> dict[str, Any]:
-    """A section as its JSON object: dotted keys become nested ones, optional fields that are None are left out."""
+    """A section as a JSON object: dotted keys become nested, optional fields that are None are left out."""
     result: dict[str, Any] = {}
     for field in _fields(type(section)):
         value = getattr(section, field.name)
@@ -225,7 +225,7 @@ def _shown(value: Any) -> str:
 
 
 def _complaints(section: type, found: dict[str, Any], prefix: str) -> list[str]:
-    """One sentence per key that is missing, of the wrong kind, or unknown (with the nearest known key)."""
+    """One sentence per key that is missing, wrong, or unknown (with the nearest known key)."""
     fields = {_key(f): f for f in _fields(section)}
     complaints = []
     for key, field in fields.items():

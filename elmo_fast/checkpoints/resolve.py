@@ -1,4 +1,4 @@
-"""Where a model lies: a folder of the own format, a folder of bilm-tf's, a run's folder, or a pair of files."""
+"""Finds a model: a folder in our own format, a folder of bilm-tf, a run's folder, or a pair of files."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from .steps import CHECKPOINTS, saved_steps
 
 PathLike = str | os.PathLike[str]
 OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
-# As published: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
+# Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
 PUBLISHED = ("*_options.json", "*_weights.hdf5")
 _TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
 
@@ -26,11 +26,11 @@ def load_checkpoint(
     weight_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
 ) -> tuple[State, ElmoOptions]:
-    """The state and the options of a model: from a folder, or from a pair of files.
+    """The state and the options of a model, from a folder or a pair of files.
 
-    model: a folder as `model_files` takes it, where softmax.hdf5 holds the softmax if it is there.
-    options_file, weight_file: bilm-tf's options.json, and HDF5 weights or a .th/.pt state dictionary of AllenNLP's.
-    softmax_file: beside the pair: HDF5 with softmax/W and softmax/b, where the weights lack them.
+    model: a folder that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
+    options_file, weight_file: bilm-tf's options.json, and HDF5 weights or an AllenNLP .th/.pt state dictionary.
+    softmax_file: with the pair: HDF5 with softmax/W and softmax/b, if the weights lack them.
     Raises: CheckpointError naming the file and what is wrong with it.
     """
     pair = {"options_file": options_file, "weight_file": weight_file, "softmax_file": softmax_file}
@@ -48,7 +48,7 @@ def load_checkpoint(
 
 
 def model_folder(path: PathLike) -> Path:
-    """`path` itself or, where a run in it has gone on since or never came to its end, the newest of its checkpoints."""
+    """`path` itself or, if a run in it is unfinished or has continued since, the newest of its checkpoints."""
     folder = Path(path)
     saved = saved_steps(folder)
     settle(folder)
@@ -58,26 +58,26 @@ def model_folder(path: PathLike) -> Path:
 
 
 def _step_of(folder: Path) -> int:
-    """After how many steps of training the model in a folder was saved."""
+    """The training step of the model in a folder."""
     extra = read_config(folder).get("extra")
     step = extra.get("pretraining_step") if isinstance(extra, dict) else None
     return step if isinstance(step, int) else -1
 
 
 def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
-    """A file in a model's folder or, where that is a checkpoint of a run, in the run's; None where there is none."""
+    """A file in a model's folder or, if that is a checkpoint, in the run's folder; None if there is none."""
     place = Path(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
     return next((file for at in (place, *run) if (file := at / name).is_file()), None)
 
 
 def model_files(path: PathLike) -> list[Path]:
-    """The files of the model in a folder: config.json, model.safetensors and, where it is there, manifest.json; or the
-    options (options.json, or as published *_options.json), the HDF5 weights and, where it is there, softmax.hdf5.
+    """The files of the model in a folder: config.json, model.safetensors and, if present, manifest.json; or the options
+    (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5.
 
-    path: the folder, or that of a run, which stands for its newest checkpoint where it never came to its end. Weights
-    are called as the options, or model.hdf5, or by another name where no other *.hdf5 is there.
-    Raises: CheckpointError where the folder holds no model, or several.
+    path: the folder, or that of a run, which means its newest checkpoint if the run is unfinished. Weights have the
+    name of the options, or are model.hdf5, or the only *.hdf5 file.
+    Raises: CheckpointError if the folder contains no model, or several.
     """
     folder = model_folder(path)
     if not folder.is_dir():
@@ -88,7 +88,9 @@ def model_files(path: PathLike) -> list[Path]:
         return [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
     if len(pairs) > 1:
         names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
-        raise CheckpointError(f"{folder} holds several models: {names}; name one by options_file and weight_file")
+        raise CheckpointError(
+            f"{folder} contains several models: {names}; choose one with options_file and weight_file"
+        )
     if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
         raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
@@ -100,7 +102,7 @@ def _options_in(folder: Path) -> list[Path]:
 
 
 def _pairs(folder: Path) -> list[tuple[Path, Path]]:
-    """Options and weights that go together by their names; where none do, each of the one with each of the other."""
+    """Options and weights with matching names; if there are none, all combinations."""
     options = _options_in(folder)
     named = [(file, weights) for file in options if (weights := _weights_named_as(file)) is not None]
     others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX]
@@ -125,10 +127,10 @@ def _from_pair(options_file: PathLike, weights: PathLike, softmax: PathLike | No
     if Path(weights).suffix.lower() not in _TORCH_SUFFIXES:
         return read_bilm_hdf5(weights, options, softmax_file=softmax), options
     if softmax is not None:
-        raise CheckpointError(f"softmax_file goes with HDF5 weights; found {softmax} beside {weights}")
+        raise CheckpointError(f"softmax_file needs HDF5 weights; found {softmax} beside {weights}")
     return read_allennlp_state(weights, options), options
 
 
 def _refuse_address(name: str, path: PathLike | None) -> None:
     if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
-        raise CheckpointError(f"{name}: wanted a path, found the address {path}; download it and give the file's path")
+        raise CheckpointError(f"{name}: wanted a path, found the address {path}; download the file and give its path")

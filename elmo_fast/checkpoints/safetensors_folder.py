@@ -1,4 +1,4 @@
-"""The own format: a folder with model.safetensors (the state), config.json (version, options) and manifest.json."""
+"""Our own format: a folder with model.safetensors (the state), config.json (version, options) and manifest.json."""
 
 import json
 import os
@@ -28,11 +28,11 @@ def save_folder(
     options: ElmoOptions,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the folder: model.safetensors, config.json and manifest.json; other files in it stay.
+    """Writes model.safetensors, config.json and manifest.json to a folder; other files in it stay.
 
-    Whenever this is killed, the folder holds the model that was there or the new one.
-    extra: anything JSON can hold, kept in config.json under "extra" (read_config returns it).
-    Raises: CheckpointError where the state does not fit the options, or the disk does not take it.
+    If this is killed, the folder contains either the old model or the new one.
+    extra: any JSON value, stored in config.json under "extra" (read_config returns it).
+    Raises: CheckpointError if the state does not match the options, or writing fails.
     """
     folder = Path(path)
     check_state(state, options)
@@ -43,7 +43,7 @@ def save_folder(
 def put_model(
     new: NewFiles, state: Mapping[str, Tensor], options: ElmoOptions, extra: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes model.safetensors and config.json among the files of a folder; arguments and errors as save_folder's."""
+    """Writes model.safetensors and config.json as part of a save; arguments and errors as in save_folder."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -51,13 +51,13 @@ def put_model(
     try:
         json.dumps(extra := dict(extra or {}), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"extra: wanted what JSON can hold, found something else ({error})") from error
+        raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     try:
         save_file(tensors, new.folder / WEIGHTS, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
     except SafetensorError as error:
         raise CheckpointError(f"{WEIGHTS}: cannot be written ({error})") from error
-    # For releases that know no manifest.
+    # For releases without manifests.
     weights = {"file": WEIGHTS, "sha256": new.sha256(WEIGHTS)}
     text = json.dumps({**config, "weights": weights, "extra": extra}, indent=2)
     (new.folder / CONFIG).write_text(text + "\n", encoding="utf-8")
@@ -68,7 +68,7 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
     """The state and the options in a folder that save_folder wrote.
 
     A folder of an older version, without manifest.json, is read with a warning that names what could not be checked.
-    beside: other files that the caller reads there, for that warning.
+    beside: other files that the caller reads from it, for that warning.
     Raises: CheckpointError naming the file and what is missing, damaged or of another version.
     """
     from safetensors import SafetensorError
@@ -81,12 +81,15 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
     try:
         if not whole and (digest := sha256_of(weights)) != (wanted := config["weights"]["sha256"]):
-            refuse(weights, [f"damaged, or not of one save with {CONFIG}: wanted sha256 {wanted[:64]}, found {digest}"])
+            refuse(
+                weights,
+                [f"damaged, or not from the same save as {CONFIG}: wanted sha256 {wanted[:64]}, found {digest}"],
+            )
         state = load_file(weights)
     except OSError as error:
         raise CheckpointError(f"{weights}: cannot be read ({error.strerror or error})") from error
     except SafetensorError as error:
-        raise CheckpointError(f"{weights}: not a safetensors file, or a damaged one ({error})") from error
+        raise CheckpointError(f"{weights}: not a safetensors file, or damaged ({error})") from error
     check_state(state, options, weights)
     if not whole:
         warn_unchecked(folder, [*beside, CONFIG])
@@ -94,7 +97,7 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What config.json holds, its digest, format and version checked; "extra" is what save_folder was given."""
+    """The content of config.json, with digest, format and version checked; "extra" is what save_folder was given."""
     file = Path(path) / CONFIG
     check_written(file.parent, [CONFIG])
     config = read_json(file, dict[str, Any])

@@ -1,4 +1,4 @@
-"""Which tensors, of which shapes, the options call for in a state (the package's docstring explains the names)."""
+"""The tensors and shapes that the options require of a state (the package's docstring explains the names)."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ def lstm_names(direction: str, layer: int) -> tuple[str, str, str, str]:
 
 
 def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Shape]:
-    """Name -> shape of every tensor that the options, or a part that is `present` in part, call for."""
+    """Name -> shape of every tensor that the options require, or that an incomplete part in `present` requires."""
     lstm = options.lstm
     width = lstm.projection_dim
     shapes = _encoder_shapes(options, present)
@@ -84,12 +84,12 @@ def _encoder_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str,
 
 
 def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: object = "state") -> None:
-    """Raises CheckpointError, naming `source`, unless the state holds what the options call for: finite float32."""
+    """Raises CheckpointError, naming `source`, unless the state has what the options require, in finite float32."""
     wanted = state_shapes(options, state.keys())
     complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, wanted)
     for name, tensor in state.items():
         if name not in wanted:
-            complaints.append(f"{name}: the options call for no such tensor (see n_layers, n_highway, filters)")
+            complaints.append(f"{name}: the options require no such tensor (see n_layers, n_highway, filters)")
         elif tensor.dtype != torch.float32:
             complaints.append(f"{name}: wanted float32, found {str(tensor.dtype).removeprefix('torch.')}")
     if not complaints and SOFTMAX_WEIGHT in state and len(state[SOFTMAX_WEIGHT]) != len(state[SOFTMAX_BIAS]):
@@ -103,5 +103,5 @@ def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: objec
 
 
 def bilm_part(state: Mapping[str, Tensor]) -> State:
-    """The state without its scalar mixes, which belong to a task and not to the language model."""
+    """The state without its scalar mixes, which belong to a task, not to the language model."""
     return {name: tensor for name, tensor in state.items() if not _MIX.fullmatch(name)}

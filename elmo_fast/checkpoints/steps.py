@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints, and what each one is called."""
+"""The folder of a run's checkpoints, and their names."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,6 @@ def step_name(step: int) -> str:
 
 
 def saved_steps(run: Path) -> list[tuple[int, Path]]:
-    """The checkpoints in a run's folder, each with its step, the newest last."""
+    """The checkpoints in a run's folder, each with its step, newest last."""
     found = (run / CHECKPOINTS).glob("step-*")
     return sorted((int(match[1]), path) for path in found if (match := _STEP.fullmatch(path.name)))

@@ -1,7 +1,7 @@
-"""Text as numbers: encoded corpora in memory or in a folder of files, and the streams that models read (no torch but
-for the streams: names are loaded when first used).
+"""Text as numbers: encoded corpora in memory or in a folder, and the streams that models read. Names are loaded on
+first use; only the streams need torch.
 
-A type is a distinct word; docs/pretraining.md says how types are numbered and how a text is stored and read.
+A type is a distinct word; docs/pretraining.md describes how types are numbered and how a text is stored and read.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The files of a prepared corpus: names, kinds, digests, and what is said when they are not as they were written."""
+"""The files of a prepared corpus: names, dtypes, digests, and the errors about damaged ones."""
 
 import hashlib
 import itertools
@@ -48,7 +48,7 @@ _Meta = TypedDict(
 
 
 class State(NamedTuple):
-    """Which file it was that was opened."""
+    """Identifies the file that was opened."""
 
     inode: int
     bytes: int
@@ -56,23 +56,23 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> "State":
-        """The state of the file as it is now."""
+        """The current state of the file."""
         found = os.stat(path)
         return cls(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def shard_files(shard: int) -> tuple[str, str]:
-    """The names of a shard's numbers and of its sentences' starts."""
+    """The file names of a shard's numbers and of its sentence starts."""
     return f"ids-{shard:05d}.npy", f"starts-{shard:05d}.npy"
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Of what the array in the file of this name is."""
+    """The dtype of the array in the file of this name."""
     return np.dtype(DTYPES[name.removesuffix(".npy").partition("-")[0]])
 
 
 def is_prepared(path: Path) -> bool:
-    """Whether `path` is a folder that `prepare` wrote, whole or damaged since."""
+    """Whether `path` is a folder that `prepare` wrote, intact or damaged."""
     try:
         with open(pathlib.Path(path) / META, "rb") as file:
             return FORMAT.encode() in file.read(100)
@@ -97,7 +97,7 @@ def _own_digest(meta: Mapping[str, Any]) -> str:
 
 
 def meta_text(meta: Mapping[str, Any]) -> str:
-    """The content of meta.json, which holds a digest of itself."""
+    """The content of meta.json, which contains a digest of itself."""
     whole = {"format": FORMAT, "version": VERSION, **meta}
     return json.dumps({**whole, "sha256": _own_digest(whole)}, indent=1) + "\n"
 
@@ -106,7 +106,7 @@ def read_meta(folder: pathlib.Path) -> dict[str, Any]:
     """meta.json; ElmoFastError when it is absent, damaged or of another version."""
     path = folder / META
     if not is_prepared(folder):
-        raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} that `elmo-fast prepare` wrote")
+        raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} from `elmo-fast prepare`")
     try:
         meta = read_json(path, dict[str, Any])
         version = typed(meta, _Head, META)["version"]
@@ -114,8 +114,8 @@ def read_meta(folder: pathlib.Path) -> dict[str, Any]:
         raise damaged(path, f"it cannot be read ({error})") from error
     if version != VERSION:
         raise ElmoFastError(
-            f"{path}: version {version!r} of a prepared corpus, and this elmo_fast reads version {VERSION}; prepare "
-            "the text again, or use the elmo_fast that prepared it"
+            f"{path}: version {version!r} of a prepared corpus, but this elmo_fast reads version {VERSION}; "
+            "prepare the text again, or use the elmo_fast that prepared it"
         )
     if meta.get("sha256") != _own_digest(meta):
         raise damaged(path, "its content has changed")
@@ -126,20 +126,20 @@ def read_meta(folder: pathlib.Path) -> dict[str, Any]:
     shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
     for name in itertools.chain((VOCABULARY, TYPES, TYPE_ENDS, COUNTS), shards):
         if name not in meta["files"]:
-            raise damaged(path, f"it says nothing of {name}")
+            raise damaged(path, f"it does not list {name}")
     return meta
 
 
 def damaged(path: Path, what: str) -> ElmoFastError:
-    """What is said of a file that is not as it was written."""
+    """The error about a file that has changed since it was written."""
     return ElmoFastError(
-        f"{os.fspath(path)} is damaged: {what}; copy the folder again from where it is whole, or prepare the text "
-        "again with --overwrite"
+        f"{os.fspath(path)} is damaged: {what}; copy the folder again from an intact one, or prepare the text again "
+        "with --overwrite"
     )
 
 
 def check_sizes(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ElmoFastError naming the first file that is missing or of another size."""
+    """Raises ElmoFastError naming the first file that is missing or has another size."""
     for name, each in wanted.items():
         if not (folder / name).is_file():
             raise damaged(folder / name, "it is missing")
@@ -149,16 +149,16 @@ def check_sizes(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -
 
 
 def check_digests(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-    """Reads all files; raises ElmoFastError naming the first one that has other bytes."""
+    """Reads all files; raises ElmoFastError naming the first one whose digest differs."""
     for name, found in digests(folder, wanted).items():
         if found != wanted[name]:
             raise damaged(folder / name, "its bytes are not those that were written (SHA-256)")
 
 
 def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
-    """An array of the folder, in memory or mapped; ElmoFastError when it is of another kind than its name says."""
-    # Mapped "c": what nobody writes to costs nothing, and torch takes no array that cannot be written to.
+    """An array of the folder, in memory or memory-mapped; ElmoFastError if it does not match its name."""
+    # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
     found = np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
     if found.dtype != dtype_of(name) or found.ndim != 1:
-        raise damaged(folder / name, f"it holds {found.dtype} {found.shape}, and {dtype_of(name)} [n] belongs there")
+        raise damaged(folder / name, f"it contains {found.dtype} {found.shape} instead of {dtype_of(name)} [n]")
     return found

@@ -1,4 +1,4 @@
-"""A folder takes its name when it is whole."""
+"""A folder gets its name when it is complete."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ from elmo_fast.files import flush
 
 
 def put(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
-    """Gives the folder `new`, whose files are on the disk, the name `target`; one that is there goes into `work`."""
+    """Renames the folder `new`, whose files are on disk, to `target`; an existing one moves into `work`."""
     flush(new)
     old = work / "old"
     if target.exists():

@@ -1,4 +1,4 @@
-"""A function over many tasks in processes of their own, which die with this one."""
+"""Runs a function over many tasks in child processes, which end with this one."""
 
 import contextlib
 import multiprocessing
@@ -18,19 +18,19 @@ Result = TypeVar("Result")
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_turn(
     function: Callable[[Task], Result], tasks: Sequence[Task], processes: int | None, most: int
 ) -> Generator[Result, None, None]:
-    """Yields function(task) in the order of the tasks; what a task raises is raised here, and the processes end.
+    """Yields function(task) in the order of the tasks; an exception in a task is raised here and ends the processes.
 
-    function: of the top level of a module that imports no torch; processes: None takes all cores; most: how many are
-    worth their start. Where that leaves one, or there is one task, no process is started.
+    function: at the top level of a module that does not import torch; processes: None uses all cores; most: how many
+    are worth starting. With one process or one task, no child is started.
 
-    Raises ElmoFastError when a process is killed.
+    Raises ElmoFastError if a process is killed.
     """
     if processes is not None and processes < 1:
         raise ElmoFastError(f"processes must be 1 or more; got {processes}")
@@ -50,7 +50,7 @@ def in_turn(
             executor.shutdown()
         except BrokenProcessPool as error:
             raise ElmoFastError(
-                f"one of {count} processes was killed, perhaps for want of memory; fewer --processes need less"
+                f"one of {count} processes was killed, perhaps because memory ran out; use fewer --processes"
             ) from error
         finally:
             hold.close()
@@ -58,7 +58,7 @@ def in_turn(
 
 
 def _begin(alive: Connection) -> None:
-    """In a new process: Ctrl-C is the parent's business, and the parent's end is this process's end."""
+    """Runs in a new process: leaves Ctrl-C to the parent, and ends when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Writing the arrays of a prepared corpus: each file as its content comes, its header when its length is known."""
+"""Writes the arrays of a prepared corpus: each file as its content arrives, its header when the length is known."""
 
 import contextlib
 import hashlib
@@ -18,14 +18,14 @@ _BOUNDARY = np.zeros(1, np.uint32)
 
 
 class ArrayFile:
-    """A one-dimensional .npy file that grows by appending; `numpy.save` does not say when the disk is full."""
+    """A one-dimensional .npy file that grows by appending; `numpy.save` does not report a full disk."""
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
         self._file, self._dtype, self.length = file, dtype.newbyteorder("<"), 0
         self.write_header()
 
     def write_header(self) -> None:
-        """Writes the length as it is now; numpy leaves room for it to grow."""
+        """Writes the current length; numpy leaves room for it to grow."""
         header = io.BytesIO()
         about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.length,)}
         np.lib.format.write_array_header_1_0(header, about)
@@ -33,14 +33,14 @@ class ArrayFile:
         self._file.write(header.getvalue())
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Writes the values after those that are there."""
+        """Appends the values."""
         self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self.length += len(values)
 
 
 @contextlib.contextmanager
 def array_file(path: pathlib.Path) -> Iterator[ArrayFile]:
-    """Yields an empty array file of the kind that belongs under this name; at the end it is whole and on the disk."""
+    """Yields an empty array file of the dtype of its name; at the end it is complete and on disk."""
     with open(path, "wb") as raw:
         file = ArrayFile(raw, dtype_of(path.name))
         yield file
@@ -49,9 +49,9 @@ def array_file(path: pathlib.Path) -> Iterator[ArrayFile]:
 
 
 class Shards:
-    """The shard files of a folder, begun anew where one more sentence would make a shard longer than `most` numbers.
+    """The shard files of a folder; a new shard begins when one more sentence would exceed `most` numbers.
 
-    digest: takes in the sentences, as `fingerprint_of`; count: shards so far; sentences, numbers: how many are written.
+    digest: updated with the sentences; count: shards so far; sentences, numbers: how many have been written.
     """
 
     def __init__(self, folder: pathlib.Path, most: int, digest: "hashlib._Hash") -> None:
@@ -82,11 +82,11 @@ class Shards:
                 self._files.close()
                 self._begin()
                 continue
-            # A sentence that is longer than a shard may be has one of its own.
+            # A sentence longer than `most` gets a shard of its own.
             some = ends[: max(fit, 1)]
             self._starts.append(self._ids.length - 1 + np.concatenate([[0], some[:-1]]))
             self._ids.append(numbers[: some[-1]])
-            # Boundaries stand before sentences there, and after them here.
+            # Boundaries are before sentences there, and after them here.
             self.digest.update(_BOUNDARY.data)
             self.digest.update(numbers[: some[-1] - 1].data)
             self.sentences, self.numbers = self.sentences + len(some), self.numbers + int(some[-1])
@@ -94,7 +94,7 @@ class Shards:
 
 
 def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iterator[Ids]:
-    """The text of a piece, each of its numbers replaced by that of `numbers`, in parts that are whole sentences."""
+    """The text of a piece with each number replaced by that of `numbers`, in parts of whole sentences."""
     rest = np.zeros(0, np.uint32)
     with open(path, "rb") as file:
         while data := file.read(4 * max(at_once, len(rest))):

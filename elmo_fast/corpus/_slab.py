@@ -1,4 +1,4 @@
-"""Numbers of the stored text, gathered where the text lies, and what models read and predict for them."""
+"""Numbers of the stored text, gathered where the text is stored, and what models read and predict for them."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from elmo_fast.text import Vocabulary
 
 
 class StoredText:
-    """The numbers of a corpus as tensors: shard by shard as they lie on the host, or whole on a device."""
+    """The numbers of a corpus as tensors: shard by shard on the host, or entirely on a device."""
 
     def __init__(self, corpus: Corpus, whole_on: torch.device | None) -> None:
         self.device = whole_on or torch.device("cpu")
@@ -25,9 +25,9 @@ class StoredText:
             self.shards = [whole]
 
     def read(self, forward: Runs, backward: Runs, *, pinned: bool = False) -> Tensor:
-        """The numbers of the forward runs, read upwards, and then of the backward runs, [n] int32 where the text is.
+        """The numbers of the forward runs, in order, then of the backward runs, [n] int32 on the text's device.
 
-        pinned: into memory from which a GPU copies.
+        pinned: into pinned memory, for copies to a GPU.
         """
         first, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
         numbers = torch.empty(int(lengths.sum()), dtype=torch.int32, device=self.device, pin_memory=pinned)
@@ -35,10 +35,10 @@ class StoredText:
 
 
 class Reader:
-    """What the models of both directions read and predict, from the numbers of their windows.
+    """Converts the numbers of windows to what the models of both directions read and predict.
 
     read_as, predicted_as: the types of a boundary, forward and backward: forward it is read as <S> and predicted as
-    </S>, backward the other way round.
+    </S>, backward the reverse.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -49,10 +49,10 @@ class Reader:
     def windows(self, numbers: Tensor, rows: int, steps: int) -> tuple[Tensor, Tensor]:
         """Types and targets of several steps, each [steps, 2, B, T] int64.
 
-        numbers: for each direction and row the numbers of its places and of the one after, [2 · B · (steps · T + 1)].
+        numbers: for each direction and row the numbers of its places and of the next one, [2 · B · (steps · T + 1)].
         """
         types = numbers.sub_(1).view(2, rows, -1)
-        # -1 where the number is a boundary, or the word outside the vocabulary: sums are faster than selections.
+        # -1 if the number is a boundary, or a word outside the vocabulary: sums are faster than selections.
         boundary, outside = types >> 31, (self.size - 1 - types).bitwise_right_shift_(31)
         targets = torch.addcmul(types, outside, types - self.unknown)
         for way in (0, 1):

@@ -15,14 +15,14 @@ from elmo_fast.corpus._processes import in_turn
 from elmo_fast.corpus.pieces import LINE_END, Ids, Piece, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError
 
-# Called with the bytes that are done, those in all, and the words so far.
+# Called with the bytes done, the total bytes, and the words so far.
 Progress = Callable[[int, int, int], None]
-# As much text as is read while a process starts.
+# The amount of text that is read while a process starts.
 BYTES_PER_PROCESS = 1 << 24
 
 
 class Task(NamedTuple):
-    """A piece to be read, and where to write what is found in it: `stem`.words, .counts and, if wanted, .ids."""
+    """A piece to read, and where to write the results: `stem`.words, .counts and, if wanted, .ids."""
 
     piece: Piece
     stem: str
@@ -30,7 +30,7 @@ class Task(NamedTuple):
 
 
 def count_piece(task: Task) -> int:
-    """Reads a piece and writes its words, their counts and the numbers of its text; returns how many words it has."""
+    """Reads a piece and writes its words, their counts and the numbers of its text; returns its number of words."""
     numbers = numbering(LINE_END)
     counts = np.zeros(1, np.int64)
     with open(f"{task.stem}.ids", "wb") if task.keep_ids else contextlib.nullcontext() as file:
@@ -54,7 +54,7 @@ class Types:
         self._counts = np.zeros(1 << 16, np.int64)
 
     def add(self, stem: str) -> Ids:
-        """Takes in what `count_piece` wrote; returns the number here, from 1, of each number there, 0 first."""
+        """Merges what `count_piece` wrote; returns the number here, from 1, of each number there, 0 first."""
         data = pathlib.Path(f"{stem}.words").read_bytes().decode()
         words = data.split("\n") if data else []
         numbers = np.fromiter(map(self.numbers.__getitem__, words), np.uint32, len(words))
@@ -77,15 +77,15 @@ class Types:
 def read_pieces(
     pieces: list[Piece], work: pathlib.Path, processes: int | None, progress: Progress | None, *, keep_ids: bool
 ) -> tuple[Types, list[str]]:
-    """Counts all pieces; returns their types and the stem of each one's files in the folder `work`.
+    """Counts all pieces; returns their types and the file stem of each piece in the folder `work`.
 
-    With keep_ids, beside a piece's .ids there is its .map, what `Types.add` returned.
+    With keep_ids, each piece also has .ids and .map, the result of `Types.add`.
     """
     types = Types()
     tasks = [Task(piece, os.fspath(work / f"{index:06d}"), keep_ids) for index, piece in enumerate(pieces)]
     total = sum(piece.end - piece.begin for piece in pieces)
     done = words = 0
-    # Closed here, whatever happens: no process writes into the folder when it is removed.
+    # Always closed here: no process may write into the folder while it is removed.
     with contextlib.closing(in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)) as counts:
         for task, count in zip(tasks, counts, strict=True):
             numbers = types.add(task.stem)
@@ -100,10 +100,10 @@ def read_pieces(
 def count_words_of(pattern: str, processes: int | None = 1, progress: Progress | None = None) -> Counter[str]:
     """How often each word occurs in the files that `pattern` names.
 
-    Raises ElmoFastError and OSError as `read_corpus`.
+    Raises ElmoFastError and OSError as `read_corpus` does.
     """
     with pieces_matching(pattern) as pieces, tempfile.TemporaryDirectory(prefix="elmo-fast-") as work:
         types, _ = read_pieces(pieces, pathlib.Path(work), processes, progress, keep_ids=False)
     if not types.words:
-        raise ElmoFastError(f"{pattern}: there is not one word in it; every line is blank")
+        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
     return Counter(dict(zip(types.words, types.counts.tolist(), strict=True)))

@@ -1,4 +1,4 @@
-"""Encoded text: one number per distinct word, which serves both as characters to read and as a word to predict."""
+"""Encoded text: one number per distinct word, used both for the characters to read and the word to predict."""
 
 import hashlib
 import pathlib
@@ -18,7 +18,7 @@ from elmo_fast.text import Vocabulary, unknown_hints
 
 Places = npt.NDArray[np.int64]
 FORM = 1
-# Types must fit into what torch can index by, as `type + 1`.
+# Types must fit into torch's index type, as `type + 1`.
 MOST_TYPES = 2**31 - 2
 
 
@@ -26,10 +26,10 @@ MOST_TYPES = 2**31 - 2
 class Corpus:
     """Sentences as numbers: 0 a boundary, `type + 1` a word; a type is a distinct word, the vocabulary's come first.
 
-    types: all distinct words; vocabulary: those that are predicted, types 0 .. V-1; shards: the sentences, a boundary
-    before each and one at the end of each shard, uint32; starts: where the boundary before each sentence stands in its
-    shard, uint64; counts: how often each type occurs, uint64; fingerprint: equal for equal vocabulary, types and
-    sentences, however they are stored; files: those that are read while the corpus is in use, as they were opened.
+    types: all distinct words; vocabulary: the predicted ones, types 0 .. V-1; shards: the sentences, a boundary before
+    each and one at the end of each shard, uint32; starts: the position of each sentence's boundary in its shard,
+    uint64; counts: how often each type occurs, uint64; fingerprint: equal for equal vocabulary, types and sentences,
+    however they are stored; files: the files read while the corpus is in use, in their state when opened.
     """
 
     types: TypeTable
@@ -42,7 +42,7 @@ class Corpus:
 
     @property
     def hints(self) -> list[str]:
-        """Lines for people on what is odd about the text, with this vocabulary."""
+        """Hints for the user about oddities of the text with this vocabulary."""
         return unknown_hints(self.vocabulary, lambda word: int(self.counts[self.vocabulary.id(word)]), self.tokens)
 
     @cached_property
@@ -51,22 +51,22 @@ class Corpus:
 
     @cached_property
     def positions(self) -> int:
-        """What each direction predicts in one epoch: every word and every sentence end."""
+        """The number of predictions per direction and epoch: every word and every sentence end."""
         return sum(map(len, self.shards)) - len(self.shards)
 
     @property
     def tokens(self) -> int:
-        """Words, sentence ends not counted."""
+        """The number of words, without sentence ends."""
         return self.positions - self.sentences
 
     @cached_property
     def unknown(self) -> int:
-        """Words that are predicted as <UNK>."""
+        """The number of words that are predicted as <UNK>."""
         return int(self.counts[len(self.vocabulary) :].sum() + self.counts[self.vocabulary.unk])
 
     @cached_property
     def offsets(self) -> Places:
-        """Where each shard begins when all are laid end to end, and their length, [shards + 1]."""
+        """Where each shard begins in their concatenation, and its length, [shards + 1]."""
         return np.cumsum([0, *map(len, self.shards)])
 
     @cached_property
@@ -74,19 +74,19 @@ class Corpus:
         return np.cumsum([0, *map(len, self.starts)])
 
     def check_unchanged(self) -> None:
-        """Raises ElmoFastError when a file that is still read from is not the one that was opened.
+        """Raises ElmoFastError if a file in use is no longer the one that was opened.
 
-        To read on past a file's new end would kill the process.
+        Reading past the end of a file that was truncated would kill the process.
         """
         for path, state in self.files.items():
             if not path.exists() or State.of(path) != state:
                 raise ElmoFastError(
-                    f"{path} was replaced, changed or removed while it was in use; keep a prepared corpus as it is "
-                    "while it is read, and start again"
+                    f"{path} was replaced, changed or removed while in use; do not modify a prepared corpus while "
+                    "it is read, and start again"
                 )
 
     def places(self, sentences: npt.NDArray[np.integer]) -> tuple[Places, Places]:
-        """Of each sentence: where its boundary stands in the shards laid end to end, and its number of positions."""
+        """For each sentence: the position of its boundary in the concatenated shards, and its number of positions."""
         begins, ends = np.empty((2, len(sentences)), np.int64)
         parts: Iterable[tuple[int, Places | slice]] = [(0, slice(None))]
         if len(self.shards) > 1:
@@ -101,7 +101,7 @@ class Corpus:
 
 
 def groups(keys: Places, count: int) -> Iterator[tuple[int, Places]]:
-    """Each key below `count` that occurs, and where in `keys` it does, in their order."""
+    """Each key below `count` that occurs, and its positions in `keys`, in order."""
     order = np.argsort(keys.astype(np.uint32), kind="stable")
     bounds = np.searchsorted(keys[order], np.arange(count + 1))
     for key in np.flatnonzero(np.diff(bounds)).tolist():
@@ -111,10 +111,10 @@ def groups(keys: Places, count: int) -> Iterator[tuple[int, Places]]:
 def ranked(
     words: Sequence[str], counts: npt.NDArray[np.integer], vocabulary: Vocabulary
 ) -> tuple[TypeTable, npt.NDArray[np.uint64], Ids]:
-    """The types of a text in their order, given its distinct words: the vocabulary, then by falling count, code points.
+    """Orders the types of a text: the vocabulary, then its other words by decreasing count, then by code points.
 
-    words: each once; counts: how often they occur. Returns the types, the count of each, and the number `type + 1` of
-    each word of `words`, after a 0 for the boundary.
+    words: distinct; counts: how often they occur. Returns the types, the count of each, and the number `type + 1` of
+    each word of `words`, preceded by a 0 for the boundary.
     """
     outside = [i for i, word in enumerate(words) if word not in vocabulary]
     outside.sort(key=words.__getitem__)
@@ -122,7 +122,7 @@ def ranked(
     others = others[np.argsort(-counts[others].astype(np.int64), kind="stable")]
     count = len(vocabulary) + len(others)
     if count > MOST_TYPES:
-        raise ElmoFastError(f"the text has {count:,} distinct words, and {MOST_TYPES:,} can be told apart")
+        raise ElmoFastError(f"the text has {count:,} distinct words; the maximum is {MOST_TYPES:,}")
     types = vocabulary.ids(words)
     types[others] = np.arange(len(vocabulary), count)
     type_counts = np.zeros(count, np.uint64)
@@ -132,7 +132,7 @@ def ranked(
 
 
 def fingerprint_begun(types: TypeTable, vocabulary_size: int) -> "hashlib._Hash":
-    """The digest of what decides on batches, but for the sentences: the types and how many of them are predicted."""
+    """The digest of everything that determines batches except the sentences: the types and how many are predicted."""
     digest = hashlib.sha256(f"elmo_fast corpus {FORM}, {vocabulary_size} of {len(types)} types\n".encode())
     digest.update(types.data.data)
     digest.update(types.ends.data)
@@ -140,20 +140,20 @@ def fingerprint_begun(types: TypeTable, vocabulary_size: int) -> "hashlib._Hash"
 
 
 def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary) -> Corpus:
-    """ids: a number of `numbers` per word, 0 before each sentence and at the end."""
+    """ids: one of `numbers` per word, 0 before each sentence and at the end."""
     words = list(numbers)[1:]
     counts = np.bincount(ids, minlength=len(numbers))[1:]
     types, type_counts, renumbered = ranked(words, counts, vocabulary)
     shard = renumbered[ids]
     starts = np.flatnonzero(shard == 0)[:-1].astype(np.uint64)
-    # Of several shards end to end the boundaries that two of them share would count once.
+    # In concatenated shards, a boundary shared by two of them would count once.
     fingerprint = fingerprint_begun(types, len(vocabulary))
     fingerprint.update(shard[:-1].data)
     return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest())
 
 
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus:
-    """The corpus of tokenised sentences; those without words are left out."""
+    """The corpus of tokenized sentences; empty sentences are skipped."""
     numbers = numbering(None)
     ids = array("I", [0])
     not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
@@ -170,11 +170,11 @@ def read_corpus(pattern: str, vocabulary: Vocabulary) -> Corpus:
 
     pattern: a file, a glob, or a folder of text files.
 
-    Raises ElmoFastError naming the file and line that cannot be read, or the pattern when all lines are blank.
+    Raises ElmoFastError naming the file and line that cannot be read, or the pattern if all lines are blank.
     """
     numbers = numbering(LINE_END)
     with pieces_matching(pattern) as pieces:
         parts = [part for piece in pieces for part in numbered(piece, numbers)]
     if not parts:
-        raise ElmoFastError(f"{pattern}: there is not one word in it; every line is blank")
+        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
     return _in_memory(numbers, np.concatenate([np.zeros(1, np.uint32), *parts]), vocabulary)

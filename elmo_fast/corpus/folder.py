@@ -1,4 +1,4 @@
-"""Opening a prepared corpus."""
+"""Opens a prepared corpus."""
 
 import pathlib
 from typing import Any
@@ -11,9 +11,9 @@ from elmo_fast.text import Vocabulary
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """The corpus of a folder that `prepare` wrote; its sentences stay on the disk and are mapped.
+    """The corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
 
-    Every file is read once, always, and its SHA-256 compared with the one that was written down.
+    Every file is always read once, and its SHA-256 compared with the recorded one.
 
     Raises ElmoFastError naming the file that is missing, damaged or of another version.
     """
@@ -26,7 +26,7 @@ def open_corpus(folder: Path) -> Corpus:
 
 
 def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, State]) -> Corpus:
-    """The corpus of a folder whose files are known to be as meta.json says, and still in `states`."""
+    """The corpus of a folder whose files are known to match meta.json and `states`."""
     names = [shard_files(shard) for shard in range(meta["shards"])]
     corpus = Corpus(
         TypeTable(array(place, _format.TYPES), array(place, _format.TYPE_ENDS)),
@@ -39,6 +39,6 @@ def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, Stat
     )
     found = [corpus.sentences, corpus.tokens, len(corpus.types), len(corpus.vocabulary)]
     if found != [meta[name] for name in ("sentences", "tokens", "types", "vocabulary")]:
-        raise damaged(place / _format.META, "its counts are not those of the files")
+        raise damaged(place / _format.META, "its counts do not match the files")
     corpus.check_unchanged()
     return corpus

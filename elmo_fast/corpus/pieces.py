@@ -1,7 +1,7 @@
-"""Text files in pieces of bounded size, and their words as numbers in the order in which they come.
+"""Text files in pieces of bounded size, and their words as numbers in order of appearance.
 
-The rules of text are those of `elmo_fast.text.read_sentences`, and so are the errors: what is wrong with a file is said
-by reading it once more, from its beginning, line by line.
+Rules and errors are those of `elmo_fast.text.read_sentences`: to report a problem, the file is read again from its
+beginning, line by line.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from elmo_fast.text import files_matching, read_lines, rereadable
 
 PIECE_BYTES = 32 << 20
 BLOCK_BYTES = 1 << 20
-# Stands for a line's end among words. No word of a text can be it, as NUL bytes are refused.
+# Represents a line end among words. No word can equal it, because NUL bytes are refused.
 LINE_END = "\0"
 Ids = npt.NDArray[np.uint32]
 
 
 class Piece(NamedTuple):
-    """The bytes [begin, end) of a file, whole lines; a packed file is one piece, whose end is where it ends packed."""
+    """The bytes [begin, end) of a file, whole lines; a compressed file is one piece of its compressed size."""
 
     path: str
     begin: int
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(path: str, size: int) -> Iterator[Piece]:
-    """Cuts a file after the first line end at or past each multiple of `size` bytes, a .gz file not at all."""
+    """Splits a file after the first line end at or past each multiple of `size` bytes; a .gz file is not split."""
     total = os.stat(path).st_size
     begin = 0
     with open(path, "rb") as file:
@@ -59,30 +59,30 @@ def _after_line_end(file: Any) -> int:
 
 @contextlib.contextmanager
 def pieces_matching(pattern: str) -> Iterator[list[Piece]]:
-    """Yields the pieces of all files that `pattern` names, in order; what can be read but once is copied.
+    """Yields the pieces of all files that `pattern` names, in order; what can be read only once is copied.
 
-    Raises ElmoFastError when there is none, or when `pattern` is a prepared folder.
+    Raises ElmoFastError if there is none, or if `pattern` is a prepared folder.
     """
     if is_prepared(pattern):
-        raise ElmoFastError(f"{pattern} is a prepared corpus, and text is wanted here")
+        raise ElmoFastError(f"{pattern} is a prepared corpus; give text files here")
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(rereadable(path)) for path in files_matching(pattern)]
         yield [piece for path in files for piece in pieces_of(path, PIECE_BYTES)]
 
 
 def numbering(boundary: Hashable) -> dict[Any, int]:
-    """A dict that numbers what it is asked for, from 1 in the order of asking; `boundary` is 0."""
+    """A dict that numbers its keys from 1 in order of first lookup; `boundary` is 0."""
     numbers = defaultdict(None, {boundary: 0})
     numbers.default_factory = numbers.__len__
     return numbers
 
 
 def numbered(piece: Piece, numbers: dict[str, int]) -> Iterator[Ids]:
-    """The numbers of a piece's words, part by part, each sentence followed by one 0; blank lines are left out.
+    """The numbers of a piece's words, part by part, each sentence followed by one 0; blank lines are skipped.
 
-    numbers: of words, from `numbering(LINE_END)`, to which new ones are added.
+    numbers: from `numbering(LINE_END)`; new words are added.
 
-    Raises ElmoFastError and OSError as `read_sentences`.
+    Raises ElmoFastError and OSError as `read_sentences` does.
     """
     number = numbers.__getitem__
     last = 0
@@ -99,7 +99,7 @@ def numbered(piece: Piece, numbers: dict[str, int]) -> Iterator[Ids]:
 
 
 def _texts(piece: Piece) -> Iterator[str]:
-    """The text of a piece in blocks that end at white space, lines ended by \\n alone."""
+    """The text of a piece in blocks that end at white space, with \\n as the only line end."""
     first = piece.begin == 0
     try:
         for block in _blocks(piece):
@@ -118,7 +118,7 @@ def _blocks(piece: Piece) -> Iterator[bytes]:
     rest = b""
     with gzip.open(piece.path, "rb") if packed else open(piece.path, "rb", buffering=0) as file:
         left = 1 << 62 if packed else piece.end - file.seek(piece.begin)
-        # As much again as what has no white space yet, so that one endless word is not gone over again and again.
+        # Doubles what has no white space yet, so that one endless word is not scanned again and again.
         while left and (data := file.read(min(left, max(BLOCK_BYTES, len(rest))))):
             left -= len(data)
             data = rest + data
@@ -133,4 +133,4 @@ def _blocks(piece: Piece) -> Iterator[bytes]:
 def _complain(path: str) -> None:
     for _ in read_lines(path):
         pass
-    raise ElmoFastError(f"{path} changed while it was read; start again when it is complete")
+    raise ElmoFastError(f"{path} changed while being read; start again when it is complete")

@@ -1,4 +1,4 @@
-"""From text files to a prepared folder."""
+"""Prepares a corpus folder from text files."""
 
 import os
 import pathlib
@@ -38,15 +38,16 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Writes the corpus of the files that `pattern` names into a folder, which appears when it is whole, and opens it.
+    """Writes the corpus of the files that `pattern` names into a folder that appears when complete, and opens it.
 
-    vocabulary: the words to predict; None builds one of the words that occur min_count times, at most max_vocab_size
-    with the three markers; processes: that read at a time, None for all cores (the result is the same); shard_tokens:
-    most numbers of a shard, boundaries included, but for a longer sentence; overwrite: replace a prepared folder, where
-    without it one that holds this corpus already is left as it is; progress: takes bytes done, bytes in all, words.
+    vocabulary: the words to predict; None builds one from the words that occur at least min_count times, with at most
+    max_vocab_size entries including the three markers; processes: how many read at a time, None for all cores (the
+    result is the same); shard_tokens: maximum numbers per shard including boundaries, except for a longer sentence;
+    overwrite: replace a prepared folder; without it, a folder that already contains this corpus is kept; progress:
+    called with bytes done, total bytes, words.
 
-    Raises ElmoFastError when the text has no words or cannot be read, when the vocabulary has a word twice, and when
-    `folder` holds something else or another process prepares it; OSError when it cannot be written.
+    Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, `folder`
+    contains something else, or another process prepares it; OSError if it cannot be written.
     """
     target = pathlib.Path(os.path.realpath(folder))
     _check(vocabulary, min_count, max_vocab_size, shard_tokens)
@@ -63,7 +64,7 @@ def prepare(
             types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True)
             words, counts = types.words, types.counts
             if not words:
-                raise ElmoFastError(f"{pattern}: there is not one word in it; every line is blank")
+                raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
             if vocabulary is None:
                 counter = Counter(dict(zip(words, counts.tolist(), strict=True)))
                 vocabulary = Vocabulary.build(counter, min_count, max_vocab_size)
@@ -83,19 +84,19 @@ def _check(vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | 
         if seen.setdefault(word, line) != line:
             raise ElmoFastError(
                 f"the vocabulary has the word {word!r} on line {seen[word]} and again on line {line}; the first "
-                "of them would never be trained: leave one out"
+                "would never be trained: remove one"
             )
 
 
 def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bool) -> None:
-    """Raises ElmoFastError when `target` is there and can be known not to be what would be written."""
+    """Raises ElmoFastError if `target` exists and is known to differ from what would be written."""
     if not target.exists():
         return
     if not target.is_dir():
         raise ElmoFastError(f"{target} is not a folder; name a new folder to write to")
     if not is_prepared(target):
         if any(target.iterdir()):
-            raise ElmoFastError(f"{target} holds other files than a prepared corpus; name a new or empty folder")
+            raise ElmoFastError(f"{target} contains other files than a prepared corpus; name a new or empty folder")
     elif not overwrite:
         before = read_meta(target)["made from"]
         if changed := [
@@ -114,7 +115,7 @@ def _write(
     stems: Sequence[str],
     shard_tokens: int,
 ) -> dict[str, Any]:
-    """Writes all files but meta.json, and returns what that is to hold; the pieces' files go as they are read."""
+    """Writes all files except meta.json and returns its content; the pieces' files are deleted as they are read."""
     types, type_counts, numbers = ranked(words, counts, vocabulary)
     vocabulary.write(new / _format.VOCABULARY)
     for name, values in ((_format.TYPES, types.data), (_format.TYPE_ENDS, types.ends), (_format.COUNTS, type_counts)):
@@ -138,7 +139,7 @@ def _write(
 
 
 def _put(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path, meta: dict[str, Any], overwrite: bool) -> Corpus:
-    # Again: it may have come meanwhile.
+    # Again: it may have appeared meanwhile.
     _check_target(target, meta["made from"], overwrite)
     if is_prepared(target) and not overwrite:
         if read_meta(target)["fingerprint"] != meta["fingerprint"]:

@@ -1,4 +1,4 @@
-"""Streams: every row of a batch reads its own part of an epoch, step after step, in both directions."""
+"""Streams: each row of a batch reads its own part of an epoch, step by step, in both directions."""
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ from elmo_fast.corpus.encoding import Corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._transfer import sent
 
-# Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's own cache.
+# Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's cache.
 SLAB = 1 << 18
 Placement = Literal["auto", "device", "host"]
 
@@ -23,10 +23,10 @@ Placement = Literal["auto", "device", "host"]
 class Batch(NamedTuple):
     """One step's windows, [direction, row, place]; direction 0 is forward, 1 backward, each in its reading order.
 
-    types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is to be predicted,
-    vocabulary ids, [2, B, T] int64, <UNK> for other words; filled: places of each row that are text, of either
-    direction, [B] int64 on the host (T but in an epoch's last step; what is not filled is a boundary); words: filled
-    places of all R rows, those of other processes too.
+    types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is predicted, vocabulary
+    ids, [2, B, T] int64, <UNK> for other words; filled: how many places of each row are text, the same in both
+    directions, [B] int64 on the host (T except in an epoch's last step; the rest are boundaries); words: filled places
+    of all R rows, including those of other processes.
     """
 
     types: Tensor
@@ -38,14 +38,14 @@ class Batch(NamedTuple):
 class Stream:
     """The batches of rows [first_row, first_row + row_count) of R: a function of corpus, seed, R, T, epoch and step.
 
-    corpus: the text; rows: R, over all processes; unroll_steps: T; seed: of the order of sentences, None keeps that of
-    the text; row_count: B, None for all rows from first_row on; device: where batches go; placement: where the text
-    lies, "device" (whole), "host", or "auto": on a GPU if it takes less than half of the memory that is free there.
+    corpus: the text; rows: R, over all processes; unroll_steps: T; seed: of the sentence order, None keeps the order of
+    the text; row_count: B, None for all rows from first_row on; device: the device of the batches; placement: where the
+    text is stored: "device" (all of it), "host", or "auto", on a GPU if it takes less than half of its free memory.
 
-    steps_per_epoch: steps that show every position once; row_bounds: the position at which each row begins and the last
-    one ends, [R + 1] int64; waited: seconds in which `batch` had to work or wait.
+    steps_per_epoch: steps that visit every position once; row_bounds: where each row begins and the last one ends,
+    [R + 1] int64; waited: seconds that `batch` spent working or waiting.
 
-    Raises ElmoFastError when the corpus has no words or an argument is out of range.
+    Raises ElmoFastError if the corpus has no words or an argument is out of range.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Stream:
         self._reader = Reader(corpus.vocabulary)
         self._epoch: tuple[int, Epoch] | None = None
         self._slab: tuple[tuple[int, int], list[tuple[Tensor, Tensor]]] | None = None
-        # Only a GPU works while the host reads; on a CPU a thread would take its time from the model.
+        # Only a GPU computes while the host reads; on a CPU a prefetch thread would compete with the model.
         ahead = self.device.type != "cpu" and self.placement == "host"
         self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
         self._next: tuple[tuple[int, int], Future[Tensor]] | None = None
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Step `step` of epoch `epoch`, both from 0; steps in turn are cheap, any other order gives the same batches.
+        """Step `step` of epoch `epoch`, both from 0; consecutive steps are cheap, any other order gives the same batches.
 
-        Raises ElmoFastError when a file of the corpus has changed since it was opened.
+        Raises ElmoFastError if a file of the corpus has changed since it was opened.
         """
         if epoch < 0 or not 0 <= step < self.steps_per_epoch:
             raise ElmoFastError(
@@ -105,12 +105,12 @@ class Stream:
         return np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps)
 
     def _windows(self, epoch: int, slab: int) -> list[tuple[Tensor, Tensor]]:
-        """Types and targets of each step of one slab, [2, B, T]; the next slab is begun."""
+        """Types and targets of each step of one slab, [2, B, T]; prefetches the next slab."""
         numbers = self._numbers(epoch, slab)
         first, last = self._steps_of(slab)
         types, targets = self._reader.windows(numbers.to(self.device, non_blocking=True), len(self._low), last - first)
         if last == self.steps_per_epoch:
-            # The place after a row's last holds what that place predicted.
+            # The place after a row's last is what the last place predicts.
             filled = sent(torch.from_numpy(self._filled(last - 1)), self.device)
             beyond = torch.arange(self.unroll_steps, device=self.device) >= filled[:, None]
             for way, marker in enumerate(self._reader.read_as):
@@ -135,7 +135,7 @@ class Stream:
     def _order(self, epoch: int) -> Epoch:
         if self._epoch is None or self._epoch[0] != epoch:
             self.corpus.check_unchanged()
-            self._epoch = None  # two orders need not be held at once
+            self._epoch = None  # do not keep two orders in memory
             self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
         return self._epoch[1]
 
@@ -171,7 +171,7 @@ def _check(
             raise ElmoFastError(f"Stream: {name} must be {least} or more; got {value}")
     if first_row < 0 or row_count < 1 or first_row + row_count > rows:
         raise ElmoFastError(
-            f"Stream: rows first_row .. first_row + row_count must be one or more of the {rows}; "
+            f"Stream: rows first_row .. first_row + row_count must be a nonempty range of the {rows} rows; "
             f"got {first_row} .. {first_row + row_count}"
         )
     if placement not in ("auto", "device", "host"):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TypeTable:
     """Words by their number, as bytes.
 
-    data: UTF-8 bytes of all words, end to end, uint8; ends: where each word ends in them, [words] uint64.
+    data: concatenated UTF-8 bytes of all words, uint8; ends: where each word ends, [words] uint64.
     """
 
     def __init__(self, data: npt.NDArray[np.uint8], ends: npt.NDArray[np.uint64]) -> None:
@@ -25,7 +25,7 @@ class TypeTable:
 
     @classmethod
     def of(cls, words: Iterable[str]) -> "TypeTable":
-        """The table of `words`, in their order; surrogates, which UTF-8 has no bytes for, are dropped."""
+        """The table of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
         not_a_string(words, "words", "a list of words")
         return cls(*utf8_of(words))
 
@@ -33,7 +33,7 @@ class TypeTable:
         return len(self.ends)
 
     def words(self, indices: Iterable[int] | None = None) -> list[str]:
-        """The words of these numbers; all of them when None."""
+        """The words of these numbers; None for all."""
         chosen = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise IndexError(f"types are numbered from 0 to {len(self) - 1}; got {chosen.min()} to {chosen.max()}")
@@ -41,7 +41,7 @@ class TypeTable:
         return [bytes(self.data[i:j]).decode() for i, j in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
-        """Every word's characters, cut to what `max_characters` slots hold, on a device."""
+        """Every word's characters, truncated to `max_characters` slots, on a device."""
         return TypeCharacters(CharacterTable.of_utf8((self.data, self.ends), max_characters), device)
 
     def _bounds(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -50,7 +50,7 @@ class TypeTable:
 
 
 class TypeCharacters:
-    """A CharacterTable on a device, from which ids are gathered there: C bytes a type in place of 8 C."""
+    """A CharacterTable on a device, from which ids are gathered there: C bytes per type instead of 8 C."""
 
     def __init__(self, table: CharacterTable, device: "torch.device | str") -> None:
         import torch

@@ -61,7 +61,7 @@ def _of_files(pattern: str) -> NumberedText:
     with pieces_matching(pattern) as pieces:
         parts = [part.view(np.int32) for piece in pieces for part in numbered(piece, numbers)]
     if not parts:
-        raise ElmoFastError(f"{pattern}: there is not one word in it; every line is blank")
+        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
     return _made(np.concatenate(parts), list(numbers), pattern)
 
 

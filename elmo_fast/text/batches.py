@@ -1,4 +1,4 @@
-"""Sentences to batches: in the order of the text, or by length inside windows with the order restored afterwards."""
+"""Sentences to batches: in text order, or by length within windows, with the order restored afterwards."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class Batch(NamedTuple):
-    """Sentences to be run together and where each stands in the text."""
+    """Sentences that run together, and the position of each in the text."""
 
     indices: list[int]
     sentences: list[Sequence[str]]
@@ -21,12 +21,13 @@ class Batch(NamedTuple):
 def batches(
     sentences: Iterable[Sequence[str]], *, batch_size: int = 64, max_tokens: int | None = None, window: int = 0
 ) -> Iterator[Batch]:
-    """Cuts a stream of sentences into batches.
+    """Splits a stream of sentences into batches.
 
-    batch_size: most sentences in a batch
-    max_tokens: most tokens in a batch, padding counted (sentences x longest); a longer sentence stands alone
-    window: how many batches' worth of sentences are sorted, longest first, before they are cut; 0 keeps the order of
-        the text, which a model that carries its state from batch to batch needs
+    batch_size: maximum number of sentences in a batch
+    max_tokens: maximum number of tokens in a batch, including padding (sentences x longest); a longer sentence is a
+        batch of its own
+    window: how many batches of sentences are sorted by length, longest first, before they are split; 0 keeps the order
+        of the text, which a model that carries its state from batch to batch needs
     """
     for name, value in (("batch_size", batch_size), ("max_tokens", max_tokens)):
         if value is not None and value < 1:
@@ -58,7 +59,7 @@ def _cut(numbered: Iterable[tuple[int, Sequence[str]]], batch_size: int, max_tok
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
-    """Yields the results of (index, result) pairs in the order 0, 1, 2, ..., holding those whose turn has not come."""
+    """Yields the results of (index, result) pairs in the order 0, 1, 2, ..., buffering those that come early."""
     waiting: dict[int, Result] = {}
     turn = 0
     for index, result in results:
@@ -67,4 +68,4 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
             yield waiting.pop(turn)
             turn += 1
     if waiting:
-        raise ElmoFastError(f"in_order: the result of sentence {turn} never came, but that of {min(waiting)} did")
+        raise ElmoFastError(f"in_order: the result of sentence {turn} is missing, but that of {min(waiting)} is there")

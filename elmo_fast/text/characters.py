@@ -1,6 +1,6 @@
 """Words to character ids, for whole batches at once.
 
-A word is the bytes of its UTF-8 form (surrogates dropped), cut to C - 2 wherever that falls. Raw ids: bytes 0-255 and
+A word is its UTF-8 bytes (surrogates dropped), truncated to C - 2, even inside a character. Raw ids: bytes 0-255 and
 the markers below. A row is [BOW, bytes, EOW, PAD...]; the strings <S> and </S> are [BOW, BOS or EOS, EOW, PAD...].
 Prediction ids are raw ids + 1, which leaves 0 for padding tokens. (bilm-tf: bilm/data.py; AllenNLP: elmo_indexer.py.)
 """
@@ -20,22 +20,22 @@ BOS_WORD, EOS_WORD = "<S>", "</S>"
 MAX_CHARACTERS = 50
 RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
 
-# How the two sentence markers are held among the lengths of a CharacterTable.
+# How a CharacterTable stores the two sentence markers among its lengths.
 BOS_LENGTH, EOS_LENGTH = -1, -2
 _WORDS_AT_ONCE = 1 << 16
 Bytes = tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.uint64]]]
-"""Words as bytes: the UTF-8 bytes of all of them, end to end, and where each one ends, [words]."""
+"""Words as bytes: the concatenated UTF-8 bytes of all words, and where each one ends, [words]."""
 
 
 def utf8_of(words: Iterable[str]) -> Bytes:
-    """The bytes of `words`, in their order; surrogates, which UTF-8 has no bytes for, are dropped."""
+    """The bytes of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
     encoded = [word.encode("utf-8", "ignore") for word in words]
     lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
     return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64)
 
 
 class CharacterTable:
-    """The characters of V words, one row each, from which ids are gathered: C bytes a word in place of 8 C.
+    """The characters of V words, one row each, from which ids are gathered: C bytes per word instead of 8 C.
 
     bytes: UTF-8 bytes of each word, [V, C-2] uint8, zero past its length
     lengths: bytes of each word, [V] int16; -1 stands for <S> and -2 for </S>
@@ -50,7 +50,7 @@ class CharacterTable:
 
     @classmethod
     def of_utf8(cls, words: Bytes, max_characters: int = MAX_CHARACTERS) -> "CharacterTable":
-        """The table of words that are given as their bytes; those of a marker's bytes are that marker."""
+        """The table of words given as bytes; a word with the bytes of a marker is that marker."""
         table = cls.__new__(cls)
         table._spell(words, max_characters)
         for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
@@ -60,7 +60,7 @@ class CharacterTable:
     def _spell(self, words: Bytes, max_characters: int) -> None:
         if max_characters < 3:
             raise ElmoFastError(
-                f"max_characters must be 3 or more (two slots mark the word's ends); got {max_characters}"
+                f"max_characters must be 3 or more (two slots mark the start and end of the word); got {max_characters}"
             )
         data, ends = words
         bounds = np.concatenate([[0], ends.astype(np.int64)])
@@ -82,10 +82,10 @@ class CharacterTable:
     def ids(
         self, rows: Any = None, n_characters: int = PREDICTION_CHARACTERS, dtype: Any = np.int64
     ) -> np.ndarray[Any, np.dtype[Any]]:
-        """The character ids of the words named by `rows`.
+        """The character ids of the words at the indices `rows`.
 
         rows: indices of words, any shape, integers; all words when None
-        n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as options.json counts them
+        n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as in options.json
         returns: ids, rows.shape + [C], `dtype`
         """
         if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
@@ -105,7 +105,7 @@ class CharacterTable:
 
 
 def _rows_of(word: bytes, data: Any, ends: Any) -> Any:
-    """Which of the words given as their bytes are `word`."""
+    """Which of the words, given as bytes, equal `word`."""
     bounds = np.concatenate([[0], ends.astype(np.int64)])
     rows = np.flatnonzero(np.diff(bounds) == len(word))
     alike = data[bounds[rows][:, None] + np.arange(len(word))] == np.frombuffer(word, np.uint8)
@@ -130,7 +130,7 @@ def _offender(batch: Sequence[Sequence[str]]) -> str:
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> "Tensor":
-    """Prediction character ids of a batch of tokenised sentences, as AllenNLP's function of this name.
+    """Prediction character ids of a batch of tokenized sentences, as AllenNLP's function of the same name.
 
     batch: sentences, each a list of words; no sentence markers are added
     returns: ids, [B, T, C] int64 with T the longest sentence; padding tokens are all zero
@@ -139,7 +139,7 @@ def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARA
     """
     import torch
 
-    # Row 0 is the padding token; each distinct word is spelled out once and copied to where it occurs.
+    # Row 0 is the padding token; each distinct word is encoded once and copied to where it occurs.
     rows: dict[str, int] = {}
     number = rows.setdefault
     try:

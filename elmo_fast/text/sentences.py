@@ -1,4 +1,4 @@
-"""Text files as streams of sentences: one per line, tokens split at white space, as bilm-tf and AllenNLP read them."""
+"""Text files as streams of sentences: one per line, tokens separated by white space, as in bilm-tf and AllenNLP."""
 
 import contextlib
 import glob
@@ -16,23 +16,23 @@ from typing import IO
 
 from elmo_fast.errors import ElmoFastError
 
-# Bytes that are not UTF-8 become lone surrogates, and are then reported with their line. Not "utf-8-sig": it drops one
-# or two first bytes of a byte order mark where nothing follows them.
+# Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
+# first one or two bytes of a byte order mark if nothing follows them.
 _ENCODING, _ON_ERROR = "utf-8", "surrogateescape"
-_MARK = "\ufeff"  # a byte order mark at the start is no part of the first word
+_MARK = "\ufeff"  # a byte order mark at the start is not part of the first word
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def files_matching(pattern: str) -> list[str]:
     """The files that `pattern` names, sorted: itself, those of a glob ('corpus/part-*'), or all files of a folder.
 
-    Files of a folder whose names begin with a dot are left out. Raises ElmoFastError when none is there.
+    Files of a folder whose names begin with a dot are skipped. Raises ElmoFastError if there is none.
     """
     if os.path.isdir(pattern):
         with os.scandir(pattern) as entries:
             files = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
         if not files:
-            raise ElmoFastError(f"there is no file in the folder {pattern!r}")
+            raise ElmoFastError(f"the folder {pattern!r} contains no file")
         return files
     files = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
     if not files:
@@ -61,7 +61,7 @@ def _opened(path: str) -> Iterator[IO[str]]:
 
 
 def _lines(stream: IO[str]) -> Iterator[str]:
-    """The lines of a stream; \\r\\r\\n, left by programs that translate line ends twice, ends one line."""
+    """The lines of a stream; \\r\\r\\n, written by programs that translate line ends twice, ends one line."""
     before = ""
     for line in stream:
         if line != "\r\n" or not before.endswith("\r"):
@@ -70,13 +70,13 @@ def _lines(stream: IO[str]) -> Iterator[str]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yields (index from 0, line without white space at its ends) of a UTF-8 text file, read as it goes.
+    """Yields (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
 
-    path: a file, gzip by the suffix .gz, or "-" for the standard input; lines end as Python's universal newlines do, or
-        by \\r\\r\\n, and may be of any length
+    path: a file, gzip by the suffix .gz, or "-" for standard input; lines end with any of Python's universal newlines
+        or \\r\\r\\n, and may have any length
 
-    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged gzip; OSError for the
-    rest.
+    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged gzip; OSError
+    otherwise.
     """
     path = os.fspath(path)
     index = -1
@@ -86,12 +86,12 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                 line = line.removeprefix(_MARK) if index == 0 else line
                 if "\0" in line:
                     raise ElmoFastError(
-                        f"{_name(path)}, line {index + 1}: holds a NUL byte, so this is a binary file; give UTF-8 text"
+                        f"{_name(path)}, line {index + 1}: contains a NUL byte: this is a binary file; give UTF-8 text"
                     )
                 if not line.isascii() and (bad := _UNDECODED.search(line)):
                     raise ElmoFastError(
                         f"{_name(path)}, line {index + 1}, character {bad.start() + 1}: the byte "
-                        f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for instance with iconv)"
+                        f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
                 yield index, line.strip()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -99,7 +99,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
 
 
 def read_sentences(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (index from 0, tokens) of each line of a text file, [] for a blank one. Reads and raises as read_lines."""
+    """Yields (index from 0, tokens) of each line of a text file, [] for a blank line. Raises as read_lines."""
     for index, line in read_lines(path):
         yield index, line.split()
 

@@ -15,19 +15,19 @@ from elmo_fast.text.sentences import read_lines
 
 UNK_WORD = "<UNK>"
 MARKERS = (BOS_WORD, EOS_WORD, UNK_WORD)
-# How texts mark words that were taken out of them.
+# How texts mark words that were removed from them.
 UNKNOWN_MARKS = (UNK_WORD, "<unk>", "<Unk>")
-# A line of bilm-tf's published vocabularies that stands for no word and takes no id.
+# A line of bilm-tf's published vocabularies that is not a word and has no id.
 SKIPPED = "!!!MAXTERMID"
 
 
 class Vocabulary:
     """Words and their ids, with <S>, </S> and <UNK> among them.
 
-    words: the word of each id; a word that occurs twice has the id of its last place, as in bilm-tf
+    words: the word of each id; a word that occurs twice has the id of its last position, as in bilm-tf
     bos, eos, unk: ids of <S>, </S> and <UNK>
 
-    Raises ElmoFastError when one of the three is missing: bilm-tf then silently spoils its last word.
+    Raises ElmoFastError if one of the three is missing: bilm-tf then silently corrupts its last word.
     """
 
     def __init__(self, words: Iterable[str], source: str = "the vocabulary") -> None:
@@ -37,49 +37,51 @@ class Vocabulary:
         missing = [marker for marker in MARKERS if marker not in self._ids]
         if missing:
             raise ElmoFastError(
-                f"{source} lacks {', '.join(missing)}; a vocabulary holds <S>, </S> and <UNK>, each on a line of its "
-                "own (`elmo-fast vocab` writes them first), in the places they had when the model was trained"
+                f"{source} lacks {', '.join(missing)}; a vocabulary contains <S>, </S> and <UNK>, each on its own "
+                "line (`elmo-fast vocab` writes them first), at the positions they had when the model was trained"
             )
         self.bos, self.eos, self.unk = (self._ids[marker] for marker in MARKERS)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Vocabulary":
-        """Reads a vocabulary file: the index of a line, not counting !!!MAXTERMID, is the id of its word."""
+        """Reads a vocabulary file: a line's index, not counting !!!MAXTERMID, is the id of its word."""
         return cls((line for _, line in read_lines(path)), source=os.fspath(path))
 
     @classmethod
     def build(cls, counts: Mapping[str, int], min_count: int = 1, max_size: int | None = None) -> "Vocabulary":
-        """The words of a corpus by falling count, then by code points, after <S>, </S>, <UNK>.
+        """<S>, </S>, <UNK>, then the words of a corpus by decreasing count, then by code points.
 
-        counts: how often each word occurs, as from `count_words`
-        min_count: rarer words are left out
-        max_size: most lines, the three markers included
+        counts: how often each word occurs, from `count_words`
+        min_count: words that occur less often are left out
+        max_size: maximum number of lines, including the three markers
         """
         if min_count < 1:
             raise ElmoFastError(f"min_count must be 1 or more; got {min_count}")
         if max_size is not None and max_size < len(MARKERS):
-            raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (the markers count); got {max_size}")
+            raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (this includes the markers); got {max_size}")
         kept = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
         kept.sort()
-        kept.sort(key=counts.__getitem__, reverse=True)  # equal counts stay in the order of code points
+        kept.sort(key=counts.__getitem__, reverse=True)  # equal counts keep the order of code points
         return cls([*MARKERS, *kept][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file that `read` reads back, gzip where its name ends in .gz; ElmoFastError, and no file, when a
-        word would not come back alike."""
+        """Writes the file that `read` reads back, gzip if its name ends in .gz. Raises ElmoFastError, and writes no
+        file, if a word would not read back the same."""
         for word in self.words:
             if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
-                raise ElmoFastError(f"{os.fspath(path)}: the word {word!r} cannot stand on a line of its own")
+                raise ElmoFastError(f"{os.fspath(path)}: the word {word!r} cannot be written on a line of its own")
         try:
             text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise ElmoFastError(f"{os.fspath(path)}: a word holds a surrogate, which UTF-8 cannot: {error}") from error
+            raise ElmoFastError(
+                f"{os.fspath(path)}: a word contains a surrogate, which UTF-8 cannot encode: {error}"
+            ) from error
         with writing(path) as file:
             file.write(text)
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the words, in their order, in hexadecimal."""
+        """The SHA-256 of the words in order, in hexadecimal."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def __len__(self) -> int:
@@ -89,17 +91,17 @@ class Vocabulary:
         return word in self._ids
 
     def id(self, word: str) -> int:
-        """The id of `word`, that of <UNK> when it is not in the vocabulary."""
+        """The id of `word`, or that of <UNK> if it is not in the vocabulary."""
         return self._ids.get(word, self.unk)
 
     def ids(self, words: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The ids of `words`, [len(words)] int64, <UNK>'s for those out of the vocabulary."""
+        """The ids of `words`, [len(words)] int64, that of <UNK> for words outside the vocabulary."""
         not_a_string(words, "words", "a list of words (id takes one)")
         get, unk = self._ids.get, self.unk
         return np.array([get(word, unk) for word in words], np.int64)
 
     def characters(self, max_characters: int = MAX_CHARACTERS) -> CharacterTable:
-        """The characters of every word by its id; <UNK> is spelled out like any word, <S> and </S> are marker rows."""
+        """The characters of every word by id; <UNK> is spelled out like any word, <S> and </S> are marker rows."""
         return CharacterTable(self.words, max_characters)
 
     def batch_to_token_ids(self, batch: Sequence[Sequence[str]]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -112,7 +114,7 @@ class Vocabulary:
 
 
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
-    """How often each word occurs in a stream of tokenised sentences."""
+    """How often each word occurs in a stream of tokenized sentences."""
     counts: Counter[str] = Counter()
     for sentence in sentences:
         not_a_string(sentence, "a sentence", "a list of words")
@@ -121,15 +123,15 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
 
 
 def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: int) -> list[str]:
-    """A line for each mark of unknown words that a text holds as a word of the vocabulary.
+    """One line for each mark of unknown words that the text contains as a word of the vocabulary.
 
-    count: how often a word of the vocabulary occurs in the text; tokens: words of the text in all.
+    count: how often a word of the vocabulary occurs in the text; tokens: total number of words in the text.
     """
     found = {mark: count(mark) for mark in UNKNOWN_MARKS if mark in vocabulary}
     outside, own = "a word outside the vocabulary", "a word of its own, beside <UNK>"
     return [
-        f"HINT   the text holds {mark} {number:,} times ({number / tokens:.1%}), as if words had been taken out of it: "
-        f"it is read by its letters and predicted as {outside if mark == UNK_WORD else own}; text that kept its words "
+        f"HINT   the text contains {mark} {number:,} times ({number / tokens:.1%}), as if words had been removed: "
+        f"it is read as letters and predicted as {outside if mark == UNK_WORD else own}; text with the original words "
         "is better"
         for mark, number in found.items()
         if number

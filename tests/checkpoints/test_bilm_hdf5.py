@@ -234,7 +234,7 @@ DAMAGES = {
     "infinity": (poke(f"{CELL}/B", -np.inf), "B: wanted finite numbers, found 1 NaN or infinite of 96"),
     "a layer more": (
         replace("RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/B", np.zeros(96, "f4")),
-        r"Cell2/LSTMCell/B: shape \[96\], but the options call for no such tensor",
+        r"Cell2/LSTMCell/B: shape \[96\], but the options require no such tensor",
     ),
     "a highway more": (replace("CNN_high_2/b_carry", np.zeros(24, "f4")), "CNN_high_2/b_carry: .* no such tensor"),
     "half a softmax": (replace("softmax/W", np.zeros((5, 8), "f4")), "softmax/b: .* found no such tensor"),
@@ -286,7 +286,7 @@ def test_numbers_of_other_files_are_not_read(kind, name, tmp_path):
     if kind == "hard link":
         assert_equal_bits(read(files)[0], wanted)
         return
-    message = "a link, and none" if "link" in kind else "its numbers lie in other files"
+    message = "a link; links are not followed" if "link" in kind else "its numbers are in other files"
     with pytest.raises(CheckpointError, match=rf"weights\.hdf5: {name}: .*{message}"):
         read(files)
 
@@ -350,7 +350,7 @@ def test_float16_reads_exactly_and_rounded_float64_warns(tmp_path):
 def test_what_is_not_hdf5_is_refused_by_name(content, tmp_path):
     options_file, weight_file = make_weights(tmp_path)
     weight_file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"weights\.hdf5: not an HDF5 file of weights, or a damaged one"):
+    with pytest.raises(CheckpointError, match=r"weights\.hdf5: not an HDF5 file of weights, or damaged"):
         read((options_file, weight_file))
 
 
@@ -368,7 +368,7 @@ def test_options_of_another_model_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"W_0: wanted shape \[20, 120\], found \[16, 96\].*and \d+ more"):
         read((large[0], small[1]))
     words = make_weights(tmp_path / "words", words=9)
-    with pytest.raises(CheckpointError, match="the options call for no such tensor"):
+    with pytest.raises(CheckpointError, match="the options require no such tensor"):
         read((words[0], small[1]))
 
 
@@ -380,9 +380,9 @@ def test_a_state_that_does_not_fit_is_not_written(tmp_path):
         ({**state, bias: state[bias].half()}, "wanted float32, found float16"),
         ({**state, bias: torch.zeros(9)}, r"wanted shape \[8\], found \[9\]"),
         ({**state, bias: torch.full((8,), torch.nan)}, "8 NaN"),
-        ({**state, "other": torch.zeros(1)}, "other: the options call for no such tensor"),
+        ({**state, "other": torch.zeros(1)}, "other: the options require no such tensor"),
         ({name: t for name, t in state.items() if name != bias}, "found no such tensor"),
-        ({**state, **mix()}, "scalar_mix_0.gamma: the format has no place for scalar mixes"),
+        ({**state, **mix()}, "scalar_mix_0.gamma: the format cannot store scalar mixes"),
         ({**state, "_token_embedder._char_embedding_weights": torch.ones(262, 5)}, "row 0 .* must be zero"),
     ):
         with pytest.raises(CheckpointError, match=message):

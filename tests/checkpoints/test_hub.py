@@ -76,7 +76,7 @@ def test_private_is_private_and_never_a_public_repository_that_is_there(hub, mod
     uploaded(hub, model, "me/open")
     before = dict(hub.repos["me/open"])
     (model / "vocab.txt").write_text("changed")
-    with pytest.raises(CheckpointError, match="me/open is there and public; make it private on the hub first"):
+    with pytest.raises(CheckpointError, match="me/open exists and is public; make it private on the hub first"):
         uploaded(hub, model, "me/open", private=True)
     assert hub.repos["me/open"] == before
 
@@ -95,11 +95,11 @@ def test_a_folder_goes_before_the_hub(hub, model, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["me", "me/", "./me", "../me/elmo", "a/b/c", "me/elmo@", "/me/elmo", "me/-x", ""])
 def test_what_is_neither_a_folder_nor_a_name_is_said(hub, name):
     if name:
-        with pytest.raises(CheckpointError, match="wanted a folder, or a name of the hub"):
+        with pytest.raises(CheckpointError, match="wanted a folder, or a name on the hub"):
             pretrained_folder(name)
-    with pytest.raises(CheckpointError, match="wanted a name of the hub like user/name"):
+    with pytest.raises(CheckpointError, match="wanted a name on the hub like user/name"):
         fetch(name)
-    with pytest.raises(CheckpointError, match="wanted a name of the hub like user/name"):
+    with pytest.raises(CheckpointError, match="wanted a name on the hub like user/name"):
         offer(name, [], "", private=False)
     with pytest.raises(CheckpointError, match="found none"):
         pretrained_folder(pathlib.Path("me/elmo"))  # a path is no name
@@ -107,7 +107,7 @@ def test_what_is_neither_a_folder_nor_a_name_is_said(hub, name):
 
 
 def test_a_revision_is_no_place_to_upload_to(hub):
-    with pytest.raises(CheckpointError, match="wanted user/name to upload to, found a revision too"):
+    with pytest.raises(CheckpointError, match="wanted user/name to upload to, found also a revision"):
         offer("me/elmo@v1", [], "", private=False)
 
 
@@ -133,9 +133,9 @@ def test_an_absent_repository_is_named(hub):
 
 def test_without_huggingface_hub_one_sentence_says_what_to_install(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(CheckpointError, match=r'that needs huggingface_hub; pip install "elmo-fast\[hub\]"$'):
+    with pytest.raises(CheckpointError, match=r'this needs huggingface_hub; pip install "elmo-fast\[hub\]"$'):
         pretrained_folder("me/elmo")
-    with pytest.raises(CheckpointError, match=r"^me/elmo: cannot be uploaded: that needs huggingface_hub"):
+    with pytest.raises(CheckpointError, match=r"^me/elmo: cannot be uploaded: this needs huggingface_hub"):
         uploaded(None, model)
 
 

@@ -82,7 +82,7 @@ def test_a_folder_with_the_published_names_is_a_model(tmp_path):
     published(tmp_path, f"{PUBLISHED}_5.5B", 2)
     both = rf"{PUBLISHED}_5.5B_options.json with {PUBLISHED}_5.5B_weights.hdf5; {PUBLISHED}_options.json with"
     with pytest.raises(
-        CheckpointError, match=f"holds several models: {both} .*name one by options_file and weight_file"
+        CheckpointError, match=f"contains several models: {both} .*choose one with options_file and weight_file"
     ):
         load_checkpoint(tmp_path)
 
@@ -111,7 +111,7 @@ def test_the_softmax_may_lie_beside_the_weights(tmp_path):
     assert equal(load_checkpoint(None, *files, moved)[0], state)
     without, _ = load_checkpoint(folder)
     assert state.keys() - without.keys() == {"softmax.weight", "softmax.bias"}
-    with pytest.raises(CheckpointError, match=r"softmax_file goes with HDF5 weights; found .*other-name\.hdf5 beside"):
+    with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; found .*other-name\.hdf5 beside"):
         load_checkpoint(None, files[0], "weights.th", moved)
     with pytest.raises(CheckpointError, match="either model or the pair"):
         load_checkpoint(folder, softmax_file=moved)

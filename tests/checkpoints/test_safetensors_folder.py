@@ -67,7 +67,7 @@ def test_a_state_that_does_not_fit_leaves_the_folder_as_it_was(model, tmp_path, 
     with pytest.raises(CheckpointError, match=r"projection.bias: wanted shape \[8\], found \[3\]"):
         save_folder(folder, {**state, name: torch.zeros(3)}, options)
     for extra in ({"x": object()}, {"x": float("nan")}, {"x": torch.zeros(1)}):
-        with pytest.raises(CheckpointError, match="extra: wanted what JSON can hold"):
+        with pytest.raises(CheckpointError, match="extra: wanted a JSON value"):
             save_folder(folder, state, options, extra)
 
     def interrupted(tensors, path, metadata):
@@ -99,11 +99,11 @@ def edited(folder, **values):
         (lambda f: edited(f, options=None), r"config\.json: wanted an object"),
         (lambda f: edited(f, options={"lstm": {}}), r"lstm\.dim: wanted a whole number"),
         (lambda f: edited(f, weights={}), "weights.sha256: wanted the digest"),
-        (lambda f: edited(f, weights={"sha256": "0" * 64}), "not of one save with config.json: wanted sha256 000"),
+        (lambda f: edited(f, weights={"sha256": "0" * 64}), "not from the same save as config.json: wanted sha256 000"),
         (lambda f: (f / "config.json").write_text("{"), r"config\.json: not JSON"),
         (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
         (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot be read"),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors: damaged, or not of one save"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors: damaged, or not from the same save"),
         (lambda f: shutil.rmtree(f), "cannot be read"),
     ],
 )

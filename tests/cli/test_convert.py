@@ -117,7 +117,7 @@ def with_nan(file):
         (resized(5), "softmax/b: wanted shape [7], found [5]"),
         (without_bias, "softmax/b: wanted shape [7], found no such tensor"),
         (with_nan, "softmax/W: wanted finite numbers, found 1 NaN"),
-        (None, "not an HDF5 file of weights, or a damaged one"),
+        (None, "not an HDF5 file of weights, or damaged"),
     ],
 )
 def test_a_softmax_file_that_does_not_fit_is_named(converted, tmp_path, capsys, damage, message):

@@ -195,10 +195,10 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
     ("words", "message"),
     [
         (["upload", "absent", "me/elmo"], "absent: wanted a folder with a model, found nothing"),
-        (["upload", "RUN", "elmo"], "wanted a name of the hub like user/name or user/name@revision, found 'elmo'"),
+        (["upload", "RUN", "elmo"], "wanted a name on the hub like user/name or user/name@revision, found 'elmo'"),
         (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
         (["eval", "--model", "me/x", "--test_prefix", "y"], "fetched by `elmo-fast download me/x`"),
-        (["download", "me/absent"], "cannot be fetched from the hub (404 Client Error. Repository Not Found)"),
+        (["download", "me/absent"], "cannot be downloaded from the hub (404 Client Error. Repository Not Found)"),
         (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(tmp_path, capsys):
         said.append(capsys.readouterr().err)
     said.append("\n".join(corpus_lines(open_corpus(tmp_path / "out"))))
     for lines in said:
-        assert lines.count("HINT   the text holds <unk> 2 times (33.3%)") == 1
+        assert lines.count("HINT   the text contains <unk> 2 times (33.3%)") == 1
 
 
 def test_prepare_reads_the_standard_input(tmp_path):
@@ -203,7 +203,7 @@ def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_p
     assert main(["prepare", *words]) == 2
     refusal = capsys.readouterr().err
     assert f"out_dir {tmp_path / 'out'}: process {process.pid} on " in refusal
-    assert "prepares a corpus there now; wait for its end, or give another out_dir" in refusal
+    assert "prepares a corpus there now; wait until it ends, or give another out_dir" in refusal
     assert process.poll() is None
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error

@@ -74,7 +74,7 @@ def test_files_are_read_as_they_are_written(tmp_path):
         (b"", "not one word"),
         (b"\n \n\t", "not one word"),
         (b"a\nb\xff\n", r"in\.txt, line 2, character 2: the byte 0xff is not UTF-8"),
-        (b"a\n\nb \0\n", r"in\.txt, line 3: holds a NUL byte"),
+        (b"a\n\nb \0\n", r"in\.txt, line 3: contains a NUL byte"),
     ],
 )
 def test_text_that_cannot_be_read_is_named(tmp_path, data, message):

@@ -94,11 +94,11 @@ def test_numbers_that_are_of_another_kind_or_do_not_agree(folder):
     ("change", "sentence"),
     [
         ({"shards": "2"}, 'shards: wanted a whole number, found "2"'),
-        ({"shards": 10**15}, r"it says nothing of ids-0+\d+\.npy"),
+        ({"shards": 10**15}, r"it does not list ids-0+\d+\.npy"),
         ({"files": []}, "files: wanted an object, found a list"),
-        ({"files": {"types.npy": {"bytes": 1}}}, r"files\.types\.npy\.sha256: wanted a text, found nothing"),
-        ({"files": {}}, r"it says nothing of vocab\.txt"),
-        ({"fingerprint": None}, "fingerprint: wanted a text, found null"),
+        ({"files": {"types.npy": {"bytes": 1}}}, r"files\.types\.npy\.sha256: wanted a string, found nothing"),
+        ({"files": {}}, r"it does not list vocab\.txt"),
+        ({"fingerprint": None}, "fingerprint: wanted a string, found null"),
         ({"tokens": 1.5}, r"tokens: wanted a whole number, found 1\.5"),
         ({"made from": 3}, "made from: wanted an object, found 3"),
     ],
@@ -121,7 +121,7 @@ def test_a_meta_json_that_is_none_is_damage(folder, text):
 def test_counts_that_do_not_agree(folder):
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(_format.meta_text({**meta, "tokens": 7}))
-    with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: its counts are not those"):
+    with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: its counts do not match"):
         open_corpus(folder)
 
 

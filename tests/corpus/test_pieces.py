@@ -111,5 +111,5 @@ def test_a_file_that_is_right_when_looked_at_again_has_changed(folder, monkeypat
     path = folder / "changed.txt"
     path.write_bytes(b"a\xff\n")
     monkeypatch.setattr(pieces, "read_lines", lambda path: iter(()))
-    with pytest.raises(ElmoFastError, match="changed while it was read"):
+    with pytest.raises(ElmoFastError, match="changed while being read"):
         read(path, 100)

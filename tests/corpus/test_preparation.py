@@ -120,7 +120,7 @@ def test_words_are_counted_alike_in_any_number_of_processes(tmp_path):
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [(b"caf\xe9", "line 2501, character 4: the byte 0xe9 is not UTF-8"), (b"\0", "line 2501: holds a NUL byte")],
+    [(b"caf\xe9", "line 2501, character 4: the byte 0xe9 is not UTF-8"), (b"\0", "line 2501: contains a NUL byte")],
 )
 def test_a_bad_line_in_a_late_piece_is_named_by_its_number_in_the_file(tmp_path, processes, bad, message):
     lines = [" ".join(sentence).encode() for sentence in long_text()]
@@ -239,7 +239,7 @@ def test_what_is_no_corpus_is_never_replaced(prepared, overwrite):
     assert prepare(source, other, processes=1).tokens == 3, "an empty folder is free"
     (folder.parent / "full").mkdir()
     (folder.parent / "full" / "meta.json").write_text("{}")
-    for name, message in (("text.txt", "not a folder"), ("full", "holds other files than a prepared corpus")):
+    for name, message in (("text.txt", "not a folder"), ("full", "contains other files than a prepared corpus")):
         before = sorted(os.listdir(folder.parent))
         with pytest.raises(ElmoFastError, match=message):
             prepare(source, folder.parent / name, processes=1, overwrite=overwrite)

@@ -60,7 +60,7 @@ def test_what_a_task_raises_is_raised(processes):
 
 
 def test_a_killed_process_is_one_sentence():
-    with pytest.raises(ElmoFastError, match="one of 2 processes was killed, perhaps for want of memory; fewer"):
+    with pytest.raises(ElmoFastError, match="one of 2 processes was killed, perhaps because memory ran out; use fewer"):
         list(in_turn(tasks.killed, [0, 1, 2, 3], 2, 9))
 
 

@@ -222,7 +222,7 @@ def test_waiting_is_counted(monkeypatch):
         (["a"], {"seed": -1}, "seed must be 0 or more; got -1"),
         (["a"], {"first_row": 4}, "rows first_row"),
         (["a"], {"first_row": -1}, "rows first_row"),
-        (["a"], {"first_row": 2, "row_count": 3}, r"one or more of the 4; got 2 \.\. 5"),
+        (["a"], {"first_row": 2, "row_count": 3}, r"a nonempty range of the 4 rows; got 2 \.\. 5"),
         (["a"], {"placement": "disk"}, "placement must be .*; got 'disk'"),
     ],
 )

@@ -241,7 +241,7 @@ def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_che
             lambda told: told | {"position": told["position"] | {"unreported": [[None]]}},
             r"unreported\[0\]\[0\]: wanted a number",
         ),
-        (lambda told: told | {"sha256": {"rows.safetensors": 1}}, "sha256.rows.safetensors: wanted a text, found 1"),
+        (lambda told: told | {"sha256": {"rows.safetensors": 1}}, "sha256.rows.safetensors: wanted a string, found 1"),
         (lambda told: told | {"sha256": {}}, r"optimiser\.safetensors: damaged"),
     ],
 )

@@ -169,5 +169,5 @@ def test_bad_arguments_say_what_was_wanted(change, message):
 
 def test_a_blank_file_is_named(tmp_path):
     (tmp_path / "blank.txt").write_text("\n\n")
-    with pytest.raises(ElmoFastError, match=r"blank.txt: there is not one word in it"):
+    with pytest.raises(ElmoFastError, match=r"blank.txt: it contains no words"):
         train_glove(tmp_path / "blank.txt", **SMALL)

@@ -147,7 +147,7 @@ def _changed(path, old, new):
     [
         (b'"made_from": "a text"', b'"made_from": "a tent"', "what it was made from is not what was written"),
         (b'"made_from_crc32"', b'"made_from_crc33"', "made_from_crc33: unknown key"),
-        (b'"made_from": "a text"', b'"made_from": [1, 2 ] ', "made_from: wanted a text, found a list"),
+        (b'"made_from": "a text"', b'"made_from": [1, 2 ] ', "made_from: wanted a string, found a list"),
         (b'"vectors": {', b'"vectorz": {', "vectors: wanted an object, found nothing"),
         (b'"shape": [2, 51,', b'"shape": [2, 50,', "its header is not what was written"),
         (b'"shape": [2, 51,', b'"shape": [2, -1,', "its header is not what was written"),

@@ -60,7 +60,7 @@ def test_streaming_takes_no_more_than_a_window():
 
 
 def test_order_with_a_hole_is_an_error():
-    with pytest.raises(ElmoFastError, match="sentence 1 never came"):
+    with pytest.raises(ElmoFastError, match="the result of sentence 1 is missing"):
         list(in_order([(0, "a"), (2, "c")]))
 
 

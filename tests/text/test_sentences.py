@@ -87,7 +87,7 @@ def test_half_a_byte_order_mark_is_not_utf_8(written, start):
         (b"good\ncaf\xe9 x\n", r"in\.txt, line 2, character 4: the byte 0xe9 is not UTF-8"),
         (b"good\ngood\nbad\xff", r"in\.txt, line 3, character 4: the byte 0xff"),
         (b"\x89HDF\r\n\x1a\n\0\0", r"in\.txt, line 1"),
-        (b"a\nb\0c\n", r"in\.txt, line 2: holds a NUL byte, so this is a binary file"),
+        (b"a\nb\0c\n", r"in\.txt, line 2: contains a NUL byte, so this is a binary file"),
         (b"\xed\xa0\x80\n", r"line 1, character 1: the byte 0xed"),
         (b"a\nb \xe2\x82", r"line 2, character 3: the byte 0xe2"),
     ],

@@ -94,9 +94,9 @@ def test_token_ids_as_bilm_tfs_token_batcher():
 def test_marks_of_unknown_words_in_a_text_are_hinted_at():
     counts = Counter({"<unk>": 3, "<UNK>": 1, "the": 16})
     own, others = unknown_hints(Vocabulary.build(counts), counts.__getitem__, counts.total())
-    assert "the text holds <UNK> 1 times (5.0%)" in own
+    assert "the text contains <UNK> 1 times (5.0%)" in own
     assert "predicted as a word outside the vocabulary;" in own
-    assert "the text holds <unk> 3 times (15.0%)" in others
+    assert "the text contains <unk> 3 times (15.0%)" in others
     assert "predicted as a word of its own, beside <UNK>;" in others
     plain = Counter({"the": 16, "unk": 2})
     assert unknown_hints(Vocabulary.build(plain), plain.__getitem__, plain.total()) == []
