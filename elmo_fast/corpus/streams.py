@@ -82,7 +82,7 @@ class Stream:
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Step `step` of epoch `epoch`, both from 0; consecutive steps are cheap, any other order gives the same batches.
+        """Step `step` of epoch `epoch`, both from 0; consecutive steps are cheap, other orders give the same batches.
 
         Raises ElmoFastError if a file of the corpus has changed since it was opened.
         """

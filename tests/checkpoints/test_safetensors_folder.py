@@ -103,7 +103,7 @@ def edited(folder, **values):
         (lambda f: (f / "config.json").write_text("{"), r"config\.json: not JSON"),
         (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
         (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot be read"),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors: damaged, or not from the same save"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors: damaged, or not from the same"),
         (lambda f: shutil.rmtree(f), "cannot be read"),
     ],
 )
