@@ -227,8 +227,8 @@ def mutants(content: Content) -> str:
     fewer = "" if content["judged"] == content["asked"] else f" of the {content['asked']} asked for, in the time given"
     lines = [
         f"{content['judged']} mutants{fewer} (seed {content['seed']}): {len(equivalent)} change nothing that a test "
-        f"could see; of the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} survived. "
-        f"{none} more do not count: the compiler refused them or produced the same object. "
+        f"could see; of the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} "
+        f"survived. {none} more do not count: the compiler refused them or produced the same object. "
         f"Left out: {'; '.join(content['left_out'])}."
     ]
     for heading, found in (("survived", survivors), ("changes nothing", equivalent)):

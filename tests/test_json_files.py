@@ -65,7 +65,7 @@ def test_what_fits_is_taken_as_it_is(tmp_path):
         ({"rows": [[], [1, "x"]]}, r'rows\[1\]\[1\]: wanted a number, found "x"'),
         ({"counts": {"a": 1.0}}, "counts.a: wanted a whole number, found 1.0"),
         ({"counts": {"a": True}}, "counts.a: wanted a whole number, found true"),
-        ({"column": 1.5}, "column: wanted a whole number or a text or null, found 1.5"),
+        ({"column": 1.5}, "column: wanted a whole number or a string or null, found 1.5"),
         ({"flag": 0}, "flag: wanted true or false, found 0"),
         ({"flag": "x" * 100}, r'flag: wanted true or false, found "x{56}\.\.\.$'),
     ],

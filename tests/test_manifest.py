@@ -114,7 +114,7 @@ def test_a_half_moved_save_in_a_folder_that_cannot_be_written_is_told(saved, mon
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refused)
-        with pytest.raises(CheckpointError, match=r"own: a save was broken off there.*\.new-files cannot be moved up"):
+        with pytest.raises(CheckpointError, match=r"own: a save was interrupted.*\.new-files cannot be moved up"):
             load_folder(saved)
     load_folder(saved)
     assert not (saved / ".new-files").exists()
@@ -125,7 +125,7 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved,
     config = json.loads((saved / "config.json").read_text())
     config["options"]["lstm"][key] = value
     (saved / "config.json").write_text(json.dumps(config))
-    sentence = r"config\.json: damaged, or changed after it was written: .*remove \S*manifest\.json and nothing there"
+    sentence = r"config\.json: damaged, or changed after it was written: .*delete \S*manifest\.json"
     for read in (load_folder, read_config, lambda folder: read_options(folder / "config.json")):
         with pytest.raises(CheckpointError, match=sentence):
             read(saved)
@@ -164,7 +164,7 @@ def test_what_users_put_beside_is_theirs(saved):
     load_folder(saved)
     assert check_written(saved, ["config.json", "model.safetensors"])
     assert not check_written(saved.parent, ["config.json"])
-    with pytest.raises(CheckpointError, match=r"manifest\.json: says nothing of vocab\.txt"):
+    with pytest.raises(CheckpointError, match=r"manifest\.json: does not list vocab\.txt"):
         check_written(saved, ["vocab.txt"])
 
 

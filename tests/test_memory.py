@@ -111,7 +111,7 @@ def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_p
     with pytest.raises(CheckpointError, match="damaged"):
         read(tmp_path / "file")
     monkeypatch.setattr("elmo_fast.shortage.available", lambda: 30 * MIB)
-    with pytest.raises(ShortageError, match=r"file: memory ran out while it was read \(30\.0 MiB are left"):
+    with pytest.raises(ShortageError, match=r"file: memory ran out while reading it \(30\.0 MiB are left"):
         read(tmp_path / "file")
 
 
@@ -122,7 +122,7 @@ def test_a_whole_file_of_weights_is_not_called_damaged_under_ulimit(tmp_path):
     used = memory._kilobytes(memory.pathlib.Path("/proc/self/status"))["VmSize"]
     resource.setrlimit(resource.RLIMIT_AS, (used + 40 * MIB, before[1]))
     try:
-        with pytest.raises(ShortageError, match=r"table\.hdf5: memory ran out while it was read \([\d.]+ MiB are left"):
+        with pytest.raises(ShortageError, match=r"table\.hdf5: memory ran out while reading it \([\d.]+ MiB are left"):
             read_token_embeddings(tmp_path / "table.hdf5")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
@@ -139,7 +139,7 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
     monkeypatch.setattr("safetensors.torch.load_file", short)
     monkeypatch.setattr("elmo_fast.shortage.available", lambda: 1000)
     said = []
-    with pytest.raises(ShortageError, match=r"step-0000004.*memory ran out while it was read"):
+    with pytest.raises(ShortageError, match=r"step-0000004.*memory ran out while reading it"):
         pretrain(config, report=said.append)
     assert not [line for line in said if line.startswith("NOT USED")]
 

@@ -24,7 +24,7 @@ def run(settings: Settings) -> Report:
     said = {when: (float(value), words) for when, value, words in SAID.findall(done.stdout)}
     if len(said) != 2 or (done.returncode and not settings.quick):
         raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    total = re.search(r"^(\d+) s in all$", done.stdout, re.MULTILINE)
+    total = re.search(r"^total: (\d+) s$", done.stdout, re.MULTILINE)
     report = Report(notes={"held-out words": said["after"][1], "preset": "tiny"})
     if total:
         report.notes["seconds in all"] = int(total[1])

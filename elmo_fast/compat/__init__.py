@@ -1,1 +1,1 @@
-"""Names of older libraries, over the modules of this one."""
+"""The names of older libraries, for the modules of this one."""

@@ -13,12 +13,12 @@ States = tuple[Tensor, ...]
 
 
 def get_lengths_from_binary_sequence_mask(mask: Tensor) -> Tensor:
-    """The number of marked positions of each row, [B] int64."""
+    """The number of true positions of each row, [B] int64."""
     return mask.long().sum(dim=-1)
 
 
 def sort_batch_by_length(tensor: Tensor, sequence_lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(tensor, lengths) sorted by falling length, the indices that undo it and the indices that do it, [B] each."""
+    """(tensor, lengths) sorted by decreasing length, the indices that undo and that make the order, [B] each."""
     lengths, order = sequence_lengths.sort(descending=True, stable=True)
     return tensor.index_select(0, order), lengths, order.argsort(), order
 
@@ -26,7 +26,7 @@ def sort_batch_by_length(tensor: Tensor, sequence_lengths: Tensor) -> tuple[Tens
 class _EncoderBase(StatefulModule):
     """Base of AllenNLP's recurrent encoders; states are [layers * directions, B, size].
 
-    stateful: whether each row starts from the state its predecessor in the batch before ended with.
+    stateful: whether each row starts from the final state of the same row in the previous batch.
     """
 
     def sort_and_run_forward(
@@ -41,11 +41,10 @@ class _EncoderBase(StatefulModule):
         Args:
             inputs: [B, T, I].
             mask: [B, T].
-            hidden_state: what to start from, where not stateful.
+            hidden_state: the initial state if not stateful.
 
         Returns:
-            (output, final state, indices that restore the order of the batch once the empty rows are put back at its
-            end).
+            (output, final state, indices that restore the order of the batch after the empty rows are appended).
         """
         with self.turn(self.stateful):
             return self._run_sorted(module, inputs, mask, hidden_state)
@@ -67,7 +66,7 @@ class _EncoderBase(StatefulModule):
         return output, final, restoration
 
     def _get_initial_states(self, batch_size: int, num_valid: int, sorting_indices: Tensor) -> Tensor | States | None:
-        """The carried state of B rows, sorted, less the empty ones; rows not met before are added to it as zeros."""
+        """The carried state of B rows, sorted, without the empty ones; new rows are added as zeros."""
         if self._states is None:
             return None
         missing = batch_size - self._states[0].shape[1]
@@ -79,8 +78,7 @@ class _EncoderBase(StatefulModule):
         return _selected(states[0] if len(states) == 1 else states, sorting_indices, num_valid)
 
     def _update_states(self, final_states: Any, restoration_indices: Tensor) -> None:
-        """Keeps the final state (sorted, empty rows at the end as zeros), detached; a row of zeros leaves the old
-        one."""
+        """Keeps the final state (sorted, empty rows at the end as zeros), detached; zeros keep the old one."""
         new = [state.index_select(1, restoration_indices).detach() for state in final_states]
         if self._states is not None:
             new = [_updated(old, state) for old, state in zip(self._states, new, strict=True)]
@@ -94,7 +92,7 @@ def _updated(old: Tensor, new: Tensor) -> Tensor:
 
 
 def _selected(states: Tensor | States, order: Tensor, rows: int) -> Tensor | States:
-    """The first `rows` rows of the states in that order, contiguous as cuDNN wants them."""
+    """The first `rows` rows of the states in that order, contiguous for cuDNN."""
     if isinstance(states, Tensor):
         return states.index_select(1, order)[:, :rows].contiguous()
     return tuple(state.index_select(1, order)[:, :rows].contiguous() for state in states)

@@ -1,4 +1,4 @@
-"""AllenNLP's names for turning words into character ids; the ids are elmo_fast.text's."""
+"""AllenNLP's names for the conversion of words to character ids; the ids come from elmo_fast.text."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTER
 class ELMoCharacterMapper:
     """One word to its 50 character ids, each + 1 (0 is the padding).
 
-    tokens_to_add: words that get a character id of their own (less than 256), in place of their spelling.
+    tokens_to_add: words with a character id of their own (below 256) instead of their spelling.
     """
 
     max_word_length = MAX_CHARACTERS
@@ -50,8 +50,8 @@ class ELMoTokenCharactersIndexer:
 
     Tokens are strings or objects with a `text`.
 
-    namespace: kept as AllenNLP does, and unused as there.
-    tokens_to_add: as ELMoCharacterMapper's.
+    namespace: stored but unused, as in AllenNLP.
+    tokens_to_add: as in ELMoCharacterMapper.
     token_min_padding_length: kept for AllenNLP's data loaders.
     """
 
@@ -65,10 +65,10 @@ class ELMoTokenCharactersIndexer:
         self._mapper = ELMoCharacterMapper(tokens_to_add)
 
     def count_vocab_items(self, token: Any, counter: Any) -> None:
-        """Nothing: characters need no vocabulary."""
+        """Does nothing: characters need no vocabulary."""
 
     def get_empty_token_list(self) -> dict[str, list[list[int]]]:
-        """The indices of no token."""
+        """The indices of an empty list of tokens."""
         return {"elmo_tokens": []}
 
     def tokens_to_indices(
@@ -79,7 +79,7 @@ class ELMoTokenCharactersIndexer:
         return {index_name: self._mapper._ids([_text(token) for token in tokens])}
 
     def get_padding_lengths(self, indexed_tokens: Any) -> dict[str, int]:
-        """The number of tokens under each name; nothing for the ids of a single token (0.9)."""
+        """The number of tokens under each name; empty for the ids of a single token (0.9)."""
         if not isinstance(indexed_tokens, Mapping):
             return {}
         return {name: max(len(rows), self._token_min_padding_length) for name, rows in indexed_tokens.items()}
@@ -87,13 +87,13 @@ class ELMoTokenCharactersIndexer:
     def as_padded_tensor_dict(
         self, tokens: Mapping[str, list[list[int]]], padding_lengths: Mapping[str, int]
     ) -> dict[str, Tensor]:
-        """{name: ids [padding_lengths[name], 50] int64}, cut or padded with rows of zeros (1.0 to 2.10)."""
+        """{name: ids [padding_lengths[name], 50] int64}, truncated or padded with rows of zeros (1.0 to 2.10)."""
         return self.as_padded_tensor(tokens, padding_lengths, {})
 
     def as_padded_tensor(
         self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
     ) -> dict[str, Tensor]:
-        """{name: ids [desired_num_tokens[name], 50] int64}, cut or padded with rows of zeros (0.9)."""
+        """{name: ids [desired_num_tokens[name], 50] int64}, truncated or padded with rows of zeros (0.9)."""
         padded = self.pad_token_sequence(tokens, desired_num_tokens)
         return {
             name: torch.tensor(rows, dtype=torch.int64).reshape(-1, MAX_CHARACTERS) for name, rows in padded.items()
@@ -102,7 +102,7 @@ class ELMoTokenCharactersIndexer:
     def pad_token_sequence(
         self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
     ) -> dict[str, list[list[int]]]:
-        """The lists of as_padded_tensor, before they become tensors (0.8)."""
+        """The lists of as_padded_tensor before conversion to tensors (0.8)."""
         padding: Callable[[], list[int]] = lambda: [0] * MAX_CHARACTERS  # noqa: E731
         wanted = {name: desired_num_tokens[name] for name in tokens}
         return {
@@ -114,5 +114,5 @@ class ELMoTokenCharactersIndexer:
 def _text(token: Any) -> str:
     text = token if isinstance(token, str) else getattr(token, "text", None)
     if text is None:
-        raise ElmoFastError(f"tokens must be strings or have a text; got {token!r:.60}")
+        raise ElmoFastError(f"tokens must be strings or have an attribute text; got {token!r:.60}")
     return text

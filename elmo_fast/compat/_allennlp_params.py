@@ -1,4 +1,4 @@
-"""Building a module from AllenNLP's Params."""
+"""Builds a module from AllenNLP's Params."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from elmo_fast.errors import ElmoFastError
 
 
 def constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any = None) -> Any:
-    """`made(**params, **extras)`; params may be a dictionary or anything with `pop` and `keys`, which are emptied.
+    """`made(**params, **extras)`; params is a dictionary or anything with `pop` and `keys`; the latter is emptied.
 
     Raises: ElmoFastError for "namespace_to_cache" without a vocab; TypeError for a key that `made` has no argument for.
     """
@@ -18,6 +18,6 @@ def constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any = 
     namespace = values.pop("namespace_to_cache", None)
     if namespace is not None:
         if vocab is None:
-            raise ElmoFastError("namespace_to_cache needs the vocab whose words are to be cached; got vocab=None")
+            raise ElmoFastError("namespace_to_cache needs the vocab whose words it caches; got vocab=None")
         values["vocab_to_cache"] = list(vocab.get_token_to_index_vocabulary(namespace).keys())
     return made(**values)

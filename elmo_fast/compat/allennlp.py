@@ -4,11 +4,9 @@
     from elmo_fast.compat.allennlp import ElmoEmbedder                  # allennlp.commands.elmo (0.9)
     from elmo_fast.compat.allennlp import ElmoTokenEmbedder             # allennlp.modules.token_embedders
 
-Names, order of arguments, defaults, outputs and state_dict keys are those of AllenNLP 0.9 to 2.10. What differs, on
-purpose:
-masks are bool, as from 1.0 on; models without skip connections, without projections and folders of other formats load
-too;
-the mask of cached words comes from their number and not from the signs of their vectors.
+Names, argument order, defaults, outputs and state_dict keys are those of AllenNLP 0.9 to 2.10. There are deliberate
+differences: masks are bool, as since 1.0; models without skip connections or projections, and folders of other formats,
+load too; the mask of cached words comes from their number, not from the signs of their vectors.
 """
 
 from typing import Any
@@ -91,12 +89,12 @@ class ElmoTokenEmbedder(_ElmoTokenEmbedder):
 
 
 def empty_embedding() -> np.ndarray[Any, Any]:
-    """What AllenNLP gives for an empty sentence, whatever the size of the model."""
+    """AllenNLP's result for an empty sentence, for a model of any size."""
     return np.zeros((3, 0, 1024))
 
 
 class ElmoEmbedder(_ElmoEmbedder):
-    """elmo_fast.ElmoEmbedder, but an empty sentence gives (3, 0, 1024) for a model of any size, as it did."""
+    """elmo_fast.ElmoEmbedder, but an empty sentence gives (3, 0, 1024) for a model of any size, as in AllenNLP."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -107,7 +105,7 @@ class ElmoEmbedder(_ElmoEmbedder):
 
 
 class SoftmaxLoss(nn.Module):
-    """The sum of the cross entropies over all V words; weights [D, V], as AllenNLP's.
+    """The sum of the cross entropies over all V words; weights [D, V], as in AllenNLP.
 
     num_words: V.
     embedding_dim: D.

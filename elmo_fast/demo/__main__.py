@@ -21,16 +21,16 @@ from elmo_fast.pretrain.run import Run, pretrain
 from elmo_fast.pretrain.start.start_run import new_model
 
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")
-# Perplexity must come down to this share of what it was, or the demonstration has failed.
+# Perplexity must fall to this share of its initial value, or the demonstration has failed.
 WANTED_SHARE = 0.25
 EVALUATION_ROWS = 16
 SENTENCES = 1500
-# The top layer, whose vectors depend most on the context.
+# The top layer, whose vectors depend most on context.
 LAYER = -1
 
 
 def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
-    """Preset tiny on the corpus of the folder, for so many seconds."""
+    """The preset tiny on the corpus of the folder, limited to `seconds`."""
     config = load_preset("tiny")
     config.data.train_prefix = str(folder / "corpus")
     config.run.save_dir = str(folder / "model")
@@ -40,7 +40,7 @@ def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
 
 
 def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perplexity]:
-    """Pretrains, and tells the held-out perplexity before and after."""
+    """Pretrains, and returns the held-out perplexity before and after."""
     config = configuration(folder, seconds)
     corpus = prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)
     heldout = read_corpus(str(folder / "heldout.txt"), corpus.vocabulary)
@@ -56,7 +56,7 @@ def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perple
 
 
 def sample(path: pathlib.Path, count: int) -> list[list[str]]:
-    """Some sentences of a file, always the same."""
+    """A fixed sample of a file's sentences."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line.split() for line in random.Random(0).sample(lines, min(count, len(lines)))]
 
@@ -74,16 +74,16 @@ def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
             print(f"\n  {word!r}, {meaning}: {sentence}")
             for neighbour in found:
                 print(f"    {neighbour.cosine:.2f}  {vectors.in_context(neighbour)}")
-        print(f"\n  {len(words[0] & words[1])} of {neighbours.TOPN} words stand in both lists")
+        print(f"\n  {len(words[0] & words[1])} of {neighbours.TOPN} words are in both lists")
     print()
 
 
 def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
-    """Runs everything; tells whether the perplexity fell as far as it must."""
+    """Runs everything; returns whether the perplexity fell far enough."""
     print("reading the documentation of this Python ...")
     paths = write_corpus(folder)
     run, before, after = train(folder, seconds)
-    # With stateful=False the vectors of a sentence depend on that sentence alone.
+    # With stateful=False the vectors of a sentence depend only on that sentence.
     embedder = ElmoEmbedder(run.folder, None, stateful=False)
     example = ["Return", "the", "string", "."]
     print(
@@ -98,7 +98,7 @@ def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
             f"probe {probe.task!r}: weights of the layers {weights}; accuracy {probe.accuracy:.1%} on held-out text",
             end="",
         )
-        print(f" ({probe.majority:.1%} for the commoner answer)")
+        print(f" ({probe.majority:.1%} for the more common answer)")
     metrics = run.folder / "metrics.jsonl"
     pictures = [
         loss_curve(metrics, before.mean, after.mean, folder / "loss.png"),
@@ -110,7 +110,7 @@ def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
 
 
 def prepared(name: str) -> pathlib.Path:
-    """The folder to write to; what an earlier demonstration left there is removed, and nothing else."""
+    """The folder to write to, cleared of an earlier demonstration's results; other files stay."""
     folder = pathlib.Path(name).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
@@ -120,7 +120,7 @@ def prepared(name: str) -> pathlib.Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 when the held-out perplexity fell to a quarter or less, 1 when it did not, 2 for what a user can put right."""
+    """0 if the held-out perplexity fell to a quarter or less, 1 if it did not, 2 for an error that the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m elmo_fast.demo", description=__doc__)
     parser.add_argument("--folder", default="demo", help="where to write (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=150, help="of pretraining (default: %(default)s)")
@@ -134,9 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ElmoFastError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
-    print(f"{time.monotonic() - began:.0f} s in all")
+    print(f"total: {time.monotonic() - began:.0f} s")
     if not fell:
-        print(f"FAILED: held-out perplexity did not fall to {WANTED_SHARE:.0%} of what it was", file=sys.stderr)
+        print(f"FAILED: held-out perplexity did not fall to {WANTED_SHARE:.0%} of the first", file=sys.stderr)
     return 0 if fell else 1
 
 

@@ -1,4 +1,4 @@
-"""One word in two senses: which tokens of the text have the most similar vectors, context by context."""
+"""One word in two senses: the tokens of the text with the most similar vectors, in each context."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from elmo_fast.tokens import TextTokens
 TOPN = 8
 CONTEXT = 4
 
-# (word, (what it is there, sentence) twice): one word in two uses, both of which occur in the text.
+# (word, two pairs of (meaning, sentence)): one word in two uses, both of which occur in the text.
 QUERIES = (
     (
         "set",
@@ -32,7 +32,7 @@ QUERIES = (
 
 
 class Neighbour(NamedTuple):
-    """A token of the text: cosine of its vector to the query's, and where it stands."""
+    """A token of the text: the cosine of its vector with the query's, and its position."""
 
     cosine: float
     sentence: int
@@ -40,10 +40,10 @@ class Neighbour(NamedTuple):
 
 
 class WordNeighbours(TextTokens):
-    """The tokens of the text, by one layer of the model, seen from their common mean."""
+    """The tokens of the text by one layer of the model, with their mean subtracted."""
 
     def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> list[Neighbour]:
-        """The tokens nearest to a vector, each word once, `but` itself left out."""
+        """The tokens nearest to a vector, each word once, without `but`."""
         every = self.nearest(vector[None], len(self.vectors))
         found: dict[str, Neighbour] = {}
         for index, cosine in zip(every.rows[0].tolist(), every.cosines[0].tolist(), strict=True):
@@ -60,7 +60,7 @@ class WordNeighbours(TextTokens):
         return self.sentences[neighbour.sentence][neighbour.place]
 
     def in_context(self, neighbour: Neighbour) -> str:
-        """The token with a few of its neighbours, itself between brackets."""
+        """The token in brackets, with a few words around it."""
         tokens, place = self.sentences[neighbour.sentence], neighbour.place
         before = tokens[max(0, place - CONTEXT) : place]
         return " ".join([*before, f"[{tokens[place]}]", *tokens[place + 1 : place + 1 + CONTEXT]])

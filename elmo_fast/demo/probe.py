@@ -1,4 +1,4 @@
-"""Which layer knows what: a scalar mix and a linear classifier, trained on properties that the text itself tells."""
+"""What each layer knows: a scalar mix and a linear classifier, trained on properties that the text itself gives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Probe:
     """A trained probe.
 
     weights: softmax of the mix's, one per layer, lowest first; accuracy: on held-out text; majority: that of always
-    giving the commoner answer.
+    giving the more common answer.
     """
 
     task: str
@@ -43,14 +43,14 @@ class Probe:
 
 
 def layers_of(embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
-    """The vectors of all tokens by each layer, [N, 2D] each, brought to a mean square of 1."""
+    """The vectors of all tokens by each layer, [N, 2D] each, scaled to a mean square of 1."""
     arrays = list(embedder.embed_sentences(sentences))
     stacked = torch.from_numpy(np.concatenate(arrays, axis=1))
     return list((stacked / stacked.square().mean(dim=(1, 2), keepdim=True).sqrt()).unbind(0))
 
 
 def train_probe(task: str, train: list[Tensor], heldout: list[Tensor], labels: Tensor, heldout_labels: Tensor) -> Probe:
-    """Fits softmax(w)-weighted layers and one linear unit by logistic regression; the layers stay as they are."""
+    """Fits softmax(w)-weighted layers and one linear unit by logistic regression; the layers are not trained."""
     torch.manual_seed(0)
     mix, unit = ScalarMix(len(train)), nn.Linear(train[0].shape[1], 1)
     optimiser = torch.optim.Adam([{"params": mix.parameters(), "lr": 0.05}, {"params": unit.parameters(), "lr": 0.02}])

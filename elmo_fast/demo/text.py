@@ -1,4 +1,4 @@
-"""English prose that every Python carries: the topics of the language reference, and the library's docstrings."""
+"""English prose that comes with Python: the topics of the language reference, and the library's docstrings."""
 
 import ast
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 TOKEN = re.compile(r"[^\W\d]\w*(?:'[a-z]+)?|\d+|[^\w\s]")
 SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'`*(])")
-# Of 100 documents, how many are held out.
+# How many of 100 documents are held out.
 HELDOUT_PERCENT = 6
 SHORTEST = 4
 
@@ -21,7 +21,7 @@ def _topics() -> Iterator[tuple[str, str]]:
 
 
 def _docstrings() -> Iterator[tuple[str, str]]:
-    """One document per module of the standard library, tests and third-party packages left out."""
+    """One document per module of the standard library, without tests and third-party packages."""
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).parts
@@ -30,14 +30,14 @@ def _docstrings() -> Iterator[tuple[str, str]]:
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError, OSError):
-            continue  # files that are broken on purpose, or unreadable here, hold no documentation
+            continue  # files that are broken on purpose, or unreadable here, contain no documentation
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
         yield "/".join(parts), "\n\n".join(filter(None, texts))
 
 
 def sentences(document: str) -> Iterator[tuple[str, ...]]:
-    """The sentences of a document as tokens: paragraphs cut at full stops; examples of code and drawings left out."""
+    """The sentences of a document as tokens: paragraphs split at full stops, without code examples and drawings."""
     for paragraph in re.split(r"\n\s*\n", document):
         lines = [line.strip() for line in paragraph.splitlines()]
         if any(line.startswith((">>>", "...", "+--", "|", "==", "--", "**")) for line in lines):
@@ -50,7 +50,7 @@ def sentences(document: str) -> Iterator[tuple[str, ...]]:
 
 
 def is_heldout(name: str) -> bool:
-    """Whether a document is kept from training: the same choice on every machine."""
+    """Whether a document is excluded from training: the same choice on every machine."""
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 100 < HELDOUT_PERCENT
 
 

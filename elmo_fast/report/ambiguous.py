@@ -1,4 +1,4 @@
-"""Words of a labelled text that carry two tags, and tokens of each: what nearest neighbours are asked about."""
+"""Words of a labelled text that have two tags, and tokens of each, for the table of nearest neighbours."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ SHORTEST, LONGEST = 5, 30
 
 
 class Token(NamedTuple):
-    """Where a token stands, and its tag."""
+    """A token's position and tag."""
 
     sentence: int
     place: int
@@ -19,7 +19,7 @@ class Token(NamedTuple):
 
 
 def occurrences(examples: Sequence[Example]) -> dict[str, dict[str, list[Token]]]:
-    """Word in small letters -> tag -> its tokens, in the text's order."""
+    """Lower-case word -> tag -> its tokens, in text order."""
     found: dict[str, dict[str, list[Token]]] = defaultdict(lambda: defaultdict(list))
     for number, example in enumerate(examples):
         for place, (word, tag) in enumerate(zip(example.words, example.labels, strict=True)):
@@ -28,7 +28,7 @@ def occurrences(examples: Sequence[Example]) -> dict[str, dict[str, list[Token]]
 
 
 def ambiguous(found: dict[str, dict[str, list[Token]]], count: int) -> list[str]:
-    """The `count` words of letters whose second most frequent tag is the most frequent."""
+    """The `count` alphabetic words whose second most frequent tag occurs most often."""
     second = {
         word: Counter({tag: len(tokens) for tag, tokens in tags.items()}).most_common(2)[1][1]
         for word, tags in found.items()
@@ -39,9 +39,9 @@ def ambiguous(found: dict[str, dict[str, list[Token]]], count: int) -> list[str]
 
 
 def two_senses(word: str, found: dict[str, dict[str, list[Token]]], examples: Sequence[Example]) -> list[Token]:
-    """A token of each of the word's two most frequent tags, in sentences that can be read at a glance.
+    """A token of each of the word's two most frequent tags, in short sentences.
 
-    word: one of `found`, in small letters
+    word: one of `found`, in lower case
     """
     tags = sorted(found[word].values(), key=len, reverse=True)[:2]
     return [_readable(tokens, examples) for tokens in tags]

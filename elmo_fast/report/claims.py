@@ -1,4 +1,4 @@
-"""What the paper found, and whether these runs found it too: each verdict is computed, none is written by hand."""
+"""The paper's findings, and whether these runs confirm them; every verdict is computed."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ VERDICTS = {1: "yes", 0: "cannot be told from the seeds' spread", -1: "no, the o
 
 
 def claims(outcome: Outcome, settings: ReportSettings, layers: int) -> str:
-    """A table: the paper's finding, the labels, the verdict, and the scores that it rests on."""
+    """A table: the paper's finding, the labels, the verdict, and the scores behind it."""
     rows: list[list[str]] = []
     for target in settings.targets:
         for experiment, judge in _JUDGES.items():
@@ -82,8 +82,8 @@ _JUDGES = {"help": _help, "regularisation": _regularisation, "placement": _place
 
 
 def tested(targets: Sequence[str | None]) -> str:
-    """How a verdict is reached, in one sentence."""
+    """How a verdict is reached, as one sentence."""
     return (
-        '"Yes" means that every seed of the one scored above every seed of the other, "no, the opposite" the reverse; '
-        "where the two ranges overlap, the difference is not called one."
+        '"Yes" means that every seed of one side scored above every seed of the other, "no, the opposite" the reverse; '
+        "if the ranges overlap, the seeds may explain the difference."
     )

@@ -42,7 +42,7 @@ def share_curves(outcome: Outcome, targets: Sequence[str | None], shares: Sequen
 
 
 def layer_scores(outcome: Outcome, targets: Sequence[str | None], path: pathlib.Path) -> str:
-    """Each layer alone under a linear classifier: a bar per layer, the seeds as points."""
+    """Each layer alone with a linear classifier: a bar per layer, the seeds as points."""
     whole, places = panels(4.4, 3.6, len(targets))
     for axes, target in zip(places, targets, strict=True):
         found = outcome.rows("layers", target)
@@ -53,7 +53,7 @@ def layer_scores(outcome: Outcome, targets: Sequence[str | None], path: pathlib.
         lowest = min(100 * value.low for value in found.values())
         axes.set_ylim(max(0, lowest - 0.35 * (max(means) - lowest + 2)), max(means) + 0.25 * (max(means) - lowest + 2))
         axes.set_xticks(range(len(found)), list(found))
-        plain(axes, shown(f"{named(target)} (axis does not begin at 0)"), grid="y")
+        plain(axes, shown(f"{named(target)} (axis does not start at 0)"), grid="y")
     places[0].set_ylabel(f"{outcome.metric()} on test, %")
     save(whole, path)
     return path.name

@@ -29,12 +29,12 @@ class ContextualText(TextTokens):
         self.examples = examples
 
     def token(self, index: int) -> Token:
-        """The token whose vector stands at `index`."""
+        """The token whose vector is at `index`."""
         sentence, place = self.where(index)
         return Token(sentence, place, self.examples[sentence].labels[place])
 
     def nearest_elsewhere(self, tokens: Sequence[Token], topn: int) -> list[list[Token]]:
-        """Of each token the `topn` nearest of other sentences, nearest first."""
+        """For each token, the `topn` nearest in other sentences, nearest first."""
         places = [self.index(token.sentence, token.place) for token in tokens]
         longest = max(len(self.examples[token.sentence].words) for token in tokens)
         rows = self.nearest(self.vectors[places] + self.mean, topn + longest).rows
@@ -54,9 +54,9 @@ class ContextualText(TextTokens):
 
 
 def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[str]:
-    """The words of the settings in small letters or, where none is named, the most ambiguous of the text.
+    """The words of the settings in lower case or, if there are none, the most ambiguous words of the text.
 
-    Raises ElmoFastError for a word that does not occur among the sentences in which neighbours are sought.
+    Raises ElmoFastError for a word that does not occur in the sentences that are searched.
     """
     found = occurrences(examples[: settings.neighbour_text])
     words = [word.lower() for word in settings.words] or ambiguous(found, WORDS)
@@ -70,12 +70,12 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
 
 
 def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
-    """The section's Markdown: a table of neighbours, and how often the nearest tokens have the tag of the one asked."""
+    """The section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag."""
     words = words_asked(examples, settings)
     examples = examples[: settings.neighbour_text]
     found = occurrences(examples)
     if not words:
-        return "No word of the text has two tags, each at least five times: nothing to ask about."
+        return "No word of the text has two tags, each at least five times, so there is nothing to compare."
     text = ContextualText(examples, ElmoEmbedder.from_pretrained(model, stateful=False))
     static = load_vectors(settings.vectors) if settings.vectors else None
     rows = []
@@ -85,7 +85,7 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
             asked.append(["static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
         senses = two_senses(word, found, examples)
         for token, near in zip(senses, text.nearest_elsewhere(senses, 3 * SHOWN), strict=True):
-            different = list(dict.fromkeys(map(text.shown, near)))  # a text may have a sentence twice
+            different = list(dict.fromkeys(map(text.shown, near)))  # a text may contain a sentence twice
             asked.append([f"biLM: {text.shown(token)}", "<br>".join(different[:SHOWN])])
         rows += [["" if number else word, *row] for number, row in enumerate(asked)]
     return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(found, text, static)
@@ -99,7 +99,7 @@ def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
 
 
 def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, static: Vectors | None) -> str:
-    """A sentence and a table: among the nearest tokens of tokens of ambiguous words, the share with the same tag."""
+    """A sentence and a table: for tokens of ambiguous words, the share of nearest tokens with the same tag."""
     words = ambiguous(found, ASKED)
     asked = [token for word in words for tokens in found[word].values() for token in tokens[:TOKENS]]
     if not asked:
@@ -115,10 +115,10 @@ def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, sta
             for other in _tagged_near(text.examples[token.sentence].words[token.place].lower(), static, usual)
         ]
         share = f"{sum(by_word) / len(by_word):.1%}" if by_word else "none"
-        rows.append(["static vectors, the neighbour's commonest tag", share])
+        rows.append(["static vectors, the neighbour's most common tag", share])
     intro = (
-        f"Asked of {len(asked)} tokens of the {len(words)} most ambiguous words (at most {TOKENS} of each word and "
-        f"tag): how many of the {CLOSEST} nearest tokens, of other sentences, have the same tag."
+        f"For {len(asked)} tokens of the {len(words)} most ambiguous words (at most {TOKENS} of each word and tag): "
+        f"how many of the {CLOSEST} nearest tokens in other sentences have the same tag."
     )
     return f"{intro}\n\n" + table(["neighbours by", "with the same tag"], rows)
 

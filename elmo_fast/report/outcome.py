@@ -1,4 +1,4 @@
-"""The results of all runs, asked by cell: scores over the seeds, learned weights of the layers."""
+"""The results of all runs by cell: scores over the seeds, learned weights of the layers."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ from elmo_fast.report.statistics import Spread, spread
 
 
 class Outcome:
-    """Cells and what their runs gave.
+    """Cells and the results of their runs.
 
-    cells: as `plan.cells` made them; results: as `runs.run_all` returned them; seeds: runs of each cell.
+    cells: from `plan.cells`; results: from `runs.run_all`; seeds: runs of each cell.
     """
 
     def __init__(self, cells: list[Cell], results: Results, seeds: int) -> None:
         self.cells, self.results, self.seeds = cells, results, seeds
 
     def rows(self, experiment: str, target: str | None) -> dict[str, Spread]:
-        """Label -> test scores, in the order of the plan; empty where the experiment was not asked for."""
+        """Label -> test scores, in the order of the plan; empty if the experiment was not requested."""
         return {
             cell.label: spread([self._result(number, seed)["test"]["f1"] for seed in range(self.seeds)])
             for number, cell in self._of(experiment, target)
         }
 
     def metric(self) -> str:
-        """What the scores are: of labels F1 over all of them is the accuracy."""
+        """The name of the scores: for labels, F1 over all of them is the accuracy."""
         return "F1 of spans" if next(iter(self.results.values()))["test"]["spans"] else "accuracy"
 
     def weights(self, experiment: str, target: str | None) -> dict[str, dict[str, list[float]]]:
-        """Label -> name of the mix -> the layers' softmax weights, the mean over seeds; none without a mix."""
+        """Label -> name of the mix -> the layers' softmax weights, the mean over seeds; empty without a mix."""
         found = {}
         for number, cell in self._of(experiment, target):
             runs = [self._result(number, seed)["mix_weights"] for seed in range(self.seeds)]

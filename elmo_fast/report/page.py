@@ -1,4 +1,4 @@
-"""The report as one Markdown page: every number on it comes from the runs."""
+"""The report as one Markdown page: every number comes from the runs."""
 
 import dataclasses
 import pathlib
@@ -12,16 +12,16 @@ from elmo_fast.report.settings import SPLITS, ReportSettings
 
 TITLES = {
     "help": ("Does it help?", "Table 1 of the paper. The score is {metric} on the test text, in per cent."),
-    "regularisation": ("All layers or the last, and how free", "Table 2 of the paper: ELMo at the input."),
+    "regularisation": ("All layers or the last, and the effect of λ", "Table 2 of the paper: ELMo at the input."),
     "placement": ("Where to put it", "Table 3 of the paper: ELMo beside the words, beside the LSTM's output, or both."),
     "layers": (
         "What each layer knows",
-        "Tables 5 and 6 of the paper: one layer, frozen, and a linear classifier on it; no other input.",
+        "Tables 5 and 6 of the paper: one frozen layer and a linear classifier; no other input.",
     ),
     "share": (
         "How much data it saves",
-        "Figure 1 of the paper; bands reach from the worst to the best seed. Every share has the same passes at most, "
-        "so that a small one takes few steps, with ELMo as without.",
+        "Figure 1 of the paper; bands extend from the worst to the best seed. Every share has the same maximum number "
+        "of passes, so a small one takes few steps, with and without ELMo.",
     ),
 }
 
@@ -31,12 +31,12 @@ def page(
 ) -> str:
     """The page; its pictures are written to `folder`.
 
-    layers: of the biLM, the characters' counted; facts: sentences about data, model and machine; near: the section on
-    neighbours, or nothing.
+    layers: of the biLM, including the characters; facts: sentences about data, model and machine; near: the section on
+    neighbours, or empty.
     """
     parts = ["# Does ELMo help?", *filter(None, [settings.note]), "\n".join(f"- {fact}" for fact in facts)]
     parts += [
-        "## What followed the paper, and what did not",
+        "## What agrees with the paper, and what does not",
         claims(outcome, settings, layers),
         tested(settings.targets),
     ]
@@ -75,7 +75,7 @@ def _section(
 
 
 def _as_yaml(settings: ReportSettings) -> str:
-    """The settings that reproduce the report, less where this machine keeps its files."""
+    """The settings that reproduce the report, without the paths of this machine."""
     import yaml
 
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Which runs a report needs: a cell of a table is a setting of the task, trained once with each seed."""
+"""The runs that a report needs: a cell of a table is one setting of the task, trained once per seed."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ INPUT = {"elmo": "input", "layer": "mix"}
 
 
 class Cell(NamedTuple):
-    """A setting, and where it stands.
+    """A setting and its place in the tables.
 
-    experiment: of settings.EXPERIMENTS; target: the column of labels, None for the usual; label: the row's name;
+    experiment: of settings.EXPERIMENTS; target: the column of labels, None for the default; label: the row's name;
     changes: what it changes in the task's configuration.
     """
 
@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
 
 def cells(settings: ReportSettings, layers: int) -> list[Cell]:
-    """Every cell of the report's tables, for a biLM of so many layers (its characters' counted)."""
+    """Every cell of the report's tables, for a biLM with `layers` layers, including the characters."""
     found = []
     for target in settings.targets:
         for experiment, make in _ROWS.items():
@@ -81,7 +81,7 @@ def layer_name(number: int) -> str:
 
 
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
-    """The configuration of one run of a cell; where it is written follows from `key_of`."""
+    """The configuration of one run of a cell; `key_of` determines its folder."""
     values: dict[str, Any] = {
         **{name: getattr(settings, name) for name in SPLITS.values()},
         **{name: getattr(settings, name) for name in ("task", "format", "vectors", "dropout", "elmo_dropout")},
@@ -99,7 +99,7 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
 
 
 def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
-    """A name for a run: a digest of its configuration and of the files it reads, so that what changed is run anew."""
+    """A name for a run: a digest of its configuration and its files, so that any change causes a new run."""
     values = {
         name: value
         for name, value in config.flat().items()

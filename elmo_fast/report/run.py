@@ -1,4 +1,4 @@
-"""From settings to the page: what is computed stays in the folder, so that a report that was stopped goes on."""
+"""From settings to the page: results stay in the folder, so that a stopped report resumes."""
 
 import dataclasses
 import json
@@ -28,18 +28,18 @@ PAGE, NUMBERS = "report.md", "report.json"
 def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
     """Runs what is missing, writes report.md, its pictures and report.json to save_dir, and returns the page's path.
 
-    Raises ElmoFastError: files, a model or a configuration that do not fit.
+    Raises ElmoFastError if files, model or configuration do not match.
     """
     folder = pathlib.Path(settings.save_dir)
     target = settings.targets[0]
     splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
     asks = "neighbours" in settings.experiments and settings.task == "tag"
     if asks:
-        words_asked(splits["train"], settings)  # a word that is not there is told before the runs, not hours later
+        words_asked(splits["train"], settings)  # report a missing word before the runs, not hours later
     elif "neighbours" in settings.experiments:
-        report("neighbours are left out: sentences with one label have no tagged words")
+        report("neighbours are skipped: sentences with one label have no tagged words")
     found = pretrained_folder(settings.model)
-    # A name of the hub is no folder, which the runs want; their names keep that of a folder that was given.
+    # The runs need a folder, not a name on the hub; their names keep the folder that was given.
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
     runs_of = dataclasses.replace(settings, model=model)
     bilm = load_bilm(found)
@@ -50,7 +50,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report), settings.seeds)
     near = ""
     if asks:
-        report("asking for neighbours")
+        report("computing neighbours")
         near = neighbours(splits["train"], model, settings)
     facts = [*_data_facts(splits), *_model_facts(options, settings), _machine_fact(settings)]
     text = page(outcome, settings, layers, facts, near, folder)
@@ -60,7 +60,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
 
 
 def _digests(settings: ReportSettings, bilm: BiLM) -> dict[str, str]:
-    """What tells that a file of the settings is another one than it was: path -> digest."""
+    """Path -> digest of each file of the settings, to detect changes."""
     names = [*(getattr(settings, name) for name in SPLITS.values()), *([settings.vectors] if settings.vectors else [])]
     found = {name: sha256_of(pathlib.Path(name)) for name in names}
     return {**found, settings.model: model_digest(bilm)}
@@ -80,7 +80,7 @@ def _model_facts(options: Any, settings: ReportSettings) -> list[str]:
     return [
         f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, vectors of {2 * width}; frozen.",
         f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {base}; "
-        f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless said.",
+        f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Runs what the plan wants, several at a time if asked; a run that is complete in the folder is read, not repeated."""
+"""Runs the plan, several runs at a time if requested; a run that is complete in the folder is read, not repeated."""
 
 import concurrent.futures
 import dataclasses
@@ -26,7 +26,7 @@ class _Scores(TypedDict):
 
 
 class _Told(TypedDict):
-    """What is read of a run's results.json."""
+    """The part of a run's results.json that is read."""
 
     dev: _Scores
     test: _Scores
@@ -41,7 +41,7 @@ Results = dict[tuple[int, int], dict[str, Any]]
 def run_all(
     cells: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]
 ) -> Results:
-    """Every cell with every seed; equal settings of different tables are run once."""
+    """Runs every cell with every seed; equal settings in different tables run once."""
     folder = pathlib.Path(settings.save_dir)
     places, configs = {}, {}
     for number, cell in enumerate(cells):
@@ -59,12 +59,12 @@ def run_all(
 
 
 def _read(folder: pathlib.Path) -> dict[str, Any]:
-    """The results of a run, compared with what it wrote. ElmoFastError: they are damaged."""
+    """The results of a run, checked against its manifest. Raises ElmoFastError if they are damaged."""
     try:
         check_written(folder, [RESULTS])
         return {**read_json(folder / RESULTS, _Told)}
     except CheckpointError as error:
-        raise ElmoFastError(f"{error}; or remove {folder}, and it is run again") from error
+        raise ElmoFastError(f"{error}; or delete {folder} to repeat the run") from error
 
 
 def _run(configs: dict[str, TaskConfig], processes: int, report: Callable[[str], Any]) -> None:
@@ -78,7 +78,7 @@ def _run(configs: dict[str, TaskConfig], processes: int, report: Callable[[str],
         for number, config in enumerate(configs.values(), start=1):
             told(number, _one(config))
         return
-    # One run first, alone: it computes the biLM's vectors, which the others then find in the cache.
+    # One run first, alone: it computes the biLM's vectors, which the others find in the cache.
     ordered = sorted(configs.values(), key=lambda config: config.elmo == "none")
     for number, config in enumerate(ordered[:1], start=1):
         told(number, _one(config))
@@ -93,7 +93,7 @@ def _run(configs: dict[str, TaskConfig], processes: int, report: Callable[[str],
 
 
 def _one(config: TaskConfig) -> str:
-    """Trains; returns a line about it. In its own process or not: one thread, so that runs are alike."""
+    """Trains and returns a line about it. Always on one thread, in a child process or not, so that runs are equal."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from elmo_fast.tasks import train_task
 

@@ -1,4 +1,4 @@
-"""What the runs of one cell say together, and what two cells say of each other."""
+"""Statistics of the runs of one cell, and comparisons between two cells."""
 
 import statistics
 from typing import NamedTuple
@@ -25,15 +25,15 @@ def spread(scores: list[float]) -> Spread:
 
 
 def beyond_the_spread(better: Spread, worse: Spread) -> bool:
-    """Whether every run of the one scored above every run of the other (and there is more than one of each)."""
+    """Whether every run of `better` scored above every run of `worse` (with more than one of each)."""
     return better.runs > 1 and worse.runs > 1 and better.low > worse.high
 
 
 def comparison(one: Spread, other: Spread) -> int:
-    """1 where `one` is above `other` beyond the spread, -1 where below, 0 where seeds alone might explain it."""
+    """1 if `one` is above `other` beyond the spread, -1 if below, 0 if the seeds might explain the difference."""
     return int(beyond_the_spread(one, other)) - int(beyond_the_spread(other, one))
 
 
 def error_reduction(better: Spread, worse: Spread) -> float:
-    """The share of the errors of `worse` that `better` does not make: (b - w) / (1 - w); 0 where there were none."""
+    """The share of the errors of `worse` that `better` does not make: (b - w) / (1 - w); 0 if there were none."""
     return (better.mean - worse.mean) / (1 - worse.mean) if worse.mean < 1 else 0.0

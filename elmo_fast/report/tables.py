@@ -7,12 +7,12 @@ from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.statistics import Spread, beyond_the_spread, error_reduction
 
 Targets = Sequence[str | None]
-# A score, a share, a difference, or that there is none: "88.29 ± 0.01", "41.0%", "**+8.13**".
+# A score, a share, a difference, or none: "88.29 ± 0.01", "41.0%", "**+8.13**".
 NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?|none")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: columns of numbers to the right, the others and the first to the left."""
+    """A Markdown table: number columns are right-aligned, others and the first are left-aligned."""
     others = [[row[place] for row in rows] for place in range(1, len(header))]
     marks = [":--", *("--:" if cells and all(map(NUMBER.fullmatch, cells)) else ":--" for cells in others)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
@@ -24,14 +24,14 @@ def named(target: str | None) -> str:
 
 
 def help_table(outcome: Outcome, targets: Targets) -> str:
-    """Baseline, + ELMo, the difference in points and as a share of the errors, and whether the seeds explain it."""
+    """Baseline, + ELMo, the difference in points and as a share of the errors, and whether seeds explain it."""
     rows = []
     for target in targets:
         base, ours = outcome.rows("help", target).values()
         points = f"{100 * (ours.mean - base.mean):+.2f}"
         verdict = "yes" if beyond_the_spread(ours, base) else "no"
         rows.append([named(target), str(base), str(ours), points, f"{error_reduction(ours, base):.1%}", verdict])
-    return table(["labels", "baseline", "+ ELMo", "difference", "errors less", "every seed above every seed"], rows)
+    return table(["labels", "baseline", "+ ELMo", "difference", "fewer errors", "every seed above every seed"], rows)
 
 
 def rows_by_target(outcome: Outcome, experiment: str, targets: Targets, first: str) -> str:
@@ -56,7 +56,7 @@ def share_table(outcome: Outcome, target: str | None, shares: Sequence[float]) -
 
 
 def share_needed(base: dict[float, Spread], ours: dict[float, Spread]) -> tuple[float, float] | None:
-    """(share, whole): the smallest share at which + ELMo is as good as the baseline on its largest; None: at none."""
+    """(share, whole): the smallest share at which + ELMo reaches the baseline's on its largest; None if none does."""
     largest = max(base)
     enough = [share for share in sorted(ours) if ours[share].mean >= base[largest].mean]
     return (enough[0], largest) if enough else None

@@ -105,7 +105,7 @@ def test_a_number_that_a_small_file_spreads_over_terabytes_is_not_copied(model, 
         (lambda s: s.update({"_token_embedder.char_conv_1.bias": torch.zeros(9)}), r"wanted shape \[8\], found \[9\]"),
         (
             lambda s: s.update({"_elmo_lstm.forward_layer_2.x": torch.zeros(9)}),
-            "forward_layer_2.x: the options call for no",
+            "forward_layer_2.x: the options require no",
         ),
         (lambda s: s["_token_embedder._projection.bias"].fill_(torch.nan), "8 NaN or infinite of 8"),
         (lambda s: s.pop("_elmo_lstm.forward_layer_0.input_linearity.weight"), "wanted an ELMo's tensors .*found none"),

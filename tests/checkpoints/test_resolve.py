@@ -142,7 +142,7 @@ def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
 @pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])
 def test_addresses_are_refused(address):
     for arguments in ({"model": address}, {"options_file": address, "weight_file": "w.hdf5"}):
-        with pytest.raises(CheckpointError, match=r"wanted a path, found the address .*; download it"):
+        with pytest.raises(CheckpointError, match=r"wanted a path, found the address .*; download the file"):
             load_checkpoint(**arguments)
     with pytest.raises(CheckpointError, match="weight_file: wanted a path"):
         load_checkpoint(options_file="o.json", weight_file=address)

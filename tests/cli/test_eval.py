@@ -121,7 +121,7 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
     ("words", "message"),
     [
         (["--test_prefix", "absent-*"], "no file matches 'absent-*'"),
-        (["--test_prefix", "blank"], "not one word"),
+        (["--test_prefix", "blank"], "contains no words"),
         (["--test_prefix", "good", "--per_sentence", "no/out.tsv"], "'no/out.tsv'"),
         (["--test_prefix", "good", "--unroll_steps", str(10**18)], "--unroll_steps must be at most 16777216; got 1000"),
         (["--test_prefix", "good", "--batch_size", "-1"], "--batch_size must be 1 or more; got -1"),

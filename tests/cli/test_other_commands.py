@@ -178,7 +178,7 @@ def test_vocab_counts_over_files_and_gzip(tmp_path, capsys):
     assert "2 of 4 distinct words, 71.43% of 7 tokens" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "named"), [("absent*", "no file matches"), ("empty.txt", "not one word")])
+@pytest.mark.parametrize(("name", "named"), [("absent*", "no file matches"), ("empty.txt", "contains no words")])
 def test_vocab_of_nothing_is_refused(tmp_path, capsys, name, named):
     (tmp_path / "empty.txt").write_text("\n\n")
     assert main(["vocab", "--train-prefix", str(tmp_path / name), "--vocab-file", str(tmp_path / "v")]) == 2

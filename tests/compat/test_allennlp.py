@@ -139,7 +139,7 @@ def test_token_indexer():
     assert torch.equal(indexer.as_padded_tensor({"k": rows}, {"k": 1}, {})["k"], torch.tensor(rows[:1]))
     nothing = indexer.as_padded_tensor_dict(indexer.get_empty_token_list(), {"elmo_tokens": 0})
     assert nothing["elmo_tokens"].shape == (0, 50)
-    with pytest.raises(ConfigurationError, match="tokens must be strings or have a text"):
+    with pytest.raises(ConfigurationError, match="tokens must be strings or have an attribute text"):
         indexer.tokens_to_indices([token(None)])
 
 

@@ -71,8 +71,8 @@ def test_files_are_read_as_they_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "not one word"),
-        (b"\n \n\t", "not one word"),
+        (b"", "contains no words"),
+        (b"\n \n\t", "contains no words"),
         (b"a\nb\xff\n", r"in\.txt, line 2, character 2: the byte 0xff is not UTF-8"),
         (b"a\n\nb \0\n", r"in\.txt, line 3: contains a NUL byte"),
     ],

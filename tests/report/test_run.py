@@ -59,7 +59,7 @@ def written(folder):
 
 def test_the_page_has_every_table_and_picture(written):
     text = written[0].read_text(encoding="utf-8")
-    for heading in ("What followed the paper", "Does it help?", "All layers or the last", "Where to put it"):
+    for heading in ("What agrees with the paper", "Does it help?", "All layers or the last", "Where to put it"):
         assert f"## {heading}" in text
     for heading in ("What each layer knows", "How much data it saves", "Neighbours of ambiguous words"):
         assert f"## {heading}" in text
@@ -147,7 +147,7 @@ def test_neighbours_of_classified_sentences_are_said_to_be_left_out(folder, tmp_
     changes = {"task": "classify", "experiments": ("neighbours",), "save_dir": str(tmp_path), **films}
     said = []
     assert "Neighbours" not in write_report(settings(folder, **changes), report=said.append).read_text()
-    assert "neighbours are left out: sentences with one label have no tagged words" in said
+    assert "neighbours are skipped: sentences with one label have no tagged words" in said
 
 
 def rows_of_neighbours(page):
@@ -168,7 +168,7 @@ def test_the_table_of_neighbours_names_each_word_once_with_static_vectors_and_wi
     assert {row[1] for row in rows if row[0].lstrip("| ")} == {"static vectors"}
     (tmp_path / "v.txt").write_text("1 2\nelsewhere 1 0\n")
     page = write_report(settings(folder, **changes), report=lambda line: None).read_text()
-    assert "| static vectors, the neighbour's commonest tag | none |" in page
+    assert "| static vectors, the neighbour's most common tag | none |" in page
 
 
 def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain_search(folder):

@@ -87,7 +87,7 @@ def test_half_a_byte_order_mark_is_not_utf_8(written, start):
         (b"good\ncaf\xe9 x\n", r"in\.txt, line 2, character 4: the byte 0xe9 is not UTF-8"),
         (b"good\ngood\nbad\xff", r"in\.txt, line 3, character 4: the byte 0xff"),
         (b"\x89HDF\r\n\x1a\n\0\0", r"in\.txt, line 1"),
-        (b"a\nb\0c\n", r"in\.txt, line 2: contains a NUL byte, so this is a binary file"),
+        (b"a\nb\0c\n", r"in\.txt, line 2: contains a NUL byte: this is a binary file"),
         (b"\xed\xa0\x80\n", r"line 1, character 1: the byte 0xed"),
         (b"a\nb \xe2\x82", r"line 2, character 3: the byte 0xe2"),
     ],
@@ -172,7 +172,7 @@ def test_files_matching_a_glob_are_sorted(tmp_path):
 def test_a_folder_stands_for_its_files(tmp_path):
     """Not for those of folders in it, nor for hidden ones."""
     (tmp_path / "sub").mkdir()
-    with pytest.raises(ElmoFastError, match="no file in the folder"):
+    with pytest.raises(ElmoFastError, match="contains no file"):
         files_matching(str(tmp_path))
     for name in ("b.txt", "a.gz", ".hidden", "sub/c.txt"):
         (tmp_path / name).write_text("")
