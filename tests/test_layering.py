@@ -1,5 +1,4 @@
-"""Imports run one way (docs/design.md), between layers and between files: every import of elmo_fast is read, those inside
-functions too."""
+"""Imports run one way (docs/design.md), between layers and files; imports inside functions count too."""
 
 import ast
 import graphlib

@@ -33,11 +33,11 @@ class SurveyedText:
         for index, line in enumerate(self._source) if isinstance(self._source, list) else read_lines(self._source):
             tokens = line.split()
             if index >= len(self) or len(tokens) != self.lengths[index]:
-                raise ElmoFastError(f"{self.name} changed while it was read, at line {index + 1}")
+                raise ElmoFastError(f"{self.name} changed while being read, at line {index + 1}")
             count += 1
             yield tokens
         if count != len(self):
-            raise ElmoFastError(f"{self.name} changed while it was read: it had {len(self)} lines and now has {count}")
+            raise ElmoFastError(f"{self.name} changed while being read: it had {len(self)} lines and now has {count}")
 
 
 def survey(

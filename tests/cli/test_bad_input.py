@@ -233,5 +233,5 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path):
     text = survey(path)
     for changed in ("a b\nc d\n", "a b\nc\nd\n", "a b\n"):
         path.write_text(changed)
-        with pytest.raises(ElmoFastError, match="changed while it was read"):
+        with pytest.raises(ElmoFastError, match="changed while being read"):
             list(text.sentences())
