@@ -32,12 +32,11 @@ def text(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def elmo_fast():
-    """Runs `python -m elmo_fast ...` in a process of its own, whose files may be `limit` bytes long."""
+def limited():
+    """Runs `elmo-fast ...` in a process of its own, whose files may be `limit` bytes long."""
 
-    def run(*words, limit=None):
-        start = ["-m", "elmo_fast"] if limit is None else ["-c", LIMITED, str(limit)]
-        command = [sys.executable, *start, *map(str, words)]
+    def run(*words, limit):
+        command = [sys.executable, "-c", LIMITED, str(limit), *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     return run

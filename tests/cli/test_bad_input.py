@@ -1,4 +1,4 @@
-"""What users do wrong, through the real command line: one clear sentence, status 2, no traceback, nothing spoilt."""
+"""What users do wrong, through the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.modules import memory_check
 from elmo_fast.text import survey
+from tests.command_line import elmo_fast
 
 FORMATS = ["hdf5", "hdf5-flat", "safetensors", "npz"]
 
@@ -31,16 +32,15 @@ def refused(done, *words):
 
 
 @pytest.fixture
-def run(elmo_fast, toy, tmp_path):
+def run(limited, toy, tmp_path):
     """embed of a file of the given bytes to `out`, which must be absent afterwards unless told otherwise."""
 
-    def start(data, *words, options=toy[0], weights=toy[1], out=None, **settings):
+    def start(data, *words, options=toy[0], weights=toy[1], out=None, limit=None):
         source = tmp_path / "in.txt"
         source.write_bytes(data)
         target = out or tmp_path / "out"
-        done = elmo_fast(
-            "embed", source, target, "--top", "--options-file", options, "--weight-file", weights, *words, **settings
-        )
+        words = ["embed", source, target, "--top", "--options-file", options, "--weight-file", weights, *words]
+        done = limited(*words, limit=limit) if limit else elmo_fast(*words)
         if done.returncode:
             assert not (tmp_path / "out").exists()
             assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]

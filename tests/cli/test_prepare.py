@@ -123,22 +123,22 @@ def test_vocab_says_at_once_where_it_cannot_write(texts, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_full_disk_leaves_nothing(elmo_fast, tmp_path, processes):
+def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
     """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC), here or in another process."""
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 2_500_000)
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", processes]
-    refused(elmo_fast("prepare", *words, limit=200_000), "File too large", "out")
+    refused(limited("prepare", *words, limit=200_000), "File too large", "out")
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-def test_a_full_disk_at_the_end_leaves_what_was_there(elmo_fast, tmp_path):
+def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
     """What is written of the pieces is within the limit, the shard is not."""
     (tmp_path / "in.txt").write_text("a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
-    assert elmo_fast("prepare", *words).returncode == 0
+    assert main(["prepare", *map(str, words)]) == 0
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3000)
-    refused(elmo_fast("prepare", *words, "--overwrite", limit=4 * 9 * 3000 + 50), "File too large", "out")
+    refused(limited("prepare", *words, "--overwrite", limit=4 * 9 * 3000 + 50), "File too large", "out")
     assert open_corpus(tmp_path / "out").fingerprint == before
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
 

@@ -1,4 +1,4 @@
-"""The commands from outside, each in a process of its own."""
+"""The commands from outside; what is interrupted runs in a process of its own."""
 
 import json
 import math
@@ -13,19 +13,10 @@ import pytest
 import yaml
 
 from elmo_fast.pretrain.checkpoint import load_model
+from tests.command_line import elmo_fast
 from tests.pretrain.toy import SENTENCES, toy_config
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def run(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "elmo_fast", *map(str, words)], capture_output=True, text=True, env=environment()
-    )
 
 
 @pytest.fixture
@@ -38,13 +29,13 @@ def toy(tmp_path):
 
 def test_pretrain_then_eval(toy):
     """A file of options, flags over it in either spelling, the model that comes out, and its perplexity."""
-    done = run("pretrain", "--config", toy / "toy.yaml", "--max-steps", 6, "--n_epochs=9", "-s", toy / "model")
+    done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--max-steps", 6, "--n_epochs=9", "-s", toy / "model")
     assert done.returncode == 0, done.stderr
     assert "none given, so one was built" in done.stderr
     assert "step      6 (100.0%)" in done.stderr
     assert yaml.safe_load((toy / "model" / "pretrain.yaml").read_text())["max_steps"] == 6
     (toy / "heldout.txt").write_text(SENTENCES[0] + "\n\n" + "the unheard-of cat\n")
-    done = run(
+    done = elmo_fast(
         "eval", "--save_dir", toy / "model", "--test_prefix", toy / "heldout.txt", "--output-file", toy / "figures.json"
     )
     assert done.returncode == 0, done.stderr
@@ -57,7 +48,7 @@ def test_pretrain_then_eval(toy):
 
 
 def test_print_config_shows_the_preset_with_the_flags_over_it():
-    done = run("pretrain", "--config", "tiny", "--dim", 99, "--print_config")
+    done = elmo_fast("pretrain", "--config", "tiny", "--dim", 99, "--print_config")
     shown = yaml.safe_load(done.stdout)
     assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, None)
 
@@ -76,7 +67,7 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
     ],
 )
 def test_bad_usage_is_one_message_and_status_2(words, wanted):
-    done = run(*words)
+    done = elmo_fast(*words)
     assert done.returncode == 2
     assert wanted in done.stderr
     assert "Traceback" not in done.stderr
@@ -84,25 +75,17 @@ def test_bad_usage_is_one_message_and_status_2(words, wanted):
 
 def test_text_that_is_not_text_is_named_with_file_and_line(toy):
     (toy / "train-2.txt").write_bytes(b"fine\n\xff\xfe\n")
-    done = run("pretrain", "--config", toy / "toy.yaml")
+    done = elmo_fast("pretrain", "--config", toy / "toy.yaml")
     assert done.returncode == 2
     assert "train-2.txt, line 2" in done.stderr
     assert not (toy / "out").exists()
 
 
 def test_ctrl_c_saves_and_exits_without_a_traceback(toy):
-    command = [
-        sys.executable,
-        "-m",
-        "elmo_fast",
-        "pretrain",
-        "--config",
-        str(toy / "toy.yaml"),
-        "--max_steps",
-        "1000000",
-    ]
+    words = ["pretrain", "--config", str(toy / "toy.yaml"), "--max_steps", "1000000", "--n_epochs", "1000000"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*command, "--n_epochs", "1000000"], stderr=subprocess.PIPE, text=True, env=environment()
+        [sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, text=True, env=environment
     )
     seen = []
     deadline = time.monotonic() + 60
@@ -121,12 +104,12 @@ def test_ctrl_c_saves_and_exits_without_a_traceback(toy):
 def test_dry_run_tells_the_plan_and_leaves_nothing(toy):
     """Weights, memory, tokens per step; and steps, once the text is prepared."""
     words = ["pretrain", "--config", toy / "toy.yaml", "--dry_run"]
-    done = run(*words)
+    done = elmo_fast(*words)
     assert (done.returncode, "nothing is known of the sizes" in done.stderr) == (0, True), done.stderr
     assert not (toy / "out").exists()
-    done = run("prepare", "--train_prefix", toy / "train-*", "--out_dir", toy / "corpus")
+    done = elmo_fast("prepare", "--train_prefix", toy / "train-*", "--out_dir", toy / "corpus")
     assert done.returncode == 0, done.stderr
-    done = run(*words, "--train_prefix", toy / "corpus")
+    done = elmo_fast(*words, "--train_prefix", toy / "corpus")
     assert done.returncode == 0, done.stderr
     for piece in ("weights in the biLM", "memory about", "3 rows x 5 = 15 tokens", "plan   4 steps, 3 an epoch"):
         assert piece in done.stderr
@@ -135,22 +118,22 @@ def test_dry_run_tells_the_plan_and_leaves_nothing(toy):
 
 def test_toml_is_read_and_an_unknown_key_in_it_refused(tmp_path):
     (tmp_path / "good.toml").write_text("dim = 77\nfilters = [[1, 8]]\n")
-    shown = yaml.safe_load(run("pretrain", "--config", tmp_path / "good.toml", "--print_config").stdout)
+    shown = yaml.safe_load(elmo_fast("pretrain", "--config", tmp_path / "good.toml", "--print_config").stdout)
     assert (shown["dim"], shown["filters"]) == (77, [[1, 8]])
     for name, text, wanted in (("key.toml", "dimm = 77\n", "dimm"), ("broken.toml", "dim = \n", "not TOML")):
         (tmp_path / name).write_text(text)
-        done = run("pretrain", "--config", tmp_path / name)
+        done = elmo_fast("pretrain", "--config", tmp_path / name)
         assert done.returncode == 2
         assert wanted in done.stderr
 
 
 def test_n_gpus_tells_the_torchrun_line(toy):
-    done = run("pretrain", "--config", toy / "toy.yaml", "--n_gpus", 4)
+    done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--n_gpus", 4)
     assert done.returncode == 2
     assert "torchrun --standalone --nproc-per-node=4 -m elmo_fast pretrain" in done.stderr
 
 
 def test_tf32_is_refused_on_a_cpu(toy):
-    done = run("pretrain", "--config", toy / "toy.yaml", "--precision", "tf32")
+    done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--precision", "tf32")
     assert done.returncode == 2
     assert "precision tf32 is of NVIDIA GPUs" in done.stderr
