@@ -5,7 +5,9 @@ import functools
 import torch
 
 from elmo_fast.ops.projected_lstm import host, host_persistent
+from tests.kernels.on_chip import also
 
+__all__ = ["ARCHITECTURES", "also", "launches"]
 SIZE, CELLS, TIME = 512, 4096, 20
 ARCHITECTURES = (90, 100)  # sm_80 has 163 KiB of shared memory per block, less than the weights of a block
 

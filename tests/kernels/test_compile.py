@@ -1,11 +1,9 @@
 """Every Triton kernel, compiled ahead of time for sm_80, sm_90 and sm_100 at its production shapes, against a golden
-table: the same tensor-core instruction, not a byte more spilled, registers and shared memory within limits."""
+table: the same tensor-core instruction, not a byte more spilled, registers and shared memory within limits. A row whose
+digest is unchanged is not compiled again (given.py)."""
 
-import importlib.util
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -14,8 +12,6 @@ OPS = sorted(path.stem for path in HERE.glob("*.json"))
 # Bytes a block may have: sm_80 163 KiB, sm_90 and sm_100 227 KiB (CUDA C++ Programming Guide, compute capabilities).
 SHARED = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448}
 REGISTER_SLACK = 24  # how many more registers another compiler release may take before someone must look
-
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
 def complaints(golden, found):
@@ -37,14 +33,16 @@ def complaints(golden, found):
     return sorted(wrong)
 
 
-@needs_triton
 @pytest.mark.parametrize("op", OPS)
-def test_kernels_are_as_the_table_says(op):
-    command = [sys.executable, "-m", "tests.kernels.compile", op]
-    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert complaints(json.loads((HERE / f"{op}.json").read_text(encoding="utf-8")), found) == []
+def test_kernels_are_as_the_table_says(rows, op):
+    kept = json.loads((HERE / f"{op}.json").read_text(encoding="utf-8"))
+    assert complaints(kept, rows["found"][op]) == []
+
+
+def test_golden_tables_are_of_todays_kernels(rows):
+    """What is stale is compiled and held to the table all the same, by the test above, but in each run again."""
+    if stale := rows["again"]:
+        pytest.skip(f"{len(stale)} rows were compiled again; `make kernels` would spare that: {', '.join(stale[:3])}")
 
 
 FINE = {"tensor_cores": "wgmma.mma_async", "registers": 128, "spilled": 0, "shared": 1000}

@@ -1,0 +1,46 @@
+"""What the compiler is given for a launch, and a digest of it: equal digests, equal machine code.
+
+The first thing `triton.compile` does with a kernel's Python is to turn it into TTIR, in hundredths of a second; what
+follows (minutes for all kernels) sees only that TTIR, the options, the target, the environment and itself. Callees,
+global constants and specialisation are in the TTIR; comments and line numbers are not.
+"""
+
+import hashlib
+import pathlib
+
+from triton import __version__
+from triton._C.libtriton import get_cache_invalidating_env_vars, ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+
+from tests.kernels.launch import specialised
+
+HERE = pathlib.Path(__file__).parent
+MEASURED_BY = "".join((HERE / name).read_text(encoding="utf-8") for name in ("facts.py", "on_chip.py"))
+
+
+def source_of(launch):
+    """The kernel with what it is specialised on."""
+    signature, constants, attributes = specialised(launch)
+    return ASTSource(fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes)
+
+
+def target_and_options(launch, capability):
+    return GPUTarget("cuda", capability, 32), {**launch.options, "enable_fp_fusion": True}
+
+
+def digest(launch, capability):
+    """16 hex digits of all that decides a row of the golden table, the code that measures it included."""
+    target, options = target_and_options(launch, capability)
+    backend = make_backend(target)
+    options = backend.parse_options(options)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = source_of(launch).make_ir(
+        target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+    )
+    environment = sorted(get_cache_invalidating_env_vars().items())
+    given = (module.str_nodebug(), options.hash(), target, environment, __version__, backend.hash())
+    given += (launch.kernel.arg_names, MEASURED_BY)  # on_chip.py knows the arguments by name
+    return hashlib.sha256(repr(given).encode()).hexdigest()[:16]

@@ -1,0 +1,94 @@
+"""The launches of an op's host functions, on tensors without memory, with the specialisation of a real launch."""
+
+import importlib
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from elmo_fast.ops import _triton
+
+_POINTERS = {
+    torch.float64: "*fp64", torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
+    torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8",
+    torch.bool: "*i1",
+}  # fmt: skip
+
+
+class WithoutCuda(TorchFunctionMode):
+    """Host functions may index and copy fake CUDA tensors, for which a torch built for CPUs has no device guard."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function is torch.Tensor.copy_:
+            return arguments[0]
+        if function is torch.Tensor.__getitem__:
+            return viewed(*arguments)
+        return function(*arguments, **(options or {}))
+
+
+def viewed(tensor, index):
+    """tensor[index] for whole numbers and slices, by views that need no device."""
+    dimension = 0
+    for each in index if isinstance(index, tuple) else (index,):
+        if isinstance(each, slice):
+            start, stop, _ = each.indices(tensor.shape[dimension])
+            tensor, dimension = tensor.narrow(dimension, start, max(0, stop - start)), dimension + 1
+        elif each is None:
+            tensor, dimension = tensor.unsqueeze(dimension), dimension + 1
+        else:
+            tensor = tensor.select(dimension, each)
+    return tensor
+
+
+def specialised(launch):
+    """(signature, constants, attributes) as Triton's own launcher would choose them for these arguments."""
+    signature, constants, attributes = {}, dict(launch.constants), {}
+    for i, name in enumerate(launch.kernel.arg_names):
+        if name in constants:
+            signature[name] = "constexpr"
+            continue
+        value = launch.arguments[i]
+        general = launch.kernel.params[i].do_not_specialize
+        if value is None or (type(value) is int and value == 1 and not general):
+            signature[name], constants[name] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[name] = _POINTERS[value.dtype]
+            attributes[(i,)] = [["tt.divisibility", 16]]
+        elif isinstance(value, bool):
+            signature[name] = "u1"
+        elif isinstance(value, int):
+            signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
+            if value % 16 == 0 and not general:
+                attributes[(i,)] = [["tt.divisibility", 16]]
+        else:
+            signature[name] = "fp32"
+    return signature, constants, attributes
+
+
+def named(launch):
+    """The kernel's name with those of its constants that are switches and on."""
+    switches = [name for name, value in launch.constants.items() if value is True]
+    return launch.kernel.fn.__name__ + (f"[{', '.join(switches)}]" if switches else "")
+
+
+def recorded(call):
+    """The launches that `call` asks for, on tensors without memory."""
+    with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
+        call()
+    return launches
+
+
+def distinct(op):
+    """{"kernel[switches], label": launch} of the distinct kernels in tests/kernels/<op>.py."""
+    found, seen = {}, set()
+    for label, call in importlib.import_module(f"tests.kernels.{op}").launches():
+        launches = recorded(call)
+        assert launches, f"{op}, {label}: nothing was launched"
+        for launch in launches:
+            name, key = f"{named(launch)}, {label}", repr((named(launch), *specialised(launch), launch.options))
+            if key in seen:
+                continue
+            seen.add(key)
+            name += f" ({1 + sum(n.startswith(name) for n in found)})" if name in found else ""
+            found[name] = launch
+    return found

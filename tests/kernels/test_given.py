@@ -1,0 +1,93 @@
+"""The digest of a golden row changes with whatever changes the kernel, and a row that is stale is compiled."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+KERNEL = """
+import triton
+import triton.language as tl
+
+SCALE = tl.constexpr(2.0)
+
+@triton.jit
+def callee(value):
+    return value * SCALE
+
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, callee(tl.load(x + i, mask=i < n)), mask=i < n)
+"""
+USUAL = {"source": KERNEL, "dtype": "float32", "n": 64, "block": 64, "num_warps": 4, "capability": 90}
+CHANGES = {
+    "the kernel": {"source": KERNEL.replace("i < n", "i <= n")},
+    "its callee": {"source": KERNEL.replace("value *", "value +")},
+    "a global constant": {"source": KERNEL.replace("2.0", "3.0")},
+    "a constant argument": {"block": 128},
+    "a dtype": {"dtype": "float16"},
+    "whether 16 divides an argument": {"n": 63},
+    "an argument that becomes a constant": {"n": 1},
+    "an option": {"num_warps": 8},
+    "the GPU": {"capability": 80},
+    "an argument's name": {"source": KERNEL.replace("x, n", "y, n").replace("x + i", "y + i")},
+}
+REMARKS = {
+    "comments": {"source": "# a remark\n" + KERNEL.replace("    i = ", "    # another\n    i = ")},
+    "another number": {"n": 128},
+}
+
+DIGESTS = """
+import importlib.util, json, sys, torch
+from tests.kernels.given import digest
+from elmo_fast.ops._triton import Launch
+found = {}
+for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
+    path = f"{sys.argv[1]}/kernel{number}.py"
+    open(path, "w").write(asked["source"])
+    spec = importlib.util.spec_from_file_location("changed", path)  # names of modules are in the TTIR
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    arguments = (torch.empty(4, dtype=getattr(torch, asked["dtype"])), asked["n"])
+    options = {"num_warps": asked["num_warps"], "num_stages": 3}
+    found[name] = digest(Launch(module.kernel, arguments, {"BLOCK": asked["block"]}, options), asked["capability"])
+print(json.dumps(found))
+"""
+
+STALE = """
+import json, sys
+from tests.kernels.compile import measure
+print(json.dumps(measure(["unique_rows"], json.load(sys.stdin))))
+"""
+
+
+def run(program, given, *words):
+    """What a program prints as JSON: in a process of its own, whose kernels compile."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    command = [sys.executable, "-c", program, *words]
+    compiling = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=compiling, input=json.dumps(given), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_digest_changes_with_the_kernel_and_with_nothing_else(tmp_path):
+    asked = {"usual": {}} | CHANGES | REMARKS
+    found = run(DIGESTS, {name: USUAL | change for name, change in asked.items()}, str(tmp_path))
+    assert len({found[name] for name in ("usual", *CHANGES)}) == 1 + len(CHANGES)
+    assert {found[name] for name in REMARKS} == {found["usual"]}
+
+
+def test_a_stale_row_is_compiled_and_not_believed():
+    kept = json.loads((ROOT / "tests/kernels/unique_rows.json").read_text(encoding="utf-8"))
+    name = next(iter(kept))
+    true, kept[name]["sm_90"] = kept[name]["sm_90"], {"given": "of another kernel", "registers": -1}
+    found, again = run(STALE, {"unique_rows": kept})
+    assert f"unique_rows: {name}, sm_90" in again
+    assert found["unique_rows"][name]["sm_90"].keys() == true.keys()
+    assert found["unique_rows"][name]["sm_90"]["registers"] > 0
