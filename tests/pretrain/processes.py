@@ -19,10 +19,10 @@ def torchrun(count, *arguments, restarts=0, environment=None, background=False):
     process = subprocess.Popen(
         command, env=settings, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    return process if background else ended(process)
+    return process if background else outcome(process)
 
 
-def ended(process):
+def outcome(process):
     """(exit status, output) of a launch, which is ended with its workers when it takes too long."""
     try:
         output, _ = process.communicate(timeout=SECONDS)

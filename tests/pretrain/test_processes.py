@@ -10,17 +10,29 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from tests.pretrain.processes import SECONDS, ended, torchrun
+from elmo_fast.cli.main import main
+from tests.pretrain.processes import SECONDS, outcome, torchrun
 from tests.pretrain.toy import toy_config
+from tests.torture.children import ended, started
 
 
-def pretrain(folder, name, count, *, background=False, restarts=0, **changes):
-    """Trains the toy in `count` processes into folder/name: what torchrun gives."""
+def words_of(folder, name, **changes):
+    """The words of a command that trains the toy into folder/name."""
     settings = {"max_steps": 50, "n_epochs": 1000, "batch_size": 6, "log_interval": 1, "unroll_steps": 3}
     config = toy_config(folder, save_dir=str(folder / name), **settings | changes)
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(config.flat()))
-    words = ["-m", "elmo_fast", "pretrain", "--config", folder / f"{name}.yaml"]
-    return torchrun(count, *words, background=background, restarts=restarts)
+    return ["pretrain", "--config", str(folder / f"{name}.yaml")]
+
+
+def pretrain(folder, name, count, **changes):
+    """Trains the toy in `count` processes, forked and joined as torchrun joins them; what they print."""
+    words, log = words_of(folder, name, **changes), folder / f"{name}.log"
+
+    def work():
+        assert main(words) == 0
+
+    assert ended(started(work, count, log), log)
+    return log.read_text()
 
 
 def losses(folder, name):
@@ -31,8 +43,7 @@ def losses(folder, name):
 def test_one_two_and_three_processes_train_alike(tmp_path):
     """Fifty steps with dropout and resets: losses agree to 1e-4, weights but for rounding; micro-batches too."""
     for name, count, parts in (("one", 1, 1), ("two", 2, 1), ("three", 3, 2)):
-        status, output = pretrain(tmp_path, name, count, dropout=0.1, state_reset=0.1, micro_batches=parts)
-        assert status == 0, output
+        output = pretrain(tmp_path, name, count, dropout=0.1, state_reset=0.1, micro_batches=parts)
         assert output.count("step     50 (100.0%)") == 1, output
     alone = losses(tmp_path, "one")
     assert [step for step, *_ in alone] == list(range(1, 51))
@@ -45,7 +56,6 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
             assert (tensor - weights[key]).abs().max() < 1e-3, key
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "read"),
     [("negative_sampling", "words"), ("hierarchical_softmax", "characters"), ("full_softmax", "words")],
@@ -54,8 +64,7 @@ def test_each_loss_and_input_trains_alike_in_two_processes(tmp_path, loss, read)
     """Negatives drawn alike, rows of the tables exchanged as rows: thirty steps with dropout and micro-batches."""
     for name, count in (("one", 1), ("two", 2)):
         more = {"micro_batches": 3} if name == "two" else {}
-        status, output = pretrain(tmp_path, name, count, loss=loss, input=read, dropout=0.1, max_steps=30, **more)
-        assert status == 0, output
+        pretrain(tmp_path, name, count, loss=loss, input=read, dropout=0.1, max_steps=30, **more)
     for ours, wanted in zip(losses(tmp_path, "two"), losses(tmp_path, "one"), strict=True):
         assert ours == pytest.approx(wanted, rel=1e-4)
     weights = load_file(tmp_path / "one" / "model.safetensors")
@@ -67,15 +76,14 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
     """Twelve steps in three processes, the rest in two: the losses of one process, as rows keep their state."""
     for name, sittings in (("alone", [(1, 30)]), ("mixed", [(3, 12), (2, 30)])):
         for count, steps in sittings:
-            status, output = pretrain(tmp_path, name, count, dropout=0.1, max_steps=steps)
-            assert status == 0, output
+            output = pretrain(tmp_path, name, count, dropout=0.1, max_steps=steps)
     assert "going on after step 12" in output
     for ours, wanted in zip(losses(tmp_path, "mixed"), losses(tmp_path, "alone"), strict=True):
         assert ours == pytest.approx(wanted, rel=1e-4)
 
 
 def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
-    status, output = pretrain(tmp_path, "out", 2, batch_size=5)
+    status, output = torchrun(2, "-m", "elmo_fast", *words_of(tmp_path, "out", batch_size=5))
     assert status != 0
     assert "elmo-fast pretrain: error: batch_size=5 rows cannot be shared out evenly among 2 processes" in output
     assert "elmo_fast/pretrain/" not in output  # no traceback of ours
@@ -96,17 +104,16 @@ def workers_of(parent: int) -> list[int]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
 def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
-    settings = {"max_steps": 400, "checkpoint_interval": 100, "dropout": 0.1, "state_reset": 0.05}
-    status, output = pretrain(tmp_path, "undisturbed", 2, **settings)
-    assert status == 0, output
-    agent = pretrain(tmp_path, "killed", 2, background=True, restarts=1, **settings)
+    settings = {"max_steps": 200, "checkpoint_interval": 50, "dropout": 0.1, "state_reset": 0.05}
+    pretrain(tmp_path, "undisturbed", 2, **settings)
+    agent = torchrun(2, "-m", "elmo_fast", *words_of(tmp_path, "killed", **settings), background=True, restarts=1)
     deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "killed" / "checkpoints" / "step-0000100").exists():
+    while not (tmp_path / "killed" / "checkpoints" / "step-0000050").exists():
         assert agent.poll() is None, agent.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(workers_of(agent.pid)[-1], signal.SIGKILL)
-    status, output = ended(agent)
+    status, output = outcome(agent)
     assert status == 0, output
     assert "going on after step" in output
     assert losses(tmp_path, "killed") == losses(tmp_path, "undisturbed")
