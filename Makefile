@@ -6,11 +6,13 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test fuzz sanitize mutants torture lint format build docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels fuzz sanitize mutants torture lint format build docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
-	@echo "make test    the whole test suite"
+	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests"
+	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
+	@echo "make kernels compile every Triton kernel anew and write the golden tables, after an upgrade of Triton"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
 	@echo "             findings are kept under build/fuzz/, CASE=target:seed repeats one"
 	@echo "make sanitize  the extension under ASan, UBSan and TSan, with the tests and the attacks of the ops (SECONDS=300)"
@@ -35,8 +37,15 @@ $(STAMP): pyproject.toml constraints.txt
 build: $(STAMP)
 	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
 
+# Two workers, a file of tests to each: none shares a port, a folder or a clock with another.
 test: build
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10
+
+check: build lint
+	$(BIN)/python -m pytest -q -m "not slow" $$($(BIN)/python tools/changed_tests.py $(BASE))
+
+kernels: $(STAMP)
+	$(BIN)/python -m tests.kernels.compile --write
 
 fuzz: build
 	$(BIN)/python -m tests.fuzz $(if $(CASE),--case $(CASE),--seconds $(or $(SECONDS),60)) $(if $(TARGETS),--targets $(TARGETS)) $(if $(JSON),--json $(JSON))

@@ -37,9 +37,9 @@ def python(code, *words, **environment):
 
 
 def test_import_costs_less_than_50_ms_beyond_torch():
-    """Median of seven new interpreters that import torch, then time `import elmo_fast`: the machine may be busy."""
-    code = "import torch, time; s = time.perf_counter(); import elmo_fast; print(time.perf_counter() - s)"
-    assert statistics.median(float(python(code)) for _ in range(7)) < 0.05
+    """Processor time, which other programs do not stretch: the median of three new interpreters."""
+    code = "import torch, time; s = time.process_time(); import elmo_fast; print(time.process_time() - s)"
+    assert statistics.median(float(python(code)) for _ in range(3)) < 0.05
 
 
 def test_import_loads_no_torch_and_no_library():

@@ -1,4 +1,12 @@
-"""The persistent scan reads its weights once, before the time loop, and what others write only behind its wait."""
+"""The persistent scan reads its weights once, before the time loop, and what others write only behind its wait.
+
+What the compiler made of the loop is in the golden table, to which test_compile.py holds the code.
+"""
+
+import json
+import pathlib
+
+TABLE = pathlib.Path(__file__).with_name("projected_lstm_persistent.json")
 
 STEP = ["h", "product", "arrive", "wait", "hidden", "product", "arrive", "wait", "parts", "arrive", "gates", "wait"]
 
@@ -14,8 +22,8 @@ def complaints(told):
     return wrong if told["cooperative"] else [*wrong, "not a cooperative launch"]
 
 
-def test_weights_stay_on_chip_and_reads_behind_their_waits(rows):
-    kernels = rows["found"]["projected_lstm_persistent"]
+def test_weights_stay_on_chip_and_reads_behind_their_waits():
+    kernels = json.loads(TABLE.read_text(encoding="utf-8"))
     found = {f"{name}, {arch}": told for name, each in kernels.items() for arch, told in each.items()}
     assert len(found) >= 16
     assert {name: wrong for name, told in found.items() if (wrong := complaints(told))} == {}
