@@ -1,7 +1,7 @@
 """Prints the test files of what differs from the main branch, for `make check`.
 
 A changed test is run. Of a changed elmo_fast/LAYER/FOLDER/NAME.py the tests are those of tests/LAYER with its name or a
-folder's: test_NAME.py, test_FOLDER_*.py; where there is none, all of tests/LAYER. Those of csrc/FOLDER/NAME.cpp may be in
+folder's: test_NAME.py, test_FOLDER_*.py; where there is none, all of tests/LAYER. Those of csrc/FOLDER/NAME.cpp are in
 any layer. Of a changed page they are those of all pages.
 """
 
