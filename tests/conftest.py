@@ -76,3 +76,12 @@ def shared():
     if not folder.is_dir():
         pytest.skip("the folder of reference data (../shared, or $ELMO_FAST_SHARED) is absent")
     return folder
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory):
+    """The socket of a process that runs `elmo-fast` for what pages show."""
+    from tests import fork_server, snippets
+
+    with fork_server.serving(tmp_path_factory.mktemp("commands") / "socket", snippets.environment()) as path:
+        yield path

@@ -10,6 +10,7 @@ import sys
 from contextlib import redirect_stdout
 from typing import NamedTuple
 
+from tests import fork_server
 from tests.weights import make_weights
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -38,27 +39,32 @@ def snippets(text):
     return found, left_out
 
 
-def make_folder(path):
+def make_folder(path, server):
     """Fills an empty folder: options.json and weights.hdf5 of the published small size, random, and bin/elmo-fast."""
     make_weights(path, cell=1024, proj=128, filters=ORIGINAL_FILTERS, char_dim=16, n_highway=1, scale=0.5)
     (path / "bin").mkdir()
-    for name, words in (("elmo-fast", "-m elmo_fast"), ("python", "")):
+    ask = shlex.join(["-P", "-S", fork_server.__file__, str(server)])
+    for name, words in (("elmo-fast", ask), ("python", "")):
         script = path / "bin" / name
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
         script.chmod(0o755)
     return path
 
 
-def run_shell(code, folder):
-    """What `bash -e` prints for the code, with no network and this checkout's package."""
-    environment = {
+def environment():
+    """This process's, with no network, this checkout's package, and warnings that are errors."""
+    return {
         **os.environ,
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
         "PYTHONWARNINGS": "error",
         **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
     }
-    done = subprocess.run(["bash", "-euc", code], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def run_shell(code, folder):
+    """What `bash -e` prints for the code."""
+    found = environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-euc", code], cwd=folder, env=found, capture_output=True, text=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

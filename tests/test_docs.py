@@ -40,12 +40,12 @@ def without_other_blocks(text):
 
 
 @pytest.mark.parametrize("page", [p for p in WITH_CODE if runnable(p.read_text(encoding="utf-8"))], ids=name_of)
-def test_every_snippet_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
+def test_every_snippet_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch, commands):
     """In order, in one folder that holds a model's two files, as in the README."""
     text = page.read_text(encoding="utf-8")
     for extra in re.findall(r"^<!-- needs: (\w+) -->$", text, re.MULTILINE):
         pytest.importorskip(extra, reason=f"{name_of(page)} shows what needs {extra}")
-    monkeypatch.chdir(make_folder(tmp_path))
+    monkeypatch.chdir(make_folder(tmp_path, commands))
     check(without_other_blocks(text), name_of(page), tmp_path)
 
 

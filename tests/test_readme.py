@@ -12,9 +12,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, commands):
     """A folder as the page supposes it."""
-    return make_folder(tmp_path_factory.mktemp("readme"))
+    return make_folder(tmp_path_factory.mktemp("readme"), commands)
 
 
 def test_every_snippet_runs_and_prints_what_the_readme_says(folder, monkeypatch):

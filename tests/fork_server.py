@@ -1,0 +1,95 @@
+"""`elmo-fast` for the shell in hundredths of a second: forked from a process that has imported torch, once.
+
+`python tests/fork_server.py SOCKET` serves; `python tests/fork_server.py SOCKET WORD ...` is `elmo-fast WORD ...`, with this
+process's streams, folder and environment. `python -m elmo_fast` itself is what tests/cli/test_main.py starts.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+
+# What commands import when they run; tests of a command that needs more than is installed skip by themselves.
+IMPORTED = ("torch", "torch.distributed", "h5py", "yaml", "jsonargparse", "matplotlib.pyplot", "gensim.models", "sklearn")
+
+
+def serve(path: str) -> None:
+    """Forks a process for every connection, until it is terminated."""
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: they answer
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(f"{path}.new")
+    listening.listen()
+    os.rename(f"{path}.new", path)  # a client that finds it is served
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            answer(connection)
+        connection.close()
+
+
+def answer(connection: socket.socket) -> None:
+    """Becomes the command that is asked for, says its exit status, and ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    asked, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    words, folder, environment = json.loads(asked)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["elmo-fast", *words]
+    status = 1
+    try:
+        from elmo_fast.cli.main import main
+
+        status = main()
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else leaving.code is not None
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.send(str(int(status)).encode())
+    os._exit(0)
+
+
+def ask(path: str, words: list[str]) -> int:
+    """The exit status of the command, run with this process's streams."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(path)
+        asked = json.dumps([words, os.getcwd(), dict(os.environ)]).encode()
+        socket.send_fds(connection, [asked], [0, 1, 2])
+        return int(connection.recv(16) or 1)  # nothing is said by one that was killed
+
+
+@contextlib.contextmanager
+def serving(path: pathlib.Path, environment: dict[str, str]) -> Iterator[pathlib.Path]:
+    """While open, `path` is a server's socket."""
+    # -P: the folders of tests beside this file are no packages to import.
+    process = subprocess.Popen([sys.executable, "-P", __file__, str(path)], env=environment, start_new_session=True)
+    try:
+        while not path.exists():
+            assert process.poll() is None, "the server ended"
+            time.sleep(0.02)
+        yield path
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[2:]:
+        raise SystemExit(ask(sys.argv[1], sys.argv[2:]))
+    serve(sys.argv[1])
