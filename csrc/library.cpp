@@ -1,4 +1,6 @@
-// All schemas on one screen; each op's folder holds its CPU kernels, each op's native.py its fake and its autograd.
+// All schemas on one screen; each op's folder holds its CPU kernels, each op's native.py the shapes of its results. The
+// names in a backward schema are its autograd (elmo_fast/ops/_autograd.py): `grad` or d_<output> is the gradient of an
+// output, need_<input> whether that input's gradient is wanted, and every other argument an input or output of the op.
 #include <pybind11/pybind11.h>
 #include <torch/library.h>
 
@@ -52,12 +54,11 @@ TORCH_LIBRARY(elmo_fast, m) {
       "bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision, bool need_inputs, bool need_weights) -> "
       "(Tensor[] d_inputs, Tensor[] d_weight_ih, Tensor[] d_weight_hh, Tensor[] d_bias, Tensor[] d_weight_hr, Tensor d_h0, Tensor d_c0)");
 
-  // scalar_mix: statistics[2, L] mean and 1/sqrt(variance + eps); sums[M, L + 1] of dy_m * x_l and of dy_m, float64
-  m.def("scalar_mix(Tensor[] layers, Tensor coefficients, Tensor? counted, bool layer_norm, float eps) -> (Tensor, Tensor statistics)");
-  m.def("scalar_mix_sums(Tensor grad, Tensor[] layers, Tensor statistics) -> Tensor");
+  // scalar_mix: statistics[2, L] mean and 1/sqrt(variance + eps), float64
+  m.def("scalar_mix(Tensor[] layers, Tensor coefficients, Tensor? counted, bool layer_norm, float eps) -> (Tensor mixes, Tensor statistics)");
   m.def(
-      "scalar_mix_backward(Tensor grad, Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor statistics, Tensor sums, "
-      "bool layer_norm) -> Tensor[]");
+      "scalar_mix_backward(Tensor grad, Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor statistics, bool layer_norm, "
+      "bool need_layers, bool need_coefficients) -> (Tensor[] layers, Tensor coefficients)");
 
   // sampled_softmax: rows, offsets and ids are those of the N targets, then of the S samples
   m.def("log_uniform_sample(int num_samples, int num_words, int seed, int offset) -> (Tensor ids, Tensor tries)");
@@ -70,7 +71,7 @@ TORCH_LIBRARY(elmo_fast, m) {
       "(Tensor losses, Tensor log_sums, Tensor probabilities)");
   m.def(
       "sampled_softmax_backward(Tensor grad, Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, Tensor losses, Tensor log_sums, "
-      "Tensor probabilities, str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
+      "Tensor probabilities, str precision, int chunk_bytes) -> (Tensor hidden, Tensor rows, Tensor offsets)");
 
   // cooccurrences: `table` is the word of each number, below 0 none; `weights` of each distance, whole numbers; `corner`[threads, cells]
   // has the sums of frequent pairs, those with (row + 1)(column + 1) <= product; a run is sorted keys and their sums
@@ -99,7 +100,7 @@ TORCH_LIBRARY(elmo_fast, m) {
       " -> (Tensor losses, Tensor log_sums)");
   m.def(
       "full_softmax_backward(Tensor grad, Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor losses, Tensor log_sums,"
-      " str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
+      " str precision, int chunk_bytes) -> (Tensor hidden, Tensor weight, Tensor bias)");
 
   // alias_sample
   m.def("alias_pairs(Tensor shares) -> (Tensor thresholds, Tensor aliases)");
@@ -111,7 +112,7 @@ TORCH_LIBRARY(elmo_fast, m) {
       " int chunk_bytes, bool keep) -> (Tensor losses, Tensor d_true, Tensor slopes)");
   m.def(
       "negative_sampling_backward(Tensor grad, Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, Tensor d_true, Tensor slopes,"
-      " float share, bool count_hits, str precision, int chunk_bytes) -> (Tensor, Tensor, Tensor)");
+      " float share, bool count_hits, str precision, int chunk_bytes) -> (Tensor hidden, Tensor rows, Tensor offsets)");
 
   // hierarchical_softmax: `slopes` [N, longest]; the gradients of all nodes or, where `sparse`, of the nodes `ids` passed
   m.def("huffman_tree(Tensor counts, Tensor order) -> (Tensor first, Tensor nodes, Tensor codes)");
@@ -120,7 +121,7 @@ TORCH_LIBRARY(elmo_fast, m) {
       " int longest, str precision, bool sparse) -> (Tensor losses, Tensor slopes)");
   m.def(
       "hierarchical_softmax_backward(Tensor grad, Tensor hidden, Tensor targets, Tensor weight, Tensor slopes, Tensor first,"
-      " Tensor nodes, str precision, bool sparse) -> (Tensor hidden, Tensor ids, Tensor rows, Tensor offsets)");
+      " Tensor nodes, str precision, bool sparse) -> (Tensor hidden, Tensor ids, Tensor weight, Tensor bias)");
 }
 
 namespace {

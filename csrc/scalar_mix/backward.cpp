@@ -20,15 +20,12 @@ ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) 
 }
 
 // sums[M, L + 1]: sum of dy_m * x_l over everything (x_l normalised), and sum of dy_m.
-at::Tensor scalar_mix_sums(const at::Tensor& grad_any, at::TensorList layers_any, const at::Tensor& statistics) {
-  check_gradient(Arguments("scalar_mix_sums"), grad_any, layers_any, statistics);
-  const auto layers = contiguous(layers_any);
+at::Tensor sums_of(const at::Tensor& grad, const std::vector<at::Tensor>& layers, const at::Tensor& statistics) {
   const auto shape = shape_of(layers[0]);
-  const at::Tensor grad = grad_any.contiguous();
   const int64_t count = static_cast<int64_t>(layers.size()), mixes = grad.size(0);
   const double* mean = statistics.const_data_ptr<double>();
   at::Tensor sums = at::empty({mixes, count + 1}, statistics.options());
-  AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "scalar_mix_sums", [&] {
+  AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "scalar_mix_backward", [&] {
     const auto p = pointers<scalar_t>(layers);
     const auto* dy = grad.const_data_ptr<scalar_t>();
     const auto totals = block_sums(shape.blocks(), mixes * (count + 1), [&](int64_t block, double* partial) {
@@ -83,17 +80,10 @@ void layer_gradients(
   });
 }
 
-std::vector<at::Tensor> scalar_mix_backward(
-    const at::Tensor& grad_any, at::TensorList layers_any, const at::Tensor& coefficients, const std::optional<at::Tensor>& counted,
-    const at::Tensor& statistics, const at::Tensor& sums, bool layer_norm) {
-  const Arguments check("scalar_mix_backward");
-  check_gradient(check, grad_any, layers_any, statistics);
-  check_counted(check, counted, layers_any[0]);
-  check.tensor("coefficients", coefficients, coefficients.scalar_type(), {grad_any.size(0), statistics.size(1)});
-  check.tensor("sums", sums, at::kDouble, {grad_any.size(0), statistics.size(1) + 1});
-  const auto layers = contiguous(layers_any);
+std::vector<at::Tensor> all_layer_gradients(
+    const at::Tensor& grad, const std::vector<at::Tensor>& layers, const at::Tensor& coefficients,
+    const std::optional<at::Tensor>& counted, const at::Tensor& statistics, const at::Tensor& sums, bool layer_norm) {
   const auto shape = shape_of(layers[0]);
-  const at::Tensor grad = grad_any.contiguous();
   const int64_t count = static_cast<int64_t>(layers.size()), mixes = grad.size(0);
   const at::Tensor a = coefficients.to(at::kDouble), inverse = statistics[1];
   const int64_t positions = counted.has_value() ? counted->sum().item<int64_t>() : shape.positions;
@@ -124,10 +114,25 @@ std::vector<at::Tensor> scalar_mix_backward(
   return out;
 }
 
+std::tuple<std::vector<at::Tensor>, at::Tensor> scalar_mix_backward(
+    const at::Tensor& grad_any, at::TensorList layers_any, const at::Tensor& coefficients, const std::optional<at::Tensor>& counted,
+    const at::Tensor& statistics, bool layer_norm, bool need_layers, bool need_coefficients) {
+  const Arguments check("scalar_mix_backward");
+  check_gradient(check, grad_any, layers_any, statistics);
+  check_counted(check, counted, layers_any[0]);
+  check.tensor("coefficients", coefficients, coefficients.scalar_type(), {grad_any.size(0), statistics.size(1)});
+  const auto layers = contiguous(layers_any);
+  const at::Tensor grad = grad_any.contiguous(), sums = sums_of(grad, layers, statistics);
+  std::vector<at::Tensor> d_layers;
+  if (need_layers) d_layers = all_layer_gradients(grad, layers, coefficients, counted, statistics, sums, layer_norm);
+  at::Tensor d_coefficients = at::empty({0}, coefficients.options());
+  if (need_coefficients) d_coefficients = sums.narrow(1, 0, statistics.size(1)).to(coefficients.scalar_type(), false, true).contiguous();
+  return {std::move(d_layers), std::move(d_coefficients)};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("scalar_mix_sums", scalar_mix_sums);
   m.impl("scalar_mix_backward", scalar_mix_backward);
 }
 

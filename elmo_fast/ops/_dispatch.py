@@ -1,22 +1,42 @@
 """The only place where a backend is chosen: asked in order, each answers why not, in one sentence, or serves."""
 
 import functools
+import importlib
 import warnings
-from collections.abc import Mapping
-from types import ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _finite, _native
+from elmo_fast.ops import _finite, _native, _triton
 from elmo_fast.ops._precision import check_precision
 
-BACKENDS = ("native", "cuda", "triton", "triton_persistent", "reference")
+Backend = Literal["auto", "native", "cuda", "triton", "triton_persistent", "reference"]
+BACKENDS = get_args(Backend)[1:]
+Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
-_REGISTRY: dict[str, Mapping[str, ModuleType]] = {}
+# What a backend is asked unless it has an `unsupported` of its own; plain torch serves every device and dtype.
+_ASKED: dict[str, Unsupported] = {
+    "native": _native.unsupported,
+    "cuda": _native.cuda_unsupported,
+    "triton": _triton.unsupported,
+    "reference": lambda device, dtype, precision: None,
+}
+
+
+class Implementation(NamedTuple):
+    """An op by one backend."""
+
+    module: Any
+    """has `run`, and what else the op calls"""
+    unsupported: Unsupported
+    """(device, dtype, precision) -> one sentence that says why it cannot serve them, or None"""
+
+
+_REGISTRY: dict[str, Mapping[str, Implementation]] = {}
 _PLAIN: set[str] = set()
 
 
@@ -29,14 +49,26 @@ class Choice(NamedTuple):
     """backend asked before -> the sentence that says why not"""
 
 
-def register(op: str, *, plain: bool = False, **backends: ModuleType) -> None:
-    """Makes the backends of `op` known; each has `run(...)` and `unsupported(device, dtype, precision)`.
+def register(package: str, *backends: str, plain: bool = False) -> None:
+    """Makes an op known: a package of the op's name, with a module for each of its backends.
 
     plain: plain torch leaves a GPU nothing to win, so that no kernel for one is missed.
     """
+    op = package.rpartition(".")[2]
     if plain:
         _PLAIN.add(op)
-    _REGISTRY[op] = {name: backends[name] for name in BACKENDS if name in backends}
+    _REGISTRY[op] = {name: _implementation(package, name) for name in BACKENDS if name in backends}
+
+
+def _implementation(package: str, backend: str) -> Implementation:
+    """The backend's module; where Triton is missing, one that imports it is not there, and says so when asked."""
+    try:
+        module = importlib.import_module(f"{package}.{backend}")
+    except ImportError:
+        if (why := _triton.WHY_NOT) is None:
+            raise
+        return Implementation(None, lambda device, dtype, precision: why)
+    return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
 
 
 def op_names() -> list[str]:
@@ -44,7 +76,7 @@ def op_names() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def _backends_of(op: str) -> Mapping[str, ModuleType]:
+def _backends_of(op: str) -> Mapping[str, Implementation]:
     if op not in _REGISTRY:
         raise ElmoFastError(f"op must be one of {', '.join(op_names())}; got {op!r}")
     return _REGISTRY[op]
@@ -78,13 +110,20 @@ def explain(
     """
     device = device_called(device)
     check_precision(precision)
+    return Choice(*_choose(op, _backends_of(op), device, dtype, precision))
+
+
+def _choose(
+    op: str, known: Mapping[str, Implementation], device: torch.device, dtype: torch.dtype, precision: str
+) -> tuple[str, dict[str, str]]:
+    """The first backend that does not refuse, and the refusals before it."""
     refusals: dict[str, str] = {}
-    for name, module in _backends_of(op).items():
-        reason = module.unsupported(device, dtype, precision)
-        if reason is None and not made_for(name, device):
+    for name, implementation in known.items():
+        reason = implementation.unsupported(device, dtype, precision)
+        if reason is None and _MADE_FOR.get(name, device.type) != device.type:
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
-            return Choice(name, refusals)
+            return name, refusals
         refusals[name] = reason
     raise ElmoFastError(f"{op}: no backend serves this: " + "; ".join(f"{n}: {r}" for n, r in refusals.items()))
 
@@ -101,6 +140,11 @@ def _missed(op: str, device: torch.device) -> list[str]:
 def warn_once(op: str, backend: str, reasons: str) -> None:
     """One PerformanceWarning for equal arguments, at the line that called the op's public function."""
     warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
+
+
+def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
+    """Why no faster backend of `op` serves the device for which one is made, or should be."""
+    return [why for name, why in refusals.items() if made_for(name, device)] or _missed(op, device)
 
 
 def _of_all(op: str, slower: list[str]) -> str:
@@ -123,14 +167,14 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     """
     known = _REGISTRY[op]
     if backend == "auto":
-        choice = explain(op, device, dtype, precision)
-        slower = [why for name, why in choice.refusals.items() if made_for(name, device)] or _missed(op, device)
+        name, refusals = _choose(op, known, device, dtype, precision)
+        slower = _slower(op, device, refusals) if refusals or name == "reference" else []
         if slower and not torch.compiler.is_compiling():
-            warn_once(_of_all(op, slower), choice.backend, "; ".join(slower))
-        return _finite.Checked(op, known[choice.backend]) if _finite.wanted() else known[choice.backend]
-    if backend not in known:
+            warn_once(_of_all(op, slower), name, "; ".join(slower))
+    elif backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
-    reason = known[backend].unsupported(device, dtype, precision)
-    if reason is not None:
-        raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
-    return _finite.Checked(op, known[backend]) if _finite.wanted() else known[backend]
+    else:
+        name, reason = backend, known[backend].unsupported(device, dtype, precision)
+        if reason is not None:
+            raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
+    return _finite.Checked(op, known[name].module) if _finite.wanted() else known[name].module

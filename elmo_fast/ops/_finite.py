@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,11 +16,13 @@ def wanted() -> bool:
 
 
 def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """All tensors within, each with its name: that of its field, where it is in a named tuple."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, (list, tuple)):
-        for i, each in enumerate(value):
-            yield from _tensors(each, f"{name}[{i}]")
+        names = getattr(value, "_fields", None) or [f"{name}[{i}]" for i in range(len(value))]
+        for each, known in zip(value, names, strict=True):
+            yield from _tensors(each, known)
 
 
 def _first_not_finite(values: Any, name: str) -> str | None:
@@ -34,20 +35,18 @@ def _first_not_finite(values: Any, name: str) -> str | None:
 class Checked:
     """A backend whose `run` raises ElmoFastError when an argument or a result holds NaN or infinity."""
 
-    def __init__(self, op: str, backend: ModuleType) -> None:
+    def __init__(self, op: str, backend: Any) -> None:
         self._op, self._backend = op, backend
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def run(self, *arguments: Any, **options: Any) -> Any:
+    def run(self, *arguments: Any) -> Any:
         """As the backend's."""
-        given = _first_not_finite(arguments, "arguments") or _first_not_finite(
-            [value for value in options.values() if not isinstance(value, float)], "options"
-        )
+        given = _first_not_finite(arguments, "arguments")
         if given is not None:
             raise ElmoFastError(f"{self._op}: {given} holds NaN or infinity before the op; look at what made it")
-        results = self._backend.run(*arguments, **options)
+        results = self._backend.run(*arguments)
         made = _first_not_finite(results, "results")
         if made is not None:
             raise ElmoFastError(

@@ -2,10 +2,13 @@
 
 import functools
 import pathlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch
+
+from elmo_fast.ops._autograd import Backward, differentiate, register_fake
 
 C: ModuleType | None = None
 WHY_NOT: str | None = None
@@ -20,45 +23,25 @@ except ImportError as _error:
         "install a C++20 compiler and reinstall elmo-fast with --no-build-isolation"
     )
 
-_OPS = (
-    "unique_rows",
-    "gather_runs",
-    "char_cnn",
-    "char_cnn_backward",
-    "char_cnn_cuda_backward",
-    "highway",
-    "highway_backward",
-    "projected_lstm",
-    "projected_lstm_backward",
-    "scalar_mix",
-    "scalar_mix_sums",
-    "scalar_mix_backward",
-    "log_uniform_sample",
-    "log_uniform_sample_cuda",
-    "sampled_softmax",
-    "sampled_softmax_backward",
-    "cooccurrence_corner_cells",
-    "count_cooccurrences",
-    "cooccurrence_row_sizes",
-    "merge_cooccurrences",
-    "glove",
-    "read_vector_text",
-    "write_vector_text",
-    "full_softmax",
-    "full_softmax_backward",
-    "alias_pairs",
-    "alias_sample",
-    "negative_sampling",
-    "negative_sampling_backward",
-    "huffman_tree",
-    "hierarchical_softmax",
-    "hierarchical_softmax_backward",
-)
-if C is not None and (_absent := [name for name in _OPS if not hasattr(torch.ops.elmo_fast, name)]):
-    C, WHY_NOT = (
-        None,
-        f"the compiled extension elmo_fast._C is older than the package (no {_absent[0]}); build it again",
-    )
+
+def has(name: str) -> bool:
+    """Whether the extension is there and knows the op; one that does not is older than the package, and not used."""
+    global C, WHY_NOT
+    if C is not None and not hasattr(torch.ops.elmo_fast, name):
+        C = None
+        WHY_NOT = f"the compiled extension elmo_fast._C is older than the package (no {name}); build it again"
+    return C is not None
+
+
+def describe(name: str, fake: Callable[[Any], Any], backward: Backward | None = None) -> None:
+    """Completes an op whose schema stands in csrc/library.cpp: its fake and, given `backward`, its autograd.
+
+    fake: as `_autograd.register_fake`'s.
+    """
+    if has(name):
+        register_fake(f"elmo_fast::{name}", fake)
+        if backward is not None:
+            differentiate(f"elmo_fast::{name}", backward)
 
 
 def is_faster_on_cpu(precision: str) -> bool:
@@ -127,15 +110,3 @@ def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -
     if dtype != torch.float32:
         return f"the CUDA kernels take float32 tensors, not {not_float32(dtype)}"
     return None
-
-
-def once_differentiable(backward_op: str) -> None:
-    """Lets a registered backward op say, in one sentence, that it cannot be differentiated again."""
-
-    def refuse(ctx: Any, *grads: Any) -> None:
-        raise RuntimeError(
-            f"{backward_op} is not differentiable: the C++ kernels have first derivatives only; "
-            'for second derivatives use backend="reference"'
-        )
-
-    torch.library.register_autograd(backward_op, refuse, setup_context=lambda ctx, inputs, output: None)

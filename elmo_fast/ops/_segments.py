@@ -5,11 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _kernels
 from elmo_fast.ops._triton import ceil_power_of_two, launch
-
-if _triton.WHY_NOT is None:
-    from elmo_fast.ops import _kernels
 
 
 def segment_sum(values: Tensor, keys: Tensor, number: int) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elmo_fast.ops._autograd import Backward, differentiate, refuse_gradients, register_fake
 from elmo_fast.ops._native import NO_GPU, capability, not_float32
 
 WHY_NOT: str | None = None
@@ -107,36 +108,25 @@ def operand_dtype(precision: str) -> torch.dtype:
 
 
 def define(
-    schema: str,
-    run: Callable[..., Any],
-    fake: Callable[..., Any],
-    setup: Callable[..., None] | None = None,
-    backward: Callable[..., Any] | None = None,
+    schema: str, run: Callable[..., Any], fake: Callable[[Any], Any] | None = None, backward: Backward | None = None
 ) -> Any:
     """Registers `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and returns the op.
 
-    run: launches the kernels; fake: shapes and dtypes alone; setup, backward: as torch.library.register_autograd's,
-    or neither: then the op says in one sentence that it cannot be differentiated. An op that writes its arguments
-    ("Tensor(a!) x") has no autograd: called without gradients, it counts up their versions itself.
+    run: launches the kernels; fake: as `_autograd.register_fake`'s, None for a backward op, defined before its
+    forward op, whose `backward` brings it. Without that an op says in one sentence that it cannot be differentiated.
+    An op that writes its arguments ("Tensor(a!) x") has no autograd: called without gradients, it counts up their
+    versions itself.
     """
     name = schema.split("(")[0]
     qualified = f"{NAMESPACE}::{name}"
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
-    torch.library.register_fake(qualified, fake)
-    if "!" in schema:
-        return getattr(getattr(torch.ops, NAMESPACE), name)
-    if backward is not None:
-        torch.library.register_autograd(qualified, backward, setup_context=setup)
-    else:
-
-        def refuse(ctx: Any, *grads: Any) -> None:
-            raise RuntimeError(
-                f"{qualified} is not differentiable: the Triton kernels have first derivatives only; "
-                'for second derivatives use backend="reference"'
-            )
-
-        torch.library.register_autograd(qualified, refuse, setup_context=lambda ctx, inputs, output: None)
+    if fake is not None:
+        register_fake(qualified, fake)
+        if backward is not None:
+            differentiate(qualified, backward)
+        elif "!" not in schema:
+            refuse_gradients(qualified)
     return getattr(getattr(torch.ops, NAMESPACE), name)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from elmo_fast.ops import _native, _triton, char_cnn
 from elmo_fast.ops.char_cnn import cuda, triton
+from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 pytestmark = [
     pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT)),
@@ -45,11 +46,11 @@ def test_gradients_reach_their_parameters(stand_in, activation, count):
     """Each argument in its place, on the way in and on the way out."""
     ids, embedding, weights, biases = words()
     count = None if count is None else torch.tensor(count)
-    options = {"activation": activation, "precision": "float32", "count": count}
     parameters = [embedding, *weights, *biases]
     grad = torch.randn(6, 8)
-    features = cuda.run(ids, embedding, weights, biases, **options)
-    wanted = char_cnn(ids, embedding, weights, biases, backend="reference", **options)
+    arguments = CharCNNArguments(ids, embedding, weights, biases, count, activation == "tanh", "float32")
+    features = cuda.run(arguments)
+    wanted = char_cnn(ids, embedding, weights, biases, activation=activation, count=count, backend="reference")
     torch.testing.assert_close(features, wanted)
     ours = torch.autograd.grad(features, parameters, grad)
     if count is not None:
@@ -66,7 +67,7 @@ def test_only_what_is_asked_for_has_a_gradient(stand_in, asked):
     for i, group in enumerate(groups):
         for parameter in group:
             parameter.requires_grad_(i == asked)
-    cuda.run(ids, embedding, weights, biases, activation="relu", precision="float32", count=None).sum().backward()
+    cuda.run(CharCNNArguments(ids, embedding, weights, biases, None, False, "float32")).sum().backward()
     for i, group in enumerate(groups):
         assert all((parameter.grad is not None) == (i == asked) for parameter in group)
 
@@ -75,12 +76,15 @@ def test_a_large_alphabet_and_inference_are_left_to_triton(stand_in, monkeypatch
     """Neither calls for sums over characters."""
     taken = []
     monkeypatch.setattr(triton, "run", lambda *_, **__: taken.append(1))
-    options = {"activation": "relu", "precision": "float32", "count": None}
-    cuda.run(*words(cuda.MOST_CHARACTERS + 1), **options)
+
+    def run(*characters):
+        cuda.run(CharCNNArguments(*words(*characters), None, False, "float32"))
+
+    run(cuda.MOST_CHARACTERS + 1)
     with torch.no_grad():
-        cuda.run(*words(), **options)
+        run()
     assert len(taken) == 2
-    cuda.run(*words(cuda.MOST_CHARACTERS), **options)
+    run(cuda.MOST_CHARACTERS)
     assert len(taken) == 2
 
 

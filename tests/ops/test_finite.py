@@ -17,9 +17,9 @@ def test_a_nan_is_an_error_where_it_enters(monkeypatch, backend):
     weights, biases = [w.to(x.device) for w in WEIGHTS], [b.to(x.device) for b in BIASES]
     assert highway(x, weights, biases, backend=backend)[1, 2].isnan()
     monkeypatch.setenv("ELMO_FAST_CHECK_FINITE", "1")
-    with pytest.raises(ElmoFastError, match=r"highway: arguments\[0\] holds NaN or infinity before the op"):
+    with pytest.raises(ElmoFastError, match=r"highway: x holds NaN or infinity before the op"):
         highway(x, weights, biases, backend=backend)
-    with pytest.raises(ElmoFastError, match=r"highway: arguments\[1\]\[0\] holds NaN"):
+    with pytest.raises(ElmoFastError, match=r"highway: weights\[0\] holds NaN"):
         highway(torch.ones_like(x), [weights[0] / 0], biases, backend=backend)
     assert torch.isfinite(highway(torch.ones_like(x), weights, biases, backend=backend)).all()
 

@@ -7,6 +7,7 @@ from torch.nn import functional
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _dispatch, _native, full_softmax
 from elmo_fast.ops.full_softmax import reference
+from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 from tests.backends import backends, device_of
 from tests.tolerances import assert_close, assert_no_worse
 
@@ -133,13 +134,13 @@ def test_no_target_leaves_the_table(backend):
     around[10:20] = torch.linspace(-1, 1, 40).view(10, 4)
     table, edge = around[10:20], torch.zeros(10)
     targets = torch.tensor([0, 9, 10, -1, 2**63 - 1, -(2**63), 2**32 + 3])
-    run = _dispatch._REGISTRY["full_softmax"][backend].run
+    run = _dispatch._REGISTRY["full_softmax"][backend].module.run
     if backend == "native":
         for outside in targets[2:]:
             with pytest.raises(IndexError):
-                run(torch.ones(1, 4), outside[None], table, edge, precision="float32", chunk_bytes=2**20)
+                run(FullSoftmaxArguments(torch.ones(1, 4), outside[None], table, edge, "float32", 2**20))
         return
-    losses = run(torch.ones(7, 4), targets, table, edge, precision="float32", chunk_bytes=2**20)
+    losses = run(FullSoftmaxArguments(torch.ones(7, 4), targets, table, edge, "float32", 2**20))
     assert losses.isfinite().tolist() == [True, True] + [False] * 5
 
 

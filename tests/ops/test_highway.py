@@ -310,7 +310,7 @@ def test_opcheck_triton(backend: str, projection: int, precision: str) -> None:
         torch.library.opcheck(ops.highway.default, inputs)
     y, *saved = ops.highway(*c, count, precision, True)
     for needs in ((True, True), (True, False), (False, True)):
-        inputs = (torch.randn_like(y), c.x, saved, c.weights, c.projection_weight, count, precision, *needs)
+        inputs = (torch.randn_like(y), c.x, *saved, c.weights, c.projection_weight, count, precision, *needs)
         torch.library.opcheck(ops.highway_backward.default, inputs)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _dispatch, _native, _philox, expected_counts, log_expected_counts, log_uniform_sample
-from elmo_fast.ops.log_uniform_sample import cuda, native, op, reference
+from elmo_fast.ops.log_uniform_sample import cuda, op
 from tests.backends import HAS_CUDA, backends, device_of
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -192,25 +192,31 @@ def test_numbers_may_be_tensors(backend):
         assert all(map(torch.equal, found, wanted))
 
 
+def asked_of_cuda(monkeypatch, answer):
+    """Lets the backend "cuda" answer thus."""
+    known = _dispatch._REGISTRY["log_uniform_sample"]
+    monkeypatch.setitem(known, "cuda", known["cuda"]._replace(unsupported=lambda *_: answer))
+
+
 def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
     """ "auto" says so once and draws by the CPU's best backend; a backend of the CPU may be named."""
-    monkeypatch.setattr(cuda, "unsupported", lambda *_: "the kernel stayed at home")
+    asked_of_cuda(monkeypatch, "the kernel stayed at home")
     _dispatch.warn_once.cache_clear()
-    best = native if _native.WHY_NOT is None else reference
+    best = "native" if _native.WHY_NOT is None else "reference"
     with pytest.warns(PerformanceWarning, match="the kernel stayed at home .drawn on the CPU and copied to cuda"):
-        assert op._chosen("auto", GPU) is best
-    assert op._chosen("auto", GPU) is best  # a second warning would be an error
-    assert op._chosen("reference", GPU) is reference
+        assert op._chosen("auto", GPU) == best
+    assert op._chosen("auto", GPU) == best  # a second warning would be an error
+    assert op._chosen("reference", GPU) == "reference"
     with pytest.raises(ElmoFastError, match="the kernel stayed at home"):
-        op._chosen("cuda", GPU)
+        log_uniform_sample(1, 2, seed=0, device=GPU, backend="cuda")
 
 
 def test_with_its_kernel_a_gpu_draws_itself(monkeypatch):
     """Without a warning, and only for a GPU."""
-    monkeypatch.setattr(cuda, "unsupported", lambda *_: None)
-    assert op._chosen("auto", GPU) is cuda
-    assert op._chosen("cuda", GPU) is cuda
-    assert op._chosen("auto", op.CPU) is not cuda
+    asked_of_cuda(monkeypatch, None)
+    assert op._chosen("auto", GPU) == "cuda"
+    assert op._chosen("cuda", GPU) == "cuda"
+    assert op._chosen("auto", op.CPU) == "auto"
 
 
 @pytest.mark.skipif(_native.why_no_cuda() is None, reason="the extension has the CUDA kernels")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _dispatch, _packed, _triton, projected_lstm
+from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 from tests.ops.lstm_cases import cast, leaves, make, outputs_and_gradients
 from tests.tolerances import assert_no_worse
 
@@ -33,7 +34,7 @@ def test_triton_opcheck(backend, state, projected):
     with torch.no_grad():
         out, h, c, *saved = ops.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
     detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
-    arguments = (out, h, c, *detached, [], saved[:5], *saved[5:], *tail, True, True)
+    arguments = (out, h, c, *detached, [], *saved, *tail, True, True)
     torch.library.opcheck(ops.projected_lstm_backward.default, arguments)
 
 
@@ -43,12 +44,12 @@ def test_triton_opcheck(backend, state, projected):
 def test_triton_never_leaves_its_memory(backend, lengths):
     """Lengths that op.py cannot look at on a GPU: whatever they are, they count as the nearest of 0..T."""
     x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
-    module = _dispatch._REGISTRY["projected_lstm"]["triton"]
-    given_lengths = torch.tensor(lengths)
-    options = {"reverse": (False, True), "cell_clip": 3.0, "projection_clip": 3.0, "residual": True}
-    options |= {"recurrent_masks": None, "precision": "float32"}
-    wild = module.run(x, weights, given_lengths, state, **options)
-    tame = module.run(x, weights, given_lengths.clamp(0, 3), state, **options)
+    run = _dispatch._REGISTRY["projected_lstm"]["triton"].module.run
+    arguments = ProjectedLSTMArguments(
+        x, weights, torch.tensor(lengths), state, [False, True], 3.0, 3.0, True, None, "float32"
+    )
+    wild = run(arguments)
+    tame = run(arguments._replace(lengths=arguments.lengths.clamp(0, 3)))
     for a, b in zip(wild, tame, strict=True):
         assert torch.equal(a, b)
         assert not a.isnan().any()

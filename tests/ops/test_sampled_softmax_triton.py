@@ -19,6 +19,7 @@ if _triton.WHY_NOT is not None:
     pytest.skip(_triton.WHY_NOT, allow_module_level=True)
 
 from elmo_fast.ops.sampled_softmax import host, triton
+from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
 alone = pytest.mark.parametrize("backend", [b for b in backends("sampled_softmax") if b.values == ("triton",)])
 ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
@@ -36,8 +37,8 @@ def test_no_word_leaves_the_table(targets, samples, tries):
         edge[10:20] = 0.5
         hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
         words = [torch.tensor(x) for x in (targets, samples)]
-        arguments = {"correction": "tensorflow", "sparse": True, "chunk_bytes": 2**20, "precision": "float32"}
-        losses = triton.run(hidden, words[0], table, edge[10:20], words[1], min(max(1, abs(tries)), 2**62), **arguments)
+        tensors, tries = (hidden, words[0], table, edge[10:20], words[1]), min(max(1, abs(tries)), 2**62)
+        losses = triton.run(SampledSoftmaxArguments(*tensors, tries, "tensorflow", True, 2**20, "float32"))
         inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
         assert losses.isfinite().tolist() == inside
         (gradient,) = torch.autograd.grad(losses.sum(), table)
@@ -97,7 +98,7 @@ def test_opcheck(backend, precision):
     torch.library.opcheck(ops.sampled_softmax.default, (hidden, targets, weight, bias, samples, tries, *options))
     plain = [x.detach() for x in (hidden, weight, bias)]
     saved = ops.sampled_softmax(plain[0], targets, *plain[1:], samples, tries, *options)
-    torch.library.opcheck(ops.sampled_softmax_backward.default, (torch.ones(40), *saved, plain[1], 100))
+    torch.library.opcheck(ops.sampled_softmax_backward.default, (torch.ones(40), *saved, plain[1], False, 100))
 
 
 def test_a_sparse_gradient_waits_for_no_device():

@@ -8,11 +8,6 @@ from torch import Tensor
 from elmo_fast.ops.adagrad.order import RowOrder, row_order
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
-
-
 def run(
     parameters: Sequence[Tensor],
     accumulators: Sequence[Tensor],

@@ -1,7 +1,6 @@
 """AdaGrad in Triton: many tensors in few launches, rows merged by a sort, the clip read from the device."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _packed, _triton
 from elmo_fast.ops._checks import given
-from elmo_fast.ops._triton import unsupported as unsupported
+from elmo_fast.ops.adagrad import host
 from elmo_fast.ops.adagrad.order import RowOrder, row_order
 
 
@@ -72,32 +71,23 @@ def _in_order(ids: Tensor, num_words: int, order: RowOrder | None) -> tuple[Tens
     return ids.contiguous(), positions.contiguous()
 
 
-def _nothing(*_: Any) -> None:
-    """What an update in place returns."""
-
-
-def _scalar(tensors: list[Tensor]) -> Tensor:
-    return tensors[0].new_empty(())
-
-
-if _triton.WHY_NOT is None:
-    from elmo_fast.ops.adagrad import host
-
-    _update = _triton.define(
-        "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
-        " float learning_rate, Tensor? scale) -> ()",
-        host.update,
-        _nothing,
-    )
-    _update_rows = _triton.define(
-        "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor positions, Tensor rows,"
-        " float learning_rate, Tensor? scale) -> ()",
-        host.update_rows,
-        _nothing,
-    )
-    _square_norm = _triton.define("adagrad_square_norm(Tensor[] tensors) -> Tensor", host.square_norm, _scalar)
-    _merged_square_norm = _triton.define(
-        "adagrad_merged_square_norm(Tensor ids, Tensor positions, Tensor rows, int num_words) -> Tensor",
-        host.merged_square_norm,
-        lambda ids, positions, rows, num_words: rows.new_empty(()),
-    )
+_update = _triton.define(
+    "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
+    " float learning_rate, Tensor? scale) -> ()",
+    host.update,
+    lambda a: None,
+)
+_update_rows = _triton.define(
+    "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor positions, Tensor rows,"
+    " float learning_rate, Tensor? scale) -> ()",
+    host.update_rows,
+    lambda a: None,
+)
+_square_norm = _triton.define(
+    "adagrad_square_norm(Tensor[] tensors) -> Tensor", host.square_norm, lambda a: a.tensors[0].new_empty(())
+)
+_merged_square_norm = _triton.define(
+    "adagrad_merged_square_norm(Tensor ids, Tensor positions, Tensor rows, int num_words) -> Tensor",
+    host.merged_square_norm,
+    lambda a: a.rows.new_empty(()),
+)

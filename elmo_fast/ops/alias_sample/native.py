@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops._native import describe
 
 
 def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,14 +16,5 @@ def run(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset
     return ids
 
 
-def _fake_pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
-    return shares.new_empty(shares.shape), shares.new_empty(shares.shape, dtype=torch.int64)
-
-
-def _fake(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset: int) -> Tensor:
-    return aliases.new_empty(num_samples)
-
-
-if _native.C is not None:
-    torch.library.register_fake("elmo_fast::alias_pairs", _fake_pairs)
-    torch.library.register_fake("elmo_fast::alias_sample", _fake)
+describe("alias_pairs", lambda a: (torch.empty_like(a.shares), torch.empty_like(a.shares, dtype=torch.int64)))
+describe("alias_sample", lambda a: a.aliases.new_empty(a.num_samples))

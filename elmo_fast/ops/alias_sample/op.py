@@ -7,11 +7,9 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_shape, given
-from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._transfer import drawn_to
-from elmo_fast.ops.alias_sample import native, reference
 
-register("alias_sample", native=native, reference=reference)
 CPU = torch.device("cpu")
 
 

@@ -8,11 +8,6 @@ from torch import Tensor
 from elmo_fast.ops._philox import uniforms
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """The definition draws on the CPU, for every device."""
-    return None
-
-
 def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
     """Vose's pairing: words with less than their share of the table, each topped up by one that has more."""
     left = shares.tolist()

@@ -1,6 +1,7 @@
 """char_cnn: the context-free features of a word, from its characters."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,20 @@ from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
 ACTIVATIONS = ("relu", "tanh")
+
+
+class CharCNNArguments(NamedTuple):
+    """What a backend is given: the arguments of `char_cnn`, checked."""
+
+    ids: Tensor
+    embedding: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
+    rows: Tensor | None
+    """how many count, [] int64"""
+    tanh: bool
+    """else relu"""
+    precision: str
 
 
 def char_cnn(
@@ -64,7 +79,7 @@ def char_cnn(
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
     with without_autocast(embedding.device):
         features: Tensor = chosen.run(
-            ids, embedding, weights, biases, activation=activation, precision=precision, count=count
+            CharCNNArguments(ids, embedding, list(weights), list(biases), count, activation == "tanh", precision)
         )
     return features
 

@@ -1,35 +1,21 @@
 """The definition, in plain torch."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from elmo_fast.ops._precision import rounded
+from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    return None
-
-
-def run(
-    ids: Tensor,
-    embedding: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    *,
-    activation: str,
-    precision: str,
-    count: Tensor | None,
-) -> Tensor:
-    characters = F.embedding(ids, rounded(embedding, precision)).transpose(1, 2)  # [N, E, C]
+def run(a: CharCNNArguments) -> Tensor:
+    characters = F.embedding(a.ids, rounded(a.embedding, a.precision)).transpose(1, 2)  # [N, E, C]
     maxima = []
-    for weight, bias in zip(weights, biases, strict=True):
-        windows = _convolved(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
+    for weight, bias in zip(a.weights, a.biases, strict=True):
+        windows = _convolved(characters, rounded(weight, a.precision), bias)  # [N, n_k, C-k+1]
         maxima.append(windows.max(dim=2).values)
     features = torch.cat(maxima, dim=1)
-    return masked(torch.relu(features) if activation == "relu" else torch.tanh(features), count)
+    return masked(torch.tanh(features) if a.tanh else torch.relu(features), a.rows)
 
 
 def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

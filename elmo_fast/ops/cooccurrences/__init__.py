@@ -1,9 +1,8 @@
 """How often words stand near each other."""
 
 from elmo_fast.ops._dispatch import register
-from elmo_fast.ops.cooccurrences import native, reference
 from elmo_fast.ops.cooccurrences.op import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 
-register("cooccurrences", native=native, reference=reference)
+register(__name__, "native", "reference")
 
 __all__ = ["BOUNDARY", "LEFT_OUT", "Cooccurrences", "cooccurrences"]

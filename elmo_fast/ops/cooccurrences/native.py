@@ -4,12 +4,12 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops._native import describe, has
 from elmo_fast.ops.cooccurrences._units import scale_of, weights_of
 
 LONGEST_STRETCH = 1 << 22  # numbers counted by one call, after which a Ctrl-C is heard
@@ -106,44 +106,16 @@ class Runs:
         return rows, columns, values
 
 
-if _native.C is not None:
+def _fake_count(a: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """As many runs as threads, of unknown sizes."""
 
-    @torch.library.register_fake("elmo_fast::merge_cooccurrences")
-    def _fake_merge(
-        keys: Sequence[Tensor],
-        sums: Sequence[Tensor],
-        corner: Tensor,
-        sizes: Tensor,
-        product: int,
-        symmetric: bool,
-        scale: int,
-        rows: Tensor,
-        columns: Tensor,
-        values: Tensor,
-    ) -> None:
-        return None
+    def runs() -> list[Tensor]:
+        return [a.corner.new_empty(torch.library.get_ctx().new_dynamic_size()) for _ in range(a.corner.shape[0])]
 
-    @torch.library.register_fake("elmo_fast::cooccurrence_row_sizes")
-    def _fake_sizes(
-        keys: Sequence[Tensor], sums: Sequence[Tensor], corner: Tensor, num_words: int, product: int, symmetric: bool
-    ) -> Tensor:
-        return corner.new_empty(2, num_words)
+    return runs(), runs()
 
-    @torch.library.register_fake("elmo_fast::count_cooccurrences")
-    def _fake_count(
-        numbers: Tensor,
-        begin: int,
-        end: int,
-        table: Tensor,
-        weights: Tensor,
-        num_words: int,
-        product: int,
-        symmetric: bool,
-        corner: Tensor,
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """As many runs as threads, of unknown sizes."""
 
-        def runs() -> list[Tensor]:
-            return [corner.new_empty(torch.library.get_ctx().new_dynamic_size()) for _ in range(corner.shape[0])]
-
-        return runs(), runs()
+has("cooccurrence_corner_cells")  # a number, of numbers: it needs no fake
+describe("count_cooccurrences", _fake_count)
+describe("cooccurrence_row_sizes", lambda a: a.corner.new_empty(2, a.num_words))
+describe("merge_cooccurrences", lambda a: None)

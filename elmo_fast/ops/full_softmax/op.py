@@ -1,14 +1,24 @@
 """full_softmax: cross entropy against the whole vocabulary, without ever holding all logits."""
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_words
-from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-from elmo_fast.ops.full_softmax import native, reference, triton
 
-register("full_softmax", native=native, triton=triton, reference=reference)
+
+class FullSoftmaxArguments(NamedTuple):
+    """What a backend is given: the arguments of `full_softmax`, checked."""
+
+    hidden: Tensor
+    targets: Tensor
+    weight: Tensor
+    bias: Tensor
+    precision: str
+    chunk_bytes: int
 
 
 def full_softmax(
@@ -56,4 +66,4 @@ def full_softmax(
     check_words(op, weight.shape[0], targets=targets)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
     with without_autocast(hidden.device):
-        return kernel.run(hidden, targets, weight, bias, precision=precision, chunk_bytes=chunk_bytes)
+        return kernel.run(FullSoftmaxArguments(hidden, targets, weight, bias, precision, chunk_bytes))

@@ -5,13 +5,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.ops._precision import rounded
+from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 
 ROWS = 1024
-
-
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
 
 
 def _block(hidden: Tensor, weight: Tensor, bias: Tensor, true: Tensor) -> Tensor:
@@ -35,11 +31,11 @@ def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words
     return total * torch.where(total.isposinf(), torch.nan, 1.0) - infinite
 
 
-def run(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, *, precision: str, chunk_bytes: int) -> Tensor:
-    hidden, weight = rounded(hidden, precision), rounded(weight, precision)
-    words = max(1, chunk_bytes // (hidden.element_size() * max(1, min(ROWS, hidden.shape[0]))))
+def run(a: FullSoftmaxArguments) -> Tensor:
+    hidden, weight = rounded(a.hidden, a.precision), rounded(a.weight, a.precision)
+    words = max(1, a.chunk_bytes // (hidden.element_size() * max(1, min(ROWS, hidden.shape[0]))))
     parts = [
-        _losses(hidden[i : i + ROWS], targets[i : i + ROWS], weight, bias, words)
+        _losses(hidden[i : i + ROWS], a.targets[i : i + ROWS], weight, a.bias, words)
         for i in range(0, max(1, hidden.shape[0]), ROWS)
     ]
     return torch.cat(parts)

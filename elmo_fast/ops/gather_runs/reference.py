@@ -8,10 +8,6 @@ from torch import Tensor
 from elmo_fast.ops._transfer import sent
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    return None
-
-
 def run(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, out: Tensor) -> None:
     if out.device.type == "cpu":
         _check_inside(values, first, lengths, upward)

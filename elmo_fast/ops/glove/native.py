@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops._native import describe
 
 
 def run(
@@ -23,17 +22,4 @@ def run(
     return loss
 
 
-if _native.C is not None:
-
-    @torch.library.register_fake("elmo_fast::glove")
-    def _fake(
-        rows: Tensor,
-        columns: Tensor,
-        values: Tensor,
-        weights: list[Tensor],
-        squares: list[Tensor],
-        learning_rate: float,
-        x_max: float,
-        alpha: float,
-    ) -> Tensor:
-        return values.new_empty((), dtype=torch.float64)
+describe("glove", lambda a: a.values.new_empty((), dtype=torch.float64))

@@ -4,10 +4,6 @@ import torch
 from torch import Tensor
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    return None
-
-
 def run(
     rows: Tensor,
     columns: Tensor,

@@ -1,5 +1,7 @@
 """hierarchical_softmax: cross entropy along a path through a binary tree, O(log V) instead of O(V)."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -8,6 +10,21 @@ from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.hierarchical_softmax.tree import HuffmanTree
+
+
+class HierarchicalSoftmaxArguments(NamedTuple):
+    """What a backend is given: the arguments of `hierarchical_softmax`, checked."""
+
+    hidden: Tensor
+    targets: Tensor
+    weight: Tensor
+    bias: Tensor
+    first: Tensor
+    nodes: Tensor
+    codes: Tensor
+    longest: int
+    precision: str
+    sparse: bool
 
 
 def hierarchical_softmax(
@@ -54,18 +71,7 @@ def hierarchical_softmax(
     _check(hidden, targets, weight, bias, tree)
     kernel = select("hierarchical_softmax", backend, hidden.device, hidden.dtype, precision)
     with without_autocast(hidden.device):
-        return kernel.run(
-            hidden,
-            targets,
-            weight,
-            bias,
-            tree.first,
-            tree.nodes,
-            tree.codes,
-            longest=tree.longest,
-            sparse=sparse,
-            precision=precision,
-        )
+        return kernel.run(HierarchicalSoftmaxArguments(hidden, targets, weight, bias, *tree, precision, sparse))
 
 
 def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: HuffmanTree) -> None:

@@ -7,11 +7,7 @@ from torch.nn.functional import logsigmoid
 
 from elmo_fast.ops._precision import rounded
 from elmo_fast.ops._table_rows import table_rows
-
-
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
+from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
 
 def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,18 +38,15 @@ def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(first), torch.from_numpy(nodes), torch.from_numpy(codes)
 
 
-def run(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, first: Tensor, nodes: Tensor, codes: Tensor, *,
-    longest: int, sparse: bool, precision: str,
-) -> Tensor:  # fmt: skip
-    begin, end = first.index_select(0, targets), first.index_select(0, targets + 1)
+def run(a: HierarchicalSoftmaxArguments) -> Tensor:
+    begin, end = a.first.index_select(0, a.targets), a.first.index_select(0, a.targets + 1)
     # Paths are filled up to the longest by their own last step, which costs no node that is not on them.
-    steps = begin.unsqueeze(1) + torch.arange(longest, device=hidden.device)
+    steps = begin.unsqueeze(1) + torch.arange(a.longest, device=a.hidden.device)
     inside = steps < end.unsqueeze(1)
     steps = torch.minimum(steps, (end - 1).unsqueeze(1)).flatten()
-    passed = nodes.index_select(0, steps)
-    rows = rounded(table_rows(weight, passed, sparse), precision).view(*inside.shape, hidden.shape[1])
-    offsets = table_rows(bias, passed, sparse).view(inside.shape)
-    scores = torch.bmm(rows, rounded(hidden, precision).unsqueeze(2)).squeeze(2) + offsets
-    signs = 1 - 2 * codes.index_select(0, steps).view(inside.shape).to(hidden.dtype)
+    passed = a.nodes.index_select(0, steps)
+    rows = rounded(table_rows(a.weight, passed, a.sparse), a.precision).view(*inside.shape, a.hidden.shape[1])
+    offsets = table_rows(a.bias, passed, a.sparse).view(inside.shape)
+    scores = torch.bmm(rows, rounded(a.hidden, a.precision).unsqueeze(2)).squeeze(2) + offsets
+    signs = 1 - 2 * a.codes.index_select(0, steps).view(inside.shape).to(a.hidden.dtype)
     return -logsigmoid(signs * scores).masked_fill(~inside, 0.0).sum(1)

@@ -7,10 +7,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_shape, given
-from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops.hierarchical_softmax import native, reference
-
-register("hierarchical_softmax", native=native, reference=reference)
+from elmo_fast.ops._dispatch import select
 
 
 class HuffmanTree(NamedTuple):

@@ -1,9 +1,8 @@
 """Highway layers and the projection after them."""
 
 from elmo_fast.ops._dispatch import register
-from elmo_fast.ops.highway import native, reference, triton
 from elmo_fast.ops.highway.op import highway
 
-register("highway", native=native, triton=triton, reference=reference)
+register(__name__, "native", "triton", "reference")
 
 __all__ = ["highway"]

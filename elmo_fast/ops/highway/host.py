@@ -9,9 +9,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._memory import explained
-
-if _triton.WHY_NOT is None:
-    from elmo_fast.ops.highway import kernels
+from elmo_fast.ops.highway import kernels
 
 MULTIPROCESSORS = 132
 

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
+from elmo_fast.ops.highway import kernels
 from elmo_fast.ops.highway.host import Saved, inputs, operand, scale_of, strips
-
-if _triton.WHY_NOT is None:
-    from elmo_fast.ops.highway import kernels
 
 
 class Arriving(NamedTuple):

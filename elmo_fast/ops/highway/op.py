@@ -1,14 +1,33 @@
 """highway: gated layers that may pass their input through, then a projection."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._autograd import requires_grad
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
+
+
+class HighwayArguments(NamedTuple):
+    """What a backend is given: the arguments of `highway`, checked."""
+
+    x: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
+    projection_weight: Tensor | None
+    projection_bias: Tensor | None
+    rows: Tensor | None
+    """how many count, [] int64"""
+    precision: str
+
+    def needs_backward(self) -> bool:
+        """Whether autograd will ask for a gradient."""
+        return requires_grad(self.x, *self.weights, *self.biases, self.projection_weight, self.projection_bias)
 
 
 def highway(
@@ -55,40 +74,35 @@ def highway(
     """
     precision, cast = under_autocast(precision, x.device)
     x = cast(x)
-    _check(x, weights, biases, projection_weight, projection_bias)
+    a = HighwayArguments(x, list(weights), list(biases), projection_weight, projection_bias, count, precision)
+    _check(a)
     _check_count(x, count)
     chosen = select("highway", backend, x.device, x.dtype, precision)
     with without_autocast(x.device):
-        y: Tensor = chosen.run(x, weights, biases, projection_weight, projection_bias, precision=precision, count=count)
+        y: Tensor = chosen.run(a)
     return y
 
 
-def _check(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    projection_weight: Tensor | None,
-    projection_bias: Tensor | None,
-) -> None:
-    op = "highway"
-    check_shape(op, "x", x, "N W")
-    check_floating(op, "x", x)
-    if len(weights) != len(biases):
+def _check(a: HighwayArguments) -> None:
+    op, projection_weight = "highway", a.projection_weight
+    check_shape(op, "x", a.x, "N W")
+    check_floating(op, "x", a.x)
+    if len(a.weights) != len(a.biases):
         raise ElmoFastError(
-            f"{op}: weights and biases must have one tensor per layer each; got {len(weights)} and {len(biases)}"
+            f"{op}: weights and biases must have one tensor per layer each; got {len(a.weights)} and {len(a.biases)}"
         )
-    if projection_weight is None and projection_bias is not None:
+    if projection_weight is None and a.projection_bias is not None:
         raise ElmoFastError(f"{op}: projection_bias was given without projection_weight; give both or neither")
-    projection = [tensor for tensor in (projection_weight, projection_bias) if tensor is not None]
-    check_same(op, "x, weights, biases and projection", [x, *weights, *biases, *projection])
-    sizes = {"W": x.shape[1], "2W": 2 * x.shape[1]}
-    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+    projection = [tensor for tensor in (projection_weight, a.projection_bias) if tensor is not None]
+    check_same(op, "x, weights, biases and projection", [a.x, *a.weights, *a.biases, *projection])
+    sizes = {"W": a.x.shape[1], "2W": 2 * a.x.shape[1]}
+    for i, (weight, bias) in enumerate(zip(a.weights, a.biases, strict=True)):
         check_shape(op, f"weights[{i}]", weight, "2W W", **sizes)
         check_shape(op, f"biases[{i}]", bias, "2W", **sizes)
     if projection_weight is not None:
         check_shape(op, "projection_weight", projection_weight, "D W", **sizes)
-        if projection_bias is not None:
-            check_shape(op, "projection_bias", projection_bias, "D", D=projection_weight.shape[0])
+        if a.projection_bias is not None:
+            check_shape(op, "projection_bias", a.projection_bias, "D", D=projection_weight.shape[0])
 
 
 def _check_count(x: Tensor, count: Tensor | None) -> None:

@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._native import cuda_unsupported as unsupported
-
-__all__ = ["run", "unsupported"]
+from elmo_fast.ops._native import describe
+from elmo_fast.ops.log_uniform_sample.native import fake
 
 
 def run(
@@ -19,18 +17,4 @@ def run(
     return ids, tries
 
 
-def _fake(
-    num_samples: int,
-    num_words: int,
-    seed: int,
-    offset: int,
-    seed_more: Tensor | None,
-    offset_more: Tensor | None,
-    device: torch.device,
-) -> tuple[Tensor, Tensor]:
-    ids = torch.empty(num_samples, dtype=torch.int64, device=device)
-    return ids, torch.empty((), dtype=torch.int64, device=device)
-
-
-if _native.C is not None:
-    torch.library.register_fake("elmo_fast::log_uniform_sample_cuda", _fake)
+describe("log_uniform_sample_cuda", fake)

@@ -1,10 +1,11 @@
 """log_uniform_sample in C++: the same generator and the same rule, word for word."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops._native import describe
 
 
 def run(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
@@ -13,9 +14,12 @@ def run(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tenso
     return ids, tries
 
 
-def _fake(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
-    return torch.empty(num_samples, dtype=torch.int64), torch.empty((), dtype=torch.int64)
+def fake(a: Any) -> tuple[Tensor, Tensor]:
+    """Ids and tries, on the arguments' device, if they name one."""
+    device = getattr(a, "device", None)
+    return torch.empty(a.num_samples, dtype=torch.int64, device=device), torch.empty(
+        (), dtype=torch.int64, device=device
+    )
 
 
-if _native.C is not None:
-    torch.library.register_fake("elmo_fast::log_uniform_sample", _fake)
+describe("log_uniform_sample", fake)

@@ -1,18 +1,15 @@
 """log_uniform_sample: distinct word ids under the log-uniform (Zipf) law, and how often each is expected."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, given
-from elmo_fast.ops._dispatch import explain, register, select, warn_once
+from elmo_fast.ops._dispatch import explain, select, warn_once
 from elmo_fast.ops._transfer import drawn_to
-from elmo_fast.ops.log_uniform_sample import cuda, native, reference
 
-register("log_uniform_sample", native=native, cuda=cuda, reference=reference)
 CPU = torch.device("cpu")
 
 # The term inside the logarithm of the expected counts.
@@ -70,40 +67,43 @@ def log_uniform_sample(
             f"got {num_samples}; take fewer samples or a larger vocabulary"
         )
     device = CPU if device is None else torch.device(device)
-    chosen = _chosen(backend, device)
-    seed, offset = (_number(name, value, chosen, device) for name, value in (("seed", seed), ("offset", offset)))
-    if chosen is cuda:
-        return cuda.run(num_samples, num_words, seed, offset, device)
-    ids, tries = drawn_to("log_uniform_sample", chosen.run(num_samples, num_words, seed, offset), device)
+    backend = _chosen(backend, device)
+    drawn_on = device if backend == "cuda" else CPU
+    kernel = select("log_uniform_sample", backend, drawn_on, torch.float32)
+    seed, offset = (_number(name, value, drawn_on) for name, value in (("seed", seed), ("offset", offset)))
+    if backend == "cuda":
+        ids, tries = kernel.run(num_samples, num_words, seed, offset, device)
+    else:
+        ids, tries = drawn_to("log_uniform_sample", kernel.run(num_samples, num_words, seed, offset), device)
     return ids, tries
 
 
-def _chosen(backend: str, device: torch.device) -> Any:
+def _chosen(backend: str, device: torch.device) -> str:
     """The backend; those of the CPU serve every device, by copying, which "auto" does not do without saying so."""
     op = "log_uniform_sample"
-    if backend == "auto" and device.type == "cuda":
-        choice = explain(op, device, torch.float32)
-        if choice.backend == "cuda":
-            return cuda
-        slower = explain(op, CPU, torch.float32).backend
-        if not torch.compiler.is_compiling():
-            warn_once(op, slower, f"{choice.refusals['cuda']} (drawn on the CPU and copied to {device})")
-        return select(op, slower, CPU, torch.float32)
-    return select(op, backend, device if backend == "cuda" else CPU, torch.float32)
+    if backend != "auto" or device.type != "cuda":
+        return backend
+    choice = explain(op, device, torch.float32)
+    if choice.backend == "cuda":
+        return "cuda"
+    slower = explain(op, CPU, torch.float32).backend
+    if not torch.compiler.is_compiling():
+        warn_once(op, slower, f"{choice.refusals['cuda']} (drawn on the CPU and copied to {device})")
+    return slower
 
 
-def _number(name: str, value: int | Tensor, chosen: Any, device: torch.device) -> int | Tensor:
-    """`value` checked, and as the backend takes it: a tensor on the GPU for "cuda", else an int."""
+def _number(name: str, value: int | Tensor, drawn_on: torch.device) -> int | Tensor:
+    """`value` checked, and as the backend takes it: a tensor on the GPU where it draws there, else an int."""
     if isinstance(value, Tensor):
         check_dtype("log_uniform_sample", name, value, torch.int64)
         if value.numel() != 1:
             raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {given(value)}")
-        if chosen is cuda and value.device.type == "cuda":
+        if value.device.type == drawn_on.type == "cuda":
             return value
         if value.device.type != "cpu":
             raise ElmoFastError(
                 f"log_uniform_sample: {name} on {value.device} could only be read by waiting for it, since the sample "
-                f"is drawn on {device if chosen is cuda else 'the CPU'}; give an int"
+                f"is drawn on {'the CPU' if drawn_on is CPU else drawn_on}; give an int"
             )
         value = int(value)
     if not 0 <= value < 2**63:

@@ -12,11 +12,6 @@ from elmo_fast.ops._philox import uniforms
 MAX_TRIES = 2**31 - 1
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """The definition draws on the CPU, for every device."""
-    return None
-
-
 def run(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
     log_range = math.log1p(num_words)
     kept = np.empty(0, dtype=np.int64)

@@ -1,16 +1,35 @@
 """negative_sampling: the target told from words of noise, by one logistic regression for each."""
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
-from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-from elmo_fast.ops.negative_sampling import native, reference
-
-register("negative_sampling", native=native, reference=reference)
 
 CHUNK_BYTES = 32 * 2**20
+
+
+class NegativeSamplingArguments(NamedTuple):
+    """What a backend is given: the arguments of `negative_sampling`, checked."""
+
+    hidden: Tensor
+    targets: Tensor
+    weight: Tensor
+    bias: Tensor
+    samples: Tensor
+    log_noise: Tensor | None
+    negatives: float
+    sparse: bool
+    chunk_bytes: int
+    precision: str
+
+    @property
+    def share(self) -> float:
+        """K/S: what a sample counts."""
+        return self.negatives / self.samples.shape[0]
 
 
 def negative_sampling(
@@ -80,6 +99,8 @@ def negative_sampling(
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
     check_words(op, weight.shape[0], targets=targets, samples=samples)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
-    options = {"log_noise": log_noise, "negatives": negatives, "sparse": sparse, "chunk_bytes": chunk_bytes}
+    a = NegativeSamplingArguments(
+        hidden, targets, weight, bias, samples, log_noise, negatives, sparse, chunk_bytes, precision
+    )
     with without_autocast(hidden.device):
-        return kernel.run(hidden, targets, weight, bias, samples, **options, precision=precision)
+        return kernel.run(a)

@@ -6,12 +6,8 @@ from torch.nn.functional import logsigmoid
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.ops._precision import rounded
+from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
 from elmo_fast.ops.negative_sampling.rows import gathered
-
-
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
 
 
 def _losses(
@@ -25,21 +21,24 @@ def _losses(
     return -logsigmoid(true) - share * others.sum(1)
 
 
-def run(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, *, log_noise: Tensor | None,
-    negatives: float, sparse: bool, chunk_bytes: int, precision: str,
-) -> Tensor:  # fmt: skip
-    count, size = hidden.shape[0], samples.shape[0]
-    rows, offsets, ids = gathered(targets, weight, bias, samples, log_noise, negatives, sparse)
-    hidden, rows = rounded(hidden, precision), rounded(rows, precision)
-    step = max(1, min(count, chunk_bytes // (size * hidden.element_size())))
+def run(a: NegativeSamplingArguments) -> Tensor:
+    count, size = a.hidden.shape[0], a.samples.shape[0]
+    rows, offsets, ids = gathered(a)
+    hidden, rows = rounded(a.hidden, a.precision), rounded(rows, a.precision)
+    step = max(1, min(count, a.chunk_bytes // (size * hidden.element_size())))
     losses = []
     for i in range(0, max(count, 1), step):
         part = slice(i, min(i + step, count))
         part_offsets = torch.cat([offsets[:count][part], offsets[count:]])
         part_ids = torch.cat([ids[:count][part], ids[count:]])
-        chunk = (hidden[part], rows[:count][part], rows[count:], part_offsets, part_ids)
-        options = (negatives / size, log_noise is not None)
-        once = count <= step
-        losses.append(_losses(*chunk, *options) if once else checkpoint(_losses, *chunk, *options, use_reentrant=False))
+        chunk = (
+            hidden[part],
+            rows[:count][part],
+            rows[count:],
+            part_offsets,
+            part_ids,
+            a.share,
+            a.log_noise is not None,
+        )
+        losses.append(_losses(*chunk) if count <= step else checkpoint(_losses, *chunk, use_reentrant=False))
     return torch.cat(losses)

@@ -8,6 +8,7 @@ from torch import Tensor
 from elmo_fast.ops import _triton
 from elmo_fast.ops._triton import launch
 from elmo_fast.ops.projected_lstm import host, kernels_persistent
+from elmo_fast.ops.projected_lstm.failure import flags
 from elmo_fast.ops.projected_lstm.host import MULTIPROCESSORS, Layer, Steps, blocks
 
 # Name of a GPU -> precision -> the largest batch for which the persistent scan was measured to be the faster one.
@@ -23,9 +24,6 @@ MOST_POLLS = 2**22
 COUNTER_STRIDE = 32  # int32 between two counters: a line of the L2 each
 # The interpreter runs blocks one after the other, and none can wait there: then each phase of a step is a launch.
 ONE_LAUNCH = not _triton.INTERPRETED
-
-# Per device, int32 [1]: not 0 once a block of a persistent scan has given up (`persistent_failure` reads it).
-flags: dict[torch.device, Tensor] = {}
 
 
 class Plan(NamedTuple):

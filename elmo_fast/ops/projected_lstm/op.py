@@ -1,13 +1,15 @@
 """The projected LSTM with cell and projection clip: one layer, one or two directions side by side."""
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _checks
+from elmo_fast.ops._autograd import requires_grad
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
@@ -23,6 +25,34 @@ class LSTMWeights(NamedTuple):
     """[4H]"""
     weight_hr: Tensor | None = None
     """projection, [D, H]; None: no projection and no projection clip, and D = H"""
+
+
+class ProjectedLSTMArguments(NamedTuple):
+    """What a backend is given: the arguments of `projected_lstm`, checked."""
+
+    inputs: list[Tensor]
+    weights: list[LSTMWeights]
+    lengths: Tensor | None
+    state: tuple[Tensor, Tensor] | None
+    reverse: list[bool]
+    cell_clip: float | None
+    projection_clip: float | None
+    residual: bool
+    recurrent_masks: list[Tensor] | None
+    precision: str
+
+    def of_op(self, lengths: Tensor | None, masks: list[Tensor]) -> tuple[Any, ...]:
+        """As the registered ops take them: weights by kind, infinity for no clip, whether to save for backward."""
+        weight_ih, weight_hh, bias, weight_hr = map(list, zip(*self.weights, strict=True))
+        projections = [weight for weight in weight_hr if weight is not None]
+        h0, c0 = (None, None) if self.state is None else self.state
+        return (
+            self.inputs, weight_ih, weight_hh, bias, projections, lengths, h0, c0, masks, self.reverse,
+            math.inf if self.cell_clip is None else self.cell_clip,
+            math.inf if self.projection_clip is None or not projections else self.projection_clip,
+            self.residual, self.precision,
+            requires_grad(*self.inputs, *weight_ih, *weight_hh, *bias, *projections, h0, c0),
+        )  # fmt: skip
 
 
 def projected_lstm(
@@ -94,17 +124,11 @@ def projected_lstm(
     run = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision).run
     with without_autocast(inputs[0].device):
         outputs, h, c = run(
-            list(inputs),
-            list(weights),
-            lengths,
-            state,
-            reverse=tuple(reverse),
-            cell_clip=cell_clip,
-            projection_clip=projection_clip,
-            residual=residual,
-            recurrent_masks=None if recurrent_masks is None else list(recurrent_masks),
-            precision=precision,
-        )
+            ProjectedLSTMArguments(
+                list(inputs), list(weights), lengths, state, list(reverse), cell_clip, projection_clip, residual,
+                None if recurrent_masks is None else list(recurrent_masks), precision,
+            )
+        )  # fmt: skip
     return outputs, (h, c)
 
 

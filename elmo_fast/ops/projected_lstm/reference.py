@@ -1,53 +1,29 @@
 """The definition of the projected LSTM, in plain torch."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from elmo_fast.ops._precision import rounded
-
-if TYPE_CHECKING:
-    from elmo_fast.ops.projected_lstm.op import LSTMWeights
+from elmo_fast.ops.projected_lstm.op import LSTMWeights, ProjectedLSTMArguments
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
-
-
-def run(
-    inputs: list[Tensor],
-    weights: "list[LSTMWeights]",
-    lengths: Tensor | None,
-    state: tuple[Tensor, Tensor] | None,
-    *,
-    reverse: Sequence[bool],
-    cell_clip: float | None,
-    projection_clip: float | None,
-    residual: bool,
-    recurrent_masks: list[Tensor] | None,
-    precision: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
     """As elmo_fast.ops.projected_lstm, one direction after the other, one step after the other."""
-    batch, time, _ = inputs[0].shape
-    size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
+    first, directions, lengths = a.inputs[0], len(a.inputs), a.lengths
+    batch, time, _ = first.shape
+    size, cells = a.weights[0].weight_hh.shape[1], a.weights[0].weight_hh.shape[0] // 4
     if lengths is None:
-        lengths = torch.full((batch,), time, dtype=torch.int64, device=inputs[0].device)
-    carried = state is not None
-    if state is None:
-        state = (inputs[0].new_zeros(len(inputs), batch, size), inputs[0].new_zeros(len(inputs), batch, cells))
+        lengths = torch.full((batch,), time, dtype=torch.int64, device=first.device)
+    state = a.state or (first.new_zeros(directions, batch, size), first.new_zeros(directions, batch, cells))
     outputs, hs, cs = [], [], []
-    valid = torch.arange(time, device=inputs[0].device)[None, :, None] < lengths[:, None, None]
-    for r, (x, w) in enumerate(zip(inputs, weights, strict=True)):
+    valid = torch.arange(time, device=first.device)[None, :, None] < lengths[:, None, None]
+    for r, (x, w) in enumerate(zip(a.inputs, a.weights, strict=True)):
         x = x.where(valid, 0.0)
-        source = reversed_within(x, lengths) if reverse[r] else x
-        mask = None if recurrent_masks is None else recurrent_masks[r]
-        start = state[0][r], state[1][r], carried
-        y, h, c = _scan(source, w, lengths, start, cell_clip, projection_clip, mask, precision)
-        y = reversed_within(y, lengths) if reverse[r] else y
-        outputs.append(torch.where(valid, y + x if residual else y, 0.0))
+        source = reversed_within(x, lengths) if a.reverse[r] else x
+        mask = None if a.recurrent_masks is None else a.recurrent_masks[r]
+        y, h, c = _scan(a, source, w, lengths, (state[0][r], state[1][r]), mask)
+        y = reversed_within(y, lengths) if a.reverse[r] else y
+        outputs.append(torch.where(valid, y + x if a.residual else y, 0.0))
         hs.append(h)
         cs.append(c)
     return torch.stack(outputs), torch.stack(hs), torch.stack(cs)
@@ -61,19 +37,14 @@ def reversed_within(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _scan(
-    x: Tensor,
-    w: "LSTMWeights",
-    lengths: Tensor,
-    start: tuple[Tensor, Tensor, bool],
-    cell_clip: float | None,
-    projection_clip: float | None,
+    a: ProjectedLSTMArguments, x: Tensor, w: LSTMWeights, lengths: Tensor, start: tuple[Tensor, Tensor],
     mask: Tensor | None,
-    precision: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    precision, carried = a.precision, a.state is not None
     gates_x = rounded(x, precision) @ rounded(w.weight_ih, precision).t() + w.bias
     w_hh = rounded(w.weight_hh, precision).t()
     w_hr = None if w.weight_hr is None else rounded(w.weight_hr, precision).t()
-    steps, (h, c, carried) = [], start
+    steps, (h, c) = [], start
     for t in range(x.shape[1]):
         # NaN stays where it is: rows that have ended are not multiplied, nor is a state that is not there. The gates of
         # such rows are 0, since the gradient 0 times the derivative at NaN is NaN.
@@ -81,10 +52,10 @@ def _scan(
         known = active if carried or t else torch.zeros_like(active)
         recurrent = (rounded(h.where(active, 0.0), precision) @ w_hh).where(known, 0.0)
         i, f, g, o = (gates_x[:, t] + recurrent).where(active, 0.0).chunk(4, dim=-1)
-        c_new = _clip(torch.sigmoid(f) * c.where(active, 0.0) + torch.sigmoid(i) * torch.tanh(g), cell_clip)
+        c_new = _clip(torch.sigmoid(f) * c.where(active, 0.0) + torch.sigmoid(i) * torch.tanh(g), a.cell_clip)
         h_new = torch.sigmoid(o) * torch.tanh(c_new)
         if w_hr is not None:
-            h_new = _clip(rounded(h_new, precision) @ w_hr, projection_clip)
+            h_new = _clip(rounded(h_new, precision) @ w_hr, a.projection_clip)
         if mask is not None:
             h_new = h_new * mask
         h, c = torch.where(active, h_new, h), torch.where(active, c_new, c)

@@ -1,17 +1,31 @@
 """sampled_softmax: cross entropy against a shared sample of the vocabulary."""
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
-from elmo_fast.ops._dispatch import register, select
+from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
-from elmo_fast.ops.sampled_softmax import native, reference, triton
-
-register("sampled_softmax", native=native, triton=triton, reference=reference)
 
 CHUNK_BYTES = 32 * 2**20
+
+
+class SampledSoftmaxArguments(NamedTuple):
+    """What a backend is given: the arguments of `sampled_softmax`, checked."""
+
+    hidden: Tensor
+    targets: Tensor
+    weight: Tensor
+    bias: Tensor
+    samples: Tensor
+    tries: Tensor | int
+    correction: str
+    sparse: bool
+    chunk_bytes: int
+    precision: str
 
 
 def sampled_softmax(
@@ -64,35 +78,24 @@ def sampled_softmax(
     Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
     """
     precision, cast = under_autocast(precision, hidden.device)
-    hidden = cast(hidden)
-    _check(hidden, targets, weight, bias, samples, correction, chunk_bytes)
-    kernel = select("sampled_softmax", backend, hidden.device, hidden.dtype, precision)
+    a = SampledSoftmaxArguments(
+        cast(hidden), targets, weight, bias, samples, tries, correction, sparse, chunk_bytes, precision
+    )
+    _check(a)
+    kernel = select("sampled_softmax", backend, hidden.device, a.hidden.dtype, precision)
     with without_autocast(hidden.device):
-        return kernel.run(
-            hidden,
-            targets,
-            weight,
-            bias,
-            samples,
-            tries,
-            correction=correction,
-            sparse=sparse,
-            chunk_bytes=chunk_bytes,
-            precision=precision,
-        )
+        return kernel.run(a)
 
 
-def _check(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, correction: str, chunk_bytes: int
-) -> None:
+def _check(a: SampledSoftmaxArguments) -> None:
     op = "sampled_softmax"
-    check_shape(op, "samples", samples, "S")
-    check_same(op, "targets and samples", [targets, samples])
-    check_output_layer(op, hidden, targets, weight, bias)
-    if len(samples) == 0:
+    check_shape(op, "samples", a.samples, "S")
+    check_same(op, "targets and samples", [a.targets, a.samples])
+    check_output_layer(op, a.hidden, a.targets, a.weight, a.bias)
+    if len(a.samples) == 0:
         raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
-    if correction not in CORRECTIONS:
-        raise ElmoFastError(f"{op}: correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
-    if chunk_bytes < 1:
-        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
-    check_words(op, weight.shape[0], targets=targets, samples=samples)
+    if a.correction not in CORRECTIONS:
+        raise ElmoFastError(f"{op}: correction must be one of {', '.join(CORRECTIONS)}; got {a.correction!r}")
+    if a.chunk_bytes < 1:
+        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {a.chunk_bytes}")
+    check_words(op, a.weight.shape[0], targets=a.targets, samples=a.samples)

@@ -5,12 +5,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.ops._precision import rounded
+from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 from elmo_fast.ops.sampled_softmax.rows import gathered
-
-
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
 
 
 def rows_per_chunk(num_rows: int, num_samples: int, itemsize: int, chunk_bytes: int) -> int:
@@ -26,14 +22,11 @@ def _losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Ten
     return -torch.log_softmax(torch.cat([true[:, None], sampled], 1), 1)[:, 0]
 
 
-def run(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, samples: Tensor, tries: Tensor | int, *,
-    correction: str, sparse: bool, chunk_bytes: int, precision: str,
-) -> Tensor:  # fmt: skip
-    count = hidden.shape[0]
-    rows, offsets, ids = gathered(targets, weight, bias, samples, tries, correction, sparse)
-    hidden, rows = rounded(hidden, precision), rounded(rows, precision)
-    step = rows_per_chunk(count, len(ids) - count, hidden.element_size(), chunk_bytes)
+def run(a: SampledSoftmaxArguments) -> Tensor:
+    count = a.hidden.shape[0]
+    rows, offsets, ids = gathered(a)
+    hidden, rows = rounded(a.hidden, a.precision), rounded(rows, a.precision)
+    step = rows_per_chunk(count, len(ids) - count, hidden.element_size(), a.chunk_bytes)
     if count <= step:
         return _losses(hidden, rows[:count], rows[count:], offsets, ids)
     losses = []

@@ -8,10 +8,8 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._memory import explained
+from elmo_fast.ops.scalar_mix import kernels
 from elmo_fast.ops.scalar_mix.dropout import LANES, threshold
-
-if _triton.WHY_NOT is None:
-    from elmo_fast.ops.scalar_mix import kernels
 
 # What one launch takes. Backward keeps a sum per element, layer and mix in registers.
 LAYERS, MIXES, BACKWARD_MIXES = 4, 4, 2
@@ -49,6 +47,13 @@ def statistics(layers: list[Tensor], counted: Tensor | None, eps: float) -> Tens
     return found
 
 
+def _contiguous(
+    layers: list[Tensor], factors: Tensor, counted: Tensor | None
+) -> tuple[list[Tensor], Tensor, Tensor | None]:
+    counted = None if counted is None else counted.contiguous()
+    return [layer.contiguous() for layer in layers], factors.contiguous(), counted
+
+
 def forward(
     layers: list[Tensor],
     factors: Tensor,
@@ -58,7 +63,8 @@ def forward(
     eps: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """The mixes, and the statistics ([0] without a layer norm); `factors` [M, L] float32, everything contiguous."""
+    """The mixes, and the statistics ([0] without a layer norm); `factors` [M, L] float32, any strides."""
+    layers, factors, counted = _contiguous(layers, factors, counted)
     n, number, mixes = layers[0].numel(), len(layers), factors.shape[0]
     rows = layers[0].shape[0] if layers[0].dim() > 1 else 1
     size = mixes * n * layers[0].itemsize
@@ -93,6 +99,8 @@ def backward(
     need_factors: bool,
 ) -> tuple[list[Tensor], Tensor]:
     """Gradients of the layers (none where not needed) and of the factors ([0] where not needed)."""
+    grad = grad.contiguous()
+    layers, factors, counted = _contiguous(layers, factors, counted)
     number, mixes = len(layers), factors.shape[0]
     fused = need_layers and need_factors and not layer_norm
     d_layers = [torch.empty_like(layer) for layer in layers] if need_layers else []

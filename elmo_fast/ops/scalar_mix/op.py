@@ -1,16 +1,29 @@
 """scalar_mix: several weighted sums of the same layers in one pass."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
-from elmo_fast.ops._dispatch import register, select
-from elmo_fast.ops.scalar_mix import native, reference, triton
+from elmo_fast.ops._dispatch import select
 
-register("scalar_mix", native=native, triton=triton, reference=reference)
+
+class ScalarMixArguments(NamedTuple):
+    """What a backend is given: the arguments of `scalar_mix`, checked."""
+
+    layers: list[Tensor]
+    scalars: Tensor
+    gammas: Tensor
+    layer_norm: bool
+    statistics_mask: Tensor | None
+    """bool; None without layer_norm"""
+    eps: float
+    dropout: float
+    seed: Tensor | None
+    """[] int64 on the layers' device; None: nothing is dropped"""
 
 
 def scalar_mix(
@@ -64,17 +77,9 @@ def scalar_mix(
     layers = list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
     _check(layers, scalars, gammas, statistics_mask if layer_norm else None)
     seed = _seed(dropout, seed, layers[0].device)
+    counted = None if statistics_mask is None or not layer_norm else statistics_mask != 0
     kernel = select("scalar_mix", backend, layers[0].device, layers[0].dtype)
-    return kernel.run(
-        layers,
-        scalars,
-        gammas,
-        layer_norm=layer_norm,
-        statistics_mask=None if statistics_mask is None or not layer_norm else statistics_mask != 0,
-        eps=eps,
-        dropout=dropout,
-        seed=seed,
-    )
+    return kernel.run(ScalarMixArguments(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed))
 
 
 def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:

@@ -1,16 +1,10 @@
 """scalar_mix in plain torch: the definition."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from elmo_fast.ops.scalar_mix.dropout import dropped
-
-
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Plain torch serves every device and dtype."""
-    return None
+from elmo_fast.ops.scalar_mix.op import ScalarMixArguments
 
 
 def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
@@ -25,24 +19,14 @@ def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
     return (layer - mean) / torch.sqrt(variance + eps)
 
 
-def run(
-    layers: Sequence[Tensor],
-    scalars: Tensor,
-    gammas: Tensor,
-    *,
-    layer_norm: bool,
-    statistics_mask: Tensor | None,
-    eps: float,
-    dropout: float,
-    seed: Tensor | None,
-) -> Tensor:
-    dtype, layers = layers[0].dtype, [layer.to(scalars.dtype) for layer in layers]
-    if layer_norm:
-        layers = [normalised(layer, statistics_mask, eps) for layer in layers]
-    coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
+def run(a: ScalarMixArguments) -> Tensor:
+    dtype, layers = a.layers[0].dtype, [layer.to(a.scalars.dtype) for layer in a.layers]
+    if a.layer_norm:
+        layers = [normalised(layer, a.statistics_mask, a.eps) for layer in layers]
+    coefficients = a.gammas.unsqueeze(1) * torch.softmax(a.scalars, dim=1)
     if len(coefficients) == 0:
         return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
     mixes = torch.stack(
         [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
     )
-    return dropped(mixes, dropout, seed).to(dtype)
+    return dropped(mixes, a.dropout, a.seed).to(dtype)

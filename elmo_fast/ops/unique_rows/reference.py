@@ -6,10 +6,6 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    return None
-
-
 def run(ids: Tensor) -> tuple[Tensor, Tensor]:
     if ids.is_meta:
         raise ElmoFastError(

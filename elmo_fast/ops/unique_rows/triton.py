@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
+from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._segments import segment_sum
 from elmo_fast.ops._triton import ceil_power_of_two, launch
+from elmo_fast.ops.unique_rows import kernels
 
-if _triton.WHY_NOT is None:
-    from elmo_fast.ops.unique_rows import kernels
-
-unsupported = _triton.unsupported
 HASH_BITS = 56  # with the 7 bits of the length above them the keys of the sort stay positive
 
 
@@ -30,7 +28,7 @@ def padded(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def gather(table: Tensor, inverse: Tensor) -> Tensor:
     """As elmo_fast.ops.gather_rows."""
-    rows: Tensor = _gather_op(table, inverse)
+    rows: Tensor = _gather_op(table, inverse, table.shape[0])
     return rows
 
 
@@ -53,10 +51,9 @@ def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, Tensor, Tensor]
     return unique, inverse, count
 
 
-def _fake_padded(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows = ids.shape[0]
-    inverse = ids.new_empty(rows, dtype=torch.int64)
-    return ids.new_empty(ids.shape), inverse, ids.new_empty((), dtype=torch.int64)
+def _fake_padded(a: Any) -> tuple[Tensor, Tensor, Tensor]:
+    new = a.ids.new_empty
+    return new(a.ids.shape), new(a.ids.shape[0], dtype=torch.int64), new((), dtype=torch.int64)
 
 
 def _gather(table: Tensor, inverse: Tensor) -> Tensor:
@@ -74,28 +71,14 @@ def _gather_backward(grad: Tensor, inverse: Tensor, entries: int) -> Tensor:
     return segment_sum(grad.contiguous(), inverse, entries)
 
 
-def _setup(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.entries = inputs[0].shape[0]
-    ctx.save_for_backward(inputs[1])
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    return _gather_backward_op(grad, ctx.saved_tensors[0], ctx.entries), None
-
-
-if _triton.WHY_NOT is None:
-    _padded_op = _triton.define(
-        "padded_unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse, Tensor count)", _padded, _fake_padded
-    )
-    _gather_backward_op = _triton.define(
-        "gather_rows_backward(Tensor grad, Tensor inverse, int entries) -> Tensor",
-        _gather_backward,
-        lambda grad, inverse, entries: grad.new_empty(entries, grad.shape[1]),
-    )
-    _gather_op = _triton.define(
-        "gather_rows(Tensor table, Tensor inverse) -> Tensor",
-        _gather,
-        lambda table, inverse: table.new_empty(inverse.shape[0], table.shape[1]),
-        _setup,
-        _differentiate,
-    )
+_padded_op = _triton.define(
+    "padded_unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse, Tensor count)", _padded, _fake_padded
+)
+# The table itself is not saved for the gradient: how many rows it has suffices.
+_triton.define("gather_rows_backward(Tensor grad, Tensor inverse, SymInt entries) -> Tensor table", _gather_backward)
+_gather_op = _triton.define(
+    "gather_rows(Tensor table, Tensor inverse, SymInt entries) -> Tensor rows",
+    lambda table, inverse, entries: _gather(table, inverse),
+    lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
+    Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),
+)

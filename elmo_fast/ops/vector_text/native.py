@@ -1,10 +1,11 @@
 """C++ on the CPU: the lines shared out among torch's threads."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._native import unsupported as unsupported
+from elmo_fast.ops._native import describe
 
 
 def run(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, tuple[int, int, int]]:
@@ -19,18 +20,10 @@ def write(words: Tensor, ends: Tensor, matrix: Tensor) -> Tensor:
     return text
 
 
-if _native.C is not None:
+def _fake_read(a: Any) -> tuple[Tensor, Tensor, Tensor]:
+    rows, new = torch.library.get_ctx().new_dynamic_size(), a.data.new_empty
+    return new(rows, a.dimension, dtype=torch.float32), new(rows, 2, dtype=torch.int64), new(3, dtype=torch.int64)
 
-    @torch.library.register_fake("elmo_fast::read_vector_text")
-    def _fake_read(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, Tensor]:
-        rows = torch.library.get_ctx().new_dynamic_size()
-        long = torch.int64
-        return (
-            data.new_empty(rows, dimension, dtype=torch.float32),
-            data.new_empty(rows, 2, dtype=long),
-            data.new_empty(3, dtype=long),
-        )
 
-    @torch.library.register_fake("elmo_fast::write_vector_text")
-    def _fake_write(words: Tensor, ends: Tensor, matrix: Tensor) -> Tensor:
-        return words.new_empty(torch.library.get_ctx().new_dynamic_size())
+describe("read_vector_text", _fake_read)
+describe("write_vector_text", lambda a: a.words.new_empty(torch.library.get_ctx().new_dynamic_size()))

@@ -11,10 +11,6 @@ _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LARGEST = float(np.finfo(np.float32).max) * (1 + 2.0**-25)  # from here on the nearest float32 is infinity
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    return None
-
-
 def is_number(field: bytes) -> bool:
     """Whether a field is decimal and finite as a float32."""
     return _NUMBER.fullmatch(field) is not None and abs(float(field)) < _LARGEST

@@ -1,0 +1,190 @@
+"""Fakes and autograd of the registered ops, read from their schemas: the names in a backward schema say what it takes.
+
+Of `<op>_backward`: `grad` is the gradient of the first output of `<op>`, `d_<output>` that of another; `need_<input>`
+says whether an input's gradient is wanted; every other argument is an input or output of `<op>`, saved for it. Its
+results bear the names of the inputs whose gradients they are, with or without `d_`, and have their shapes.
+"""
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+_complete: set[str] = set()
+_KERNELS = {"elmo_fast": "C++", "elmo_fast_triton": "Triton"}
+
+
+class Backward(NamedTuple):
+    """What the schema of a backward op leaves open."""
+
+    op: str | None = None
+    """its qualified name; None: `<op>_backward`"""
+    covers: Mapping[str, Sequence[str]] = {}
+    """flag `need_...` -> the inputs whose gradients it asks for, where it is not the one that it names"""
+    shapes: Callable[[Any], Mapping[str, Any]] | None = None
+    """(arguments of the backward op) -> result -> its shape, shapes or tensor, where it is not that of an argument"""
+    finish: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None
+    """(arguments of the backward op, its results by name) -> the gradients by input; None: the results"""
+
+
+def requires_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd will ask for a gradient of one of them, so that the forward pass must save what that takes."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def overload(qualified: str) -> Any:
+    """The registered op of the name "namespace::op"."""
+    namespace, name = qualified.split("::")
+    return getattr(getattr(torch.ops, namespace), name).default
+
+
+def arguments_of(schema: Any) -> Any:
+    """A named tuple's class for the arguments that a schema names, parsed or not."""
+    parsed = torch._C.parse_schema(schema) if isinstance(schema, str) else schema
+    return namedtuple("arguments", [argument.name for argument in parsed.arguments])
+
+
+def _is_list(argument: Any) -> bool:
+    return isinstance(argument.type, torch.ListType) and isinstance(argument.type.getElementType(), torch.TensorType)
+
+
+def _holds_tensors(argument: Any) -> bool:
+    kind = argument.type.getElementType() if isinstance(argument.type, torch.OptionalType) else argument.type
+    return isinstance(kind, torch.TensorType)
+
+
+def register_fake(qualified: str, fake: Callable[[Any], Any]) -> None:
+    """fake(arguments): shapes and dtypes of the results, of the arguments as a tuple with the schema's names."""
+    arguments = arguments_of(overload(qualified)._schema)
+    torch.library.register_fake(qualified, lambda *given, **named: fake(arguments(*given, **named)))
+
+
+def refuse_gradients(qualified: str) -> None:
+    """Lets an op say, in one sentence, that it cannot be differentiated."""
+    kernels = _KERNELS[qualified.split("::")[0]]
+
+    def refuse(ctx: Any, *grads: Any) -> None:
+        raise RuntimeError(
+            f"{qualified} is not differentiable: the {kernels} kernels have first derivatives only; "
+            'for second derivatives use backend="reference"'
+        )
+
+    torch.library.register_autograd(qualified, refuse, setup_context=lambda ctx, inputs, output: None)
+
+
+def differentiate(qualified: str, backward: Backward) -> None:
+    """Registers the autograd of an op, and the fake of its backward op, which cannot be differentiated again."""
+    name = backward.op or f"{qualified}_backward"
+    formula = _Formula(overload(qualified), overload(name), backward)
+    if name not in _complete:  # two ops may share one
+        _complete.add(name)
+        register_fake(name, formula.fake)
+        refuse_gradients(name)
+    torch.library.register_autograd(qualified, formula.backward, setup_context=formula.setup)
+
+
+class _Formula:
+    """The autograd of one op: what is saved, what its backward op is given, and to which inputs its results go."""
+
+    def __init__(self, op: Any, backward_op: Any, backward: Backward) -> None:
+        inputs, outputs = op._schema.arguments, [each.name for each in op._schema.returns]
+        self.backward_op, self.more = backward_op, backward
+        self.arguments = arguments_of(backward_op._schema)
+        self.inputs = [each.name for each in inputs]
+        self.lists = [i for i, each in enumerate(inputs) if _is_list(each)]
+        self.results = [each.name.removeprefix("d_") for each in backward_op._schema.returns]
+        known = [*self.inputs, *outputs]
+        # Of each argument of the backward op: where it is among inputs and outputs, or which gradient or flag it is.
+        self.saved: list[tuple[int, Any]] = []
+        self.gradients: list[tuple[int, Any]] = []
+        self.flags: list[tuple[int, list[int]]] = []
+        for place, argument in enumerate(backward_op._schema.arguments):
+            name = argument.name
+            if name in known:
+                self.saved.append((known.index(name), argument))
+            elif name.startswith("need_"):
+                covered = backward.covers.get(name, [name.removeprefix("need_")])
+                self.flags.append((place, [self.inputs.index(each) for each in covered]))
+            else:
+                self.gradients.append((0 if name == "grad" else outputs.index(name.removeprefix("d_")), argument))
+        self.plain = [i for i in range(len(outputs)) if i not in [output for output, _ in self.gradients]]
+
+    def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        values, tensors = (*inputs, *outputs), []
+        ctx.others = []  # numbers and strings, and how long the lists of tensors are
+        for place, argument in self.saved:
+            value = values[place]
+            if _is_list(argument):
+                tensors += value
+                ctx.others.append(len(value))
+            elif _holds_tensors(argument):
+                tensors.append(value)
+            else:
+                ctx.others.append(value)
+        ctx.lengths = {i: len(inputs[i]) for i in self.lists}
+        ctx.shapes = [outputs[i].shape for i, _ in self.gradients]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(outputs[i] for i in self.plain))
+        ctx.save_for_backward(*tensors)
+
+    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        nothing = [[None] * ctx.lengths[i] if i in ctx.lengths else None for i in range(len(self.inputs))]
+        given = [grads[i] for i, _ in self.gradients]
+        some = next((grad for grad in given if grad is not None), None)
+        if some is None:
+            return tuple(nothing)
+        arguments = self._arguments_of(ctx, given, some)
+        found = self.backward_op(*arguments)
+        results = dict(zip(self.results, found if isinstance(found, tuple) else (found,), strict=True))
+        if self.more.finish is not None:
+            results = self.more.finish(arguments, results)
+        for i, name in enumerate(self.inputs):
+            if name in results and _any(ctx.needs_input_grad[i]):
+                # An op's results may not overlap: gradients of a list may come as one tensor.
+                one = i in ctx.lengths and isinstance(results[name], Tensor)
+                nothing[i] = list(results[name].unbind(0)) if one else results[name]
+        return tuple(nothing)
+
+    def _arguments_of(self, ctx: Any, given: Sequence[Tensor | None], some: Tensor) -> Any:
+        tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
+        named: dict[str, Any] = {}
+        for (_, argument), grad, shape in zip(self.gradients, given, ctx.shapes, strict=True):
+            optional = isinstance(argument.type, torch.OptionalType)
+            named[argument.name] = some.new_zeros(shape) if grad is None and not optional else grad
+        for _, argument in self.saved:
+            if _is_list(argument):
+                named[argument.name] = [next(tensors) for _ in range(next(others))]
+            else:
+                named[argument.name] = next(tensors if _holds_tensors(argument) else others)
+        for place, covered in self.flags:
+            named[self.arguments._fields[place]] = any(_any(ctx.needs_input_grad[i]) for i in covered)
+        return self.arguments(**named)
+
+    def fake(self, arguments: Any) -> Any:
+        """The shapes of the backward op's results: those of the inputs, or none where a flag says not needed."""
+        others = {} if self.more.shapes is None else self.more.shapes(arguments)
+        skipped = {
+            self.inputs[i] for place, covered in self.flags if not arguments[place] for i in covered
+        }  # fmt: skip
+        found = []
+        for name, result in zip(self.results, self.backward_op._schema.returns, strict=True):
+            value = others[name] if name in others else getattr(arguments, name)
+            if name in skipped or value is None:
+                found.append([] if _is_list(result) else arguments[0].new_empty(0))
+            elif _is_list(result):
+                found.append([_like(each, arguments[0]) for each in value])
+            else:
+                found.append(_like(value, arguments[0]))
+        return tuple(found) if len(found) > 1 else found[0]
+
+
+def _like(value: Any, base: Tensor) -> Tensor:
+    """A new tensor like a given one or, of the dtype of `base`, of a given shape."""
+    return value.new_empty(value.shape) if isinstance(value, Tensor) else base.new_empty(value)
+
+
+def _any(needed: Any) -> bool:
+    return any(needed) if isinstance(needed, (list, tuple)) else bool(needed)
