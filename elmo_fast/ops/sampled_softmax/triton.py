@@ -42,11 +42,13 @@ def _tables(a: Any, rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
-    return host.forward(*arguments[:7], precision=arguments[-1])
+    taken = *arguments[:7], arguments[-1]  # less `sparse` and `chunk_bytes`
+    return host.forward(*taken)
 
 
 def _run_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    return host.backward(*arguments[:-2], chunk_bytes=arguments[-1])
+    taken = *arguments[:-2], arguments[-1]  # less `sparse`
+    return host.backward(*taken)
 
 
 define(
