@@ -107,8 +107,10 @@ class _Formula:
             elif name.startswith("need_"):
                 covered = backward.covers.get(name, [name.removeprefix("need_")])
                 self.flags.append((place, [self.inputs.index(each) for each in covered]))
-            else:
+            elif name == "grad" or name.removeprefix("d_") in outputs:
                 self.gradients.append((0 if name == "grad" else outputs.index(name.removeprefix("d_")), argument))
+            else:
+                raise RuntimeError(f"{backward_op}: {name} is no input, output or gradient of {op}; build _C again")
         self.plain = [i for i in range(len(outputs)) if i not in [output for output, _ in self.gradients]]
 
     def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
