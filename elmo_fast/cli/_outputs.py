@@ -3,12 +3,13 @@ asked before anything is done."""
 
 import contextlib
 import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.files import replaces
+from elmo_fast.files import replaces, writing
 
 # The options, of all commands, that name what is read: a text (a file, a folder or a glob), else a file or a folder.
 TEXTS = ("train_prefix", "test_prefix")
@@ -40,6 +41,13 @@ def check_outputs(arguments: Any, writes: Mapping[str, tuple[str, ...]]) -> None
             what = "also written" if other in writes else "read"
             where = "holds" if os.path.isdir(file) else "is the same file as"
             raise ElmoFastError(f"{name} {file!r} {where} {other} {path!r}, which is {what}; name another to write")
+
+
+def write_json(path: str | None, value: Any) -> None:
+    """Writes `value` as JSON if a file is named; gzip if the name ends in .gz."""
+    if path is not None:
+        with writing(path) as file:
+            file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _values(arguments: Any, name: str) -> list[str]:

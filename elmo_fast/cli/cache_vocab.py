@@ -14,8 +14,9 @@ def build_parser() -> Any:
     )
     _model.add_options(parser)
     parser.add_argument("--vocab_file", type=str, required=True, help="a vocabulary with <S>, </S> and <UNK>")
-    parser.add_argument("--outfile", type=str, required=True, help="HDF5 file to write")
-    parser.writes("outfile")
+    parser.add_argument("--output", type=str, required=True, help="HDF5 file to write")
+    parser.renamed("outfile", "output")
+    parser.writes("output")
     parser.add_argument("--batch_size", type=int, default=1024, help="words encoded together")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
@@ -33,7 +34,7 @@ def run(arguments: Any) -> int:
         raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
     progress = _progress.ProgressBar(len(vocabulary), lines=arguments.file_friendly_logging, quiet=arguments.quiet)
     write_vectors(arguments, vocabulary, bilm, device, progress)
-    _common.logger().info("%s: %d words in %s", arguments.outfile, progress.done, _progress.duration(progress.seconds))
+    _common.logger().info("%s: %d words in %s", arguments.output, progress.done, _progress.duration(progress.seconds))
     return 0
 
 
@@ -47,7 +48,7 @@ def write_vectors(arguments: Any, vocabulary: Vocabulary, bilm: Any, device: Any
     encoder = bilm._token_embedder
     table = vocabulary.characters(encoder.max_characters_per_token)
     width = encoder.get_output_dim()
-    with progress, hdf5_replacing(arguments.outfile) as (file, written), torch.no_grad():
+    with progress, hdf5_replacing(arguments.output) as (file, written), torch.no_grad():
         dataset = file.create_dataset("embedding", (len(vocabulary), width), np.float32)
         for start in range(0, len(vocabulary), arguments.batch_size):
             rows = np.arange(start, min(start + arguments.batch_size, len(vocabulary)))

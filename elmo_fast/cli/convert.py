@@ -36,7 +36,8 @@ def build_parser() -> Any:
         help="safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
         "softmax.hdf5 where the model has a softmax. vocab.txt beside the model goes along",
     )
-    parser.add_argument("--outdir", type=str, required=True, help="folder to write, made if need be")
+    parser.add_argument("--out_dir", type=str, required=True, help="folder to write; created if necessary")
+    parser.renamed("outdir", "out_dir")
     return parser
 
 
@@ -48,7 +49,7 @@ def run(arguments: Any) -> int:
     _common.set_up(arguments)
     names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     state, options = load_checkpoint(*names)
-    folder = pathlib.Path(arguments.outdir)
+    folder = pathlib.Path(arguments.out_dir)
     refuse_what_is_there(arguments.to, folder)
     files = write(arguments.to, folder, state, options)
     difference = largest_difference(arguments, state, folder)
@@ -68,7 +69,7 @@ def refuse_what_is_there(to: str, folder: pathlib.Path) -> None:
     """Raises ElmoFastError when the folder to write holds the files that are read, or others of their names."""
     for name in WRITTEN[to]:
         if (folder / name).exists():
-            raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --outdir, or remove it")
+            raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
 
 
 def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathlib.Path]:

@@ -14,8 +14,9 @@ def build_parser() -> Any:
     )
     parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
     parser.add_argument(
-        "--outdir", type=str | None, default=None, help="folder to put them in (default: the hub's cache)"
+        "--out_dir", type=str | None, default=None, help="folder to put them in (default: the hub's cache)"
     )
+    parser.renamed("outdir", "out_dir")
     return parser
 
 
@@ -24,7 +25,7 @@ def run(arguments: Any) -> int:
     from elmo_fast.checkpoints import fetch, load_checkpoint
 
     _common.set_up(arguments)
-    folder = fetch(arguments.repo, arguments.outdir)
+    folder = fetch(arguments.repo, arguments.out_dir)
     load_checkpoint(folder)
     print(folder)
     return 0

@@ -5,6 +5,7 @@ from typing import Any
 
 from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
 from elmo_fast.cli._model import add_options, resolve
+from elmo_fast.cli._outputs import write_json
 from elmo_fast.errors import ElmoFastError
 
 # Rows and steps beyond this are more than any text has, and too many for the arrays of their places.
@@ -32,7 +33,7 @@ def build_parser() -> Any:
     )
     parser.add_argument("--batch_size", type=int, default=256, help="rows, each its own part of the text")
     parser.add_argument("--unroll_steps", type=int, default=20, help="words per row at a time")
-    parser.add_argument("--output_file", type=str | None, default=None, help="where to write the figures as JSON")
+    parser.add_argument("--output", type=str | None, default=None, help="where to write the figures as JSON")
     parser.add_argument(
         "--per_sentence",
         type=str | None,
@@ -41,7 +42,8 @@ def build_parser() -> Any:
         help="where to write one row per sentence, parted by tabs: its line (counted through all files), its words, "
         "what these and its end lose together in nats, and the perplexities",
     )
-    parser.writes("output_file")
+    parser.renamed("output_file", "output")
+    parser.writes("output")
     parser.writes("per_sentence")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
@@ -87,8 +89,7 @@ def run(arguments: Any) -> int:
         print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")
         if perplexity.sentences is not None:
             write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
-    if arguments.output_file is not None:
-        _write(arguments.output_file, perplexity, unknown, model.options.trained_by)
+    write_json(arguments.output, _figures(perplexity, unknown, model.options.trained_by))
     return 0
 
 
@@ -120,12 +121,9 @@ def _read(text: str, vocabulary: Any) -> Any:
     return corpus
 
 
-def _write(path: str, perplexity: Any, unknown: float, loss: str) -> None:
-    import json
-
-    from elmo_fast.text import replacing
-
-    figures = {
+def _figures(perplexity: Any, unknown: float, loss: str) -> dict[str, Any]:
+    """What --output holds."""
+    return {
         "perplexity": perplexity.mean,
         "perplexity_forward": perplexity.forward,
         "perplexity_backward": perplexity.backward,
@@ -136,5 +134,3 @@ def _write(path: str, perplexity: Any, unknown: float, loss: str) -> None:
         "trained_by": loss,
         "how": perplexity.how or "softmax over the whole vocabulary",
     }
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

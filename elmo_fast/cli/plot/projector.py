@@ -14,8 +14,9 @@ def build_parser() -> Any:
         "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
     )
     _vectors.add_options(parser, count=10_000)
-    parser.add_argument("--outdir", type=str, required=True, help="folder to write to")
-    parser.writes("outdir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
+    parser.add_argument("--out_dir", type=str, required=True, help="folder to write to")
+    parser.renamed("outdir", "out_dir")
+    parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
     return parser
 
 
@@ -25,7 +26,7 @@ def run(arguments: Any) -> int:
 
     _common.set_up_logging(arguments)
     words, matrix, columns = _vectors.read(arguments)
-    folder = write_projector(words, matrix, arguments.outdir, columns)
+    folder = write_projector(words, matrix, arguments.out_dir, columns)
     _common.logger().info("%d vectors of %d numbers; look at them: tensorboard --logdir %s", *matrix.shape, folder)
     print(folder)
     return 0

@@ -1,10 +1,8 @@
 """Options that the static commands share: vector files, and results as JSON."""
 
-import json
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
-from elmo_fast.files import replacing
 
 Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetensors"]
 
@@ -60,10 +58,3 @@ def check_output(arguments: Any) -> None:
     from elmo_fast.static.vectors import writer_of
 
     writer_of(arguments.output, arguments.output_format)
-
-
-def write_json(path: str | None, results: Any) -> None:
-    """Writes results where a file is named."""
-    if path is not None:
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from elmo_fast.cli import _common, _progress
+from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import ElmoFastError
 
@@ -56,7 +57,7 @@ def run(arguments: Any) -> int:
         scores = answered(arguments, vectors, analogies, device)
         print(scores.table())
         results["analogies"] = scores.as_dict()
-    _files.write_json(arguments.results, results)
+    write_json(arguments.results, results)
     return 0
 
 

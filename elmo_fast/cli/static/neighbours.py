@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import ElmoFastError
 
@@ -52,7 +53,7 @@ def run(arguments: Any) -> int:
         for rank, (other, cosine) in enumerate(neighbours, start=1):
             print(f"{rank:>3}  {cosine:.4f}  {other}")
     as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
-    _files.write_json(arguments.results, as_json)
+    write_json(arguments.results, as_json)
     return 0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from elmo_fast.cli import _common, _progress
+from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import ElmoFastError
 
@@ -80,7 +81,7 @@ def run(arguments: Any) -> int:
     vectors = train(arguments, settings, report)
     _files.write(arguments, vectors)
     about = {"algo": arguments.algo, "train_prefix": arguments.train_prefix, "output": arguments.output}
-    _files.write_json(arguments.results, {**about, "words": len(vectors), "settings": settings, "passes": passes})
+    write_json(arguments.results, {**about, "words": len(vectors), "settings": settings, "passes": passes})
     return 0
 
 

@@ -1,9 +1,9 @@
 """`elmo-fast task eval`: scores a trained model."""
 
-import json
 from typing import Any
 
 from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
+from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.task import _reading
 from elmo_fast.cli.task._bar import Bar
 
@@ -21,7 +21,6 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Prints the scores, and writes them where --output says."""
-    from elmo_fast.files import replacing
     from elmo_fast.tasks.run import evaluate_task
 
     device = set_up(arguments)
@@ -31,8 +30,6 @@ def run(arguments: Any) -> int:
             arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
             report=bar.say, device=device, progress=bar,
         )  # fmt: skip
-    if arguments.output is not None:
-        with replacing(arguments.output) as temporary:
-            temporary.write_text(json.dumps(scores.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(arguments.output, scores.as_dict())
     print(scores.table())
     return 0
