@@ -9,11 +9,11 @@ import yaml
 from elmo_fast.corpus import open_corpus, read_corpus
 from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.log.run_log import Record
-from elmo_fast.pretrain.start.start_run import new_model
-from elmo_fast.pretrain.step.optimiser import new_scheduler
+from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.step.optimiser import make_scheduler
 from elmo_fast.pretrain.step.training_step import Step
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 
 
 def main(side: str, folder: pathlib.Path, seconds: float) -> None:
@@ -27,22 +27,22 @@ def main(side: str, folder: pathlib.Path, seconds: float) -> None:
     config.run.max_seconds, config.run.save_dir = seconds, str(folder / side)
     corpus = open_corpus(config.data.train_prefix)
     heldout = read_corpus(str(config.data.heldout_prefix), corpus.vocabulary)
-    model = new_model(config, len(corpus.vocabulary))
+    model = make_language_model(config, len(corpus.vocabulary))
     (folder / side).mkdir()
-    with Record(folder / side, lambda line: print(f"{side}: {line}", flush=True)) as record:
-        trainer = Trainer(config, model, corpus, record, heldout=heldout)
+    with RunLog(folder / side, lambda line: print(f"{side}: {line}", flush=True)) as record:
+        trainer = LanguageModelTrainer(config, model, corpus, record, heldout=heldout)
         if plain:
             make_plain(trainer)
         loop.train(trainer)
 
 
-def make_plain(trainer: Trainer) -> None:
+def make_plain(trainer: LanguageModelTrainer) -> None:
     """Replaces the update by one with a dense gradient of the whole table and torch's own AdaGrad."""
     optimiser, total = trainer.config.optimiser, trainer.progress.total_steps
     trainer.optimiser = torch.optim.Adagrad(
         trainer.model.parameters(), optimiser.rate, initial_accumulator_value=1.0, eps=0.0
     )
-    trainer.scheduler = new_scheduler(optimiser, trainer.optimiser, total, 0)
+    trainer.scheduler = make_scheduler(optimiser, trainer.optimiser, total, 0)
     trainer.update = Step(
         trainer.model,
         trainer.optimiser,

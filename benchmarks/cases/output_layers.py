@@ -19,8 +19,8 @@ from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.start.start_run import new_model
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary, count_words
 
 STEPS = 300
@@ -44,8 +44,8 @@ class Side:
     def __init__(self, corpus: Corpus, quick: bool, changes: dict[str, Any]) -> None:
         small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
         config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
-        model = new_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
-        self.trainer = Trainer(config, model, corpus, Silent())  # type: ignore[arg-type]
+        model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
+        self.trainer = LanguageModelTrainer(config, model, corpus, Silent())  # type: ignore[arg-type]
 
     def milliseconds(self) -> float:
         """The time of the next step, reading included."""
@@ -53,7 +53,7 @@ class Side:
         self.trainer.step()
         taken = time.perf_counter() - start
         if self.trainer.progress.step % 50 == 0:
-            loop.log(self.trainer)
+            loop.report_steps(self.trainer)
         return 1000 * taken
 
 

@@ -19,9 +19,9 @@ from benchmarks.timing import in_turn
 from elmo_fast.corpus import Corpus, encode
 from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
-from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step import training_step as step_module
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import MARKERS, Vocabulary
 
 SIZES = (10_000, 800_000)
@@ -54,7 +54,7 @@ class Side:
         config = PretrainConfig.from_flat(load_preset("small").flat() | ({"batch_size": 2} if quick else {}))
         config.optimiser.n_negative_samples_batch = 64 if quick else config.optimiser.n_negative_samples_batch
         corpus = corpus_of(words, 500 if quick else 20_000)
-        self.trainer = Trainer(config, new_model(config, words), corpus, Silent())  # type: ignore[arg-type]
+        self.trainer = LanguageModelTrainer(config, make_language_model(config, words), corpus, Silent())  # type: ignore[arg-type]
         self.inside = 0.0
         self.shares: list[float] = []
 
@@ -64,7 +64,7 @@ class Side:
         with timed(self, "_losses"), timed(self, "clip_and_step"), timed(self, "backward"):
             self.trainer.step()
         if self.trainer.progress.step % 5 == 0:
-            loop.log(self.trainer)
+            loop.report_steps(self.trainer)
         taken = time.perf_counter() - start
         self.shares.append(1 - self.inside / taken)
         return 1000 * taken

@@ -95,13 +95,13 @@ def run(arguments: Any) -> int:
 
 def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     """The language model on its device, and its vocabulary."""
-    from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
+    from elmo_fast.pretrain.checkpoint import find_vocabulary_file, load_model
     from elmo_fast.text import Vocabulary
 
     files = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     model = load_model(*files, precision=arguments.precision).to(device)
     if arguments.model is not None:
-        arguments.vocab_file = arguments.vocab_file or vocabulary_beside(arguments.model)
+        arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(arguments.model)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
     vocabulary = Vocabulary.read(arguments.vocab_file)

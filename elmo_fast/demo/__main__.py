@@ -18,7 +18,7 @@ from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.run import Run, pretrain
-from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.start.start_run import make_language_model
 
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")
 # Perplexity must fall to this share of its initial value, or the demonstration has failed.
@@ -44,7 +44,7 @@ def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perple
     config = configuration(folder, seconds)
     corpus = prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)
     heldout = read_corpus(str(folder / "heldout.txt"), corpus.vocabulary)
-    before = evaluate(new_model(config, len(corpus.vocabulary)), heldout, batch_size=EVALUATION_ROWS)
+    before = evaluate(make_language_model(config, len(corpus.vocabulary)), heldout, batch_size=EVALUATION_ROWS)
     print(f"before training: held-out perplexity {before}")
     run = pretrain(config)
     if run.outcome.stopped_by == "interrupt":

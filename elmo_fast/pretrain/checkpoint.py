@@ -27,7 +27,7 @@ def save_model(place: Any, model: LanguageModel, step: int, write: Callable[...,
     write(place, model.checkpoint_state(), model.options, extra={"pretraining_step": step})
 
 
-def save_step(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+def save_checkpoint(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
     """Makes the checkpoint run/checkpoints/step-N of what `write` puts into the folder it is given; keeps `keep`.
 
     It appears under its name when it is complete and on the disk. One of that step that was there is replaced.
@@ -79,7 +79,7 @@ def load_model(
     return LanguageModel.from_checkpoint(options, state, precision=precision, backend=backend)
 
 
-def vocabulary_beside(folder: str | os.PathLike[str]) -> pathlib.Path:
+def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
     """vocab.txt of a run's folder, given that folder or one of its checkpoints.
 
     Raises ElmoFastError when there is none.

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.data.inputs import spelling
-from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.processes import Peers
+from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.pretrain.data.inputs import make_input_reader
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.processes import Processes
 
 
 def perplexity(loss: float) -> float:
@@ -67,26 +68,26 @@ def evaluate(
     device: torch.device | str = "cpu",
     per_sentence: bool = False,
     progress: Callable[[int], None] | None = None,
-    peers: Peers | None = None,
+    processes: Processes | None = None,
 ) -> Perplexity:
     """Perplexity of a text in its order; dropout is off, every row starts from a zero state and carries it to its end.
 
     corpus: encoded with the vocabulary the model was trained with; batch_size: rows, at most one per sentence, each its
     own part of the text, so that another number gives a slightly different state and figure; chunk_bytes: bound of the
     logits held at a time; per_sentence: tell the losses of each sentence too (16 bytes a word); progress: takes the
-    words of each step; peers: the processes that share the rows, and all get the figures.
+    words of each step; processes: the processes that share the rows, and all get the figures.
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
     _check(model, corpus)
-    rows, peers = min(batch_size, corpus.sentences), peers or Peers()
-    first, last = (rank * rows // peers.size for rank in (peers.rank, peers.rank + 1))
+    rows, processes = min(batch_size, corpus.sentences), processes or Processes()
+    first, last = (rank * rows // processes.size for rank in (processes.rank, processes.rank + 1))
     totals = torch.zeros(2, dtype=torch.float64, device=device)
     each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)
     if first < last:  # there may be more processes than rows
         stream = Stream(corpus, rows, unroll_steps, seed=None, first_row=first, row_count=last - first, device=device)
         bounds = stream.row_bounds[first : last + 1]
-        with evaluating(model), torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
                 totals += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
@@ -94,8 +95,8 @@ def evaluate(
                     each.scatter_(1, places, losses.double())
                 if progress is not None:
                     progress(batch.words)
-    forward, backward = (peers.sum_(totals) / corpus.positions).tolist()
-    sentences = _by_sentence(corpus, peers.sum_(each).cpu().numpy()) if per_sentence else None
+    forward, backward = (processes.sum_(totals) / corpus.positions).tolist()
+    sentences = _by_sentence(corpus, processes.sum_(each).cpu().numpy()) if per_sentence else None
     return Perplexity(forward, backward, corpus.positions, model.loss.explanation, sentences)
 
 
@@ -111,7 +112,7 @@ def _check(model: LanguageModel, corpus: Corpus) -> None:
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[Batch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
-    characters, state = spelling(model.options, stream.corpus, stream.device), None
+    characters, state = make_input_reader(model.options, stream.corpus, stream.device), None
     for step in range(stream.steps_per_epoch):
         batch = stream.batch(0, step)
         losses, state = _step(model, batch, characters, state, chunk_bytes)
@@ -119,7 +120,7 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
 
 
 @contextlib.contextmanager
-def evaluating(model: LanguageModel) -> Iterator[None]:
+def evaluation_mode(model: LanguageModel) -> Iterator[None]:
     """While open, the model is in its mode for evaluation."""
     training = model.training
     model.eval()
@@ -130,8 +131,12 @@ def evaluating(model: LanguageModel) -> Iterator[None]:
 
 
 def _step(
-    model: LanguageModel, batch: Batch, characters: Callable[[Tensor], Tensor], state: State | None, chunk_bytes: int
-) -> tuple[Tensor, State]:
+    model: LanguageModel,
+    batch: Batch,
+    characters: Callable[[Tensor], Tensor],
+    state: LayerStates | None,
+    chunk_bytes: int,
+) -> tuple[Tensor, LayerStates]:
     steps, lengths, targets = batch.types.shape[2], None, batch.targets.flatten(1)
     partial = bool((batch.filled < steps).any())
     if partial:

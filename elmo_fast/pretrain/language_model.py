@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, load_checkpoint, pretrained_folder, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
-from elmo_fast.modules.elmo_lstm import Drop
+from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import (
     LOSS_CLASSES,
     FullSoftmaxLoss,
@@ -22,9 +22,6 @@ from elmo_fast.modules.losses import (
     VocabularyLoss,
 )
 from elmo_fast.text import Vocabulary
-
-State = tuple[Tensor, Tensor]
-"""LSTM states of both directions: (h [L, 2, B, D], c [L, 2, B, H])."""
 
 _SOFTMAX = "softmax."
 # The loss's tensors, and their names in the model's state_dict and in the optimiser's file.
@@ -166,8 +163,12 @@ class LanguageModel(nn.Module):
         return {**self.bilm.checkpoint_state(), **softmax}
 
     def forward(
-        self, types: Tensor, characters: Callable[[Tensor], Tensor], state: State | None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        types: Tensor,
+        characters: Callable[[Tensor], Tensor],
+        state: LayerStates | None,
+        lengths: Tensor | None = None,
+    ) -> tuple[Tensor, LayerStates]:
         """What the softmax sees: the top layer of each direction over its own stream; as `Streams`."""
         hidden, state = self.streams(types, characters, state, lengths)
         return hidden, state
@@ -221,16 +222,16 @@ class Streams(nn.Module):
         self,
         types: Tensor,
         characters: Callable[[Tensor], Tensor],
-        state: State | None,
+        state: LayerStates | None,
         lengths: Tensor | None = None,
         drop: Drop | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, LayerStates]:
         """Hidden states [2, B, T, D] over both streams, with dropout while training, and the state after.
 
         types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
-        character ids [U, C] (of a model of word ids: -> ids + 1, `inputs.spelling`); state: after the windows before,
-        None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
-        `BiLM.run_streams`'. The state returned is cut from the graph.
+        character ids [U, C] (of a model of word ids: -> ids + 1, `inputs.make_input_reader`); state: after the
+        windows before, None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
+        `BiLM.run_streams`'. The state returned is detached.
         """
         words = self.bilm.encoder.encode_types(types, characters)
         hidden, state = self.bilm.run_streams(words, state, lengths, drop)

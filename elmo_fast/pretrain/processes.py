@@ -18,23 +18,23 @@ Result = TypeVar("Result")
 PATIENCE = timedelta(hours=2)
 
 
-class Peers:
+class Processes:
     """One process among `size` that train together, `rank` of them; alone when nobody launched several.
 
     Raises nothing; a peer that dies ends the others' exchange with an error, and the launcher (torchrun) restarts all.
     """
 
     def __init__(self) -> None:
-        self.together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if self.together else 0
-        self.size = dist.get_world_size() if self.together else 1
+        self.distributed = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if self.distributed else 0
+        self.size = dist.get_world_size() if self.distributed else 1
 
     @property
     def leads(self) -> bool:
         """Whether this process speaks and writes for all."""
         return self.rank == 0
 
-    def share(self, rows: int, parts: int = 1) -> tuple[int, int]:
+    def assign_rows(self, rows: int, parts: int = 1) -> tuple[int, int]:
         """The first of this process's rows and how many it holds, cut into `parts` equal micro-batches.
 
         Raises ElmoFastError when the rows cannot be shared out evenly.
@@ -51,30 +51,30 @@ class Peers:
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Adds the processes' tensors, in place; on a GPU nothing waits for it."""
-        if self.together:
+        if self.distributed:
             dist.all_reduce(tensor)
         return tensor
 
-    def largest(self, value: int) -> int:
+    def max_(self, value: int) -> int:
         """The largest of the processes' numbers."""
-        if not self.together:
+        if not self.distributed:
             return value
         found = torch.tensor(value)
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return int(found)
 
-    def gathered(self, rows: Tensor, dim: int) -> Tensor | None:
+    def gather(self, rows: Tensor, dim: int) -> Tensor | None:
         """The processes' rows in their order, on the CPU of the one that leads; None to the others."""
         rows = rows.detach().cpu().contiguous()
-        if not self.together:
+        if not self.distributed:
             return rows
         parts = [torch.empty_like(rows) for _ in range(self.size)] if self.leads else None
         dist.gather(rows, parts)
         return None if parts is None else torch.cat(parts, dim)
 
-    def led(self, work: Callable[[], Result]) -> Result:
+    def run_on_leader(self, work: Callable[[], Result]) -> Result:
         """What `work` gives the process that leads, handed to all; its ElmoFastError or OSError is raised by all."""
-        if not self.together:
+        if not self.distributed:
             return work()
         told: list[Any] = [None, None]
         if self.leads:
@@ -88,36 +88,36 @@ class Peers:
         found: Result = told[0]
         return found
 
-    def led_by_itself(self, work: Callable[[bool], Result]) -> Result:
+    def run_leader_first(self, work: Callable[[bool], Result]) -> Result:
         """What `work(leads)` gives each process; an ElmoFastError or OSError of the one that leads is raised by all."""
         mine: list[Result] = []
-        self.led(lambda: mine.append(work(True)))
+        self.run_on_leader(lambda: mine.append(work(True)))
         return mine[0] if mine else work(False)
 
     def check_same(self, told: str, what: str) -> None:
         """Raises ElmoFastError in all processes when one of them runs another thing than the one that leads."""
-        leaders = self.led(lambda: told)
-        if self.largest(int(told != leaders)):
+        leaders = self.run_on_leader(lambda: told)
+        if self.max_(int(told != leaders)):
             raise ElmoFastError(
                 f"the processes do not agree on {what} (here {told}, where the first one runs {leaders}); on several "
                 "machines all need the same files under the same names, save_dir on a file system that all of them see"
             )
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Returns when all processes have come here."""
-        if self.together:
+        if self.distributed:
             self.sum_(torch.zeros(()))
 
 
-def launched_with_others() -> bool:
+def under_torchrun() -> bool:
     """Whether torchrun started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
 
 
-def own_device(name: str) -> torch.device:
+def local_device(name: str) -> torch.device:
     """The device of this process: "cuda" names the GPU of its place on its machine."""
     device = torch.device(name)
-    if device.type == "cuda" and device.index is None and launched_with_others():
+    if device.type == "cuda" and device.index is None and under_torchrun():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -146,19 +146,19 @@ def _store() -> dist.Store | None:
     return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
-class joined:
-    """While open, the processes that torchrun started are joined: gloo between CPUs, NCCL between GPUs; gives Peers."""
+class join_processes:
+    """While open, the processes that torchrun started form a group: gloo between CPUs, NCCL between GPUs."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def __enter__(self) -> Peers:
-        self.began = launched_with_others() and not dist.is_initialized()
+    def __enter__(self) -> Processes:
+        self.began = under_torchrun() and not dist.is_initialized()
         if self.began:
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
-        return Peers()
+        return Processes()
 
     def __exit__(self, *error: object) -> None:
         if self.began:

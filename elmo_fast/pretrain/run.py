@@ -16,11 +16,11 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.config_validation import validate
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.loop import Outcome, train
-from elmo_fast.pretrain.processes import joined, own_device
-from elmo_fast.pretrain.start.plan import plan
-from elmo_fast.pretrain.start.start_run import begun
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.loop import TrainingOutcome, train
+from elmo_fast.pretrain.processes import join_processes, local_device
+from elmo_fast.pretrain.start.plan import describe_plan
+from elmo_fast.pretrain.start.start_run import start_run
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads
 
@@ -29,7 +29,7 @@ from elmo_fast.threads import torch_threads
 class Run:
     """What a run left behind: its end, the trained model and, where held-out text was named, its perplexity."""
 
-    outcome: Outcome
+    outcome: TrainingOutcome
     model: LanguageModel
     vocabulary: Vocabulary
     folder: pathlib.Path
@@ -65,12 +65,12 @@ def pretrain(
     Raises ElmoFastError with every complaint about the configuration.
     """
     validate(config)
-    device = own_device(str(device))
+    device = local_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
-    with joined(device) as peers, _settings(config, device), contextlib.ExitStack() as held:
-        say = report if peers.leads else _nothing
-        peers.led(lambda: held.enter_context(FolderLock(folder)).path)
-        return trained(begun(config, folder, peers, device, say, held), folder)
+    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
+        say = report if processes.leads else _nothing
+        processes.run_on_leader(lambda: held.enter_context(FolderLock(folder)).path)
+        return train_and_save(start_run(config, folder, processes, device, say, held), folder)
 
 
 def dry_run(
@@ -81,9 +81,9 @@ def dry_run(
     Raises ElmoFastError with every complaint about the configuration.
     """
     validate(config)
-    device = own_device(str(device))
-    with joined(device) as peers:
-        for line in plan(config, device, peers) if peers.leads else ():
+    device = local_device(str(device))
+    with join_processes(device) as processes:
+        for line in describe_plan(config, device, processes) if processes.leads else ():
             report(line)
 
 
@@ -91,13 +91,13 @@ def _nothing(line: str) -> None:
     """Says nothing."""
 
 
-def trained(trainer: Trainer, folder: pathlib.Path) -> Run:
+def train_and_save(trainer: LanguageModelTrainer, folder: pathlib.Path) -> Run:
     """Trains to the end and writes the model into the run's folder itself."""
     record = trainer.record
     for line in trainer.describe():
         record.say(line)
     outcome = train(trainer)
-    if trainer.peers.leads:
+    if trainer.processes.leads:
         save_model(folder, trainer.model, outcome.steps)
     record.say(
         f"done   {outcome.steps:,} steps, {duration(outcome.seconds)} in all, stopped by "

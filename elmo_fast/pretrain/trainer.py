@@ -12,32 +12,39 @@ from elmo_fast.checkpoints import CHECKPOINTS
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.corpus.streams import Placement
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import save_step
+from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.pretrain.checkpoint import save_checkpoint
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.data.inputs import spelling
+from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.log.progress import Progress
-from elmo_fast.pretrain.log.run_log import Record
-from elmo_fast.pretrain.processes import Peers
-from elmo_fast.pretrain.start.plan import check_possible, corpus_lines, lines, planned_steps, steps_line
-from elmo_fast.pretrain.step.optimiser import course, new_optimiser, new_scheduler
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.log.progress import TrainingProgress
+from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.start.plan import (
+    check_num_samples,
+    describe_corpus,
+    describe_model,
+    describe_steps,
+    planned_steps,
+)
+from elmo_fast.pretrain.step.optimiser import learning_rate_factor, make_optimiser, make_scheduler
 from elmo_fast.pretrain.step.training_step import Step, StepResult, Words
-from elmo_fast.pretrain.training_state import Position, Snapshot, load_optimiser, write_snapshot
+from elmo_fast.pretrain.training_state import RunPosition, TrainingState, load_optimiser, write_training_state
 
 
 class TrainingLost(ElmoFastError):
     """Numbers are no longer finite: there is nothing to go on with but the last checkpoint."""
 
 
-class Trainer:
+class LanguageModelTrainer:
     """Trains a model on a corpus and saves as it goes; alone, or as one of several processes that share the rows.
 
     Everything that changes during a run is an attribute (model, optimiser, state, progress).
 
     config: of the run; model: trained in place, alike in all processes; corpus: encoded with the model's vocabulary;
-    record: where it says how it goes; snapshot: to go on from; heldout: to be evaluated on at intervals;
-    device: where the model is; peers: the processes that train together.
+    record: where it says how it goes; resumed: to go on from; heldout: to be evaluated on at intervals;
+    device: where the model is; processes: the processes that train together.
 
     Raises ElmoFastError when the vocabulary has fewer words than are to be drawn, or the rows cannot be shared out.
     """
@@ -47,21 +54,21 @@ class Trainer:
         config: PretrainConfig,
         model: LanguageModel,
         corpus: Corpus,
-        record: Record,
+        record: RunLog,
         *,
-        snapshot: Snapshot | None = None,
+        resumed: TrainingState | None = None,
         heldout: Corpus | None = None,
         device: torch.device | str = "cpu",
-        peers: Peers | None = None,
+        processes: Processes | None = None,
     ) -> None:
         optimiser, run = config.optimiser, config.run
-        check_possible(config, corpus)
+        check_num_samples(config, corpus)
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
-        self.device, self.peers = torch.device(device), peers or Peers()
+        self.device, self.processes = torch.device(device), processes or Processes()
         # On a GPU to look at a number is to wait for the device: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
         self.vocabulary = corpus.vocabulary.digest
-        self.first_row, self.row_count = self.peers.share(optimiser.batch_size, optimiser.micro_batches)
+        self.first_row, self.row_count = self.processes.assign_rows(optimiser.batch_size, optimiser.micro_batches)
         self.stream = Stream(
             corpus,
             optimiser.batch_size,
@@ -72,17 +79,17 @@ class Trainer:
             device=self.device,
             placement=cast(Placement, config.data.placement),
         )
-        self.characters = spelling(model.options, corpus, self.device)
+        self.characters = make_input_reader(model.options, corpus, self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)
-        self.optimiser = new_optimiser(optimiser, model)
-        self.progress = Progress(total, run.max_seconds, perplexity_name=model.loss.perplexity)
-        self.state: State | None = None
+        self.optimiser = make_optimiser(optimiser, model)
+        self.progress = TrainingProgress(total, run.max_seconds, perplexity_name=model.loss.perplexity)
+        self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
-        if snapshot is not None:
-            self._go_on(snapshot)
-        self.scheduler = new_scheduler(optimiser, self.optimiser, total, self.progress.step)
+        if resumed is not None:
+            self._resume(resumed)
+        self.scheduler = make_scheduler(optimiser, self.optimiser, total, self.progress.step)
         # Of the last step, which an earlier sitting may have taken and not reported.
-        self.rate = optimiser.rate * course(optimiser, total)(max(self.progress.step - 1, 0))
+        self.rate = optimiser.rate * learning_rate_factor(optimiser, total)(max(self.progress.step - 1, 0))
         self.update = Step(
             model,
             self.optimiser,
@@ -91,18 +98,18 @@ class Trainer:
             state_reset=optimiser.state_reset,
             micro_batches=optimiser.micro_batches,
             sparse=optimiser.optimiser == "adagrad",
-            peers=self.peers,
+            processes=self.processes,
         )
 
-    def _go_on(self, snapshot: Snapshot) -> None:
-        at = snapshot.position
-        self.model.load(snapshot.weights)
-        load_optimiser(self.model, self.optimiser, snapshot.optimiser)
-        if snapshot.state is not None:
+    def _resume(self, resumed: TrainingState) -> None:
+        at = resumed.position
+        self.model.load(resumed.weights)
+        load_optimiser(self.model, self.optimiser, resumed.optimiser)
+        if resumed.state is not None:
             rows = slice(self.first_row, self.first_row + self.row_count)
-            h, c = (each[:, :, rows].contiguous().to(self.device) for each in snapshot.state)
+            h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
             self.state = h, c
-        self.progress = Progress(
+        self.progress = TrainingProgress(
             self.progress.total_steps,
             self.config.run.max_seconds,
             perplexity_name=self.model.loss.perplexity,
@@ -116,17 +123,17 @@ class Trainer:
         """The lines that open a run: the model, the text, the plan."""
         progress = self.progress
         return [
-            *lines(self.config, len(self.corpus.vocabulary), self.peers, self.device),
-            *corpus_lines(self.corpus),
-            *(() if self.heldout is None else corpus_lines(self.heldout, "eval  ")),
-            steps_line(self.config, progress.total_steps, self.stream.steps_per_epoch, progress.step),
+            *describe_model(self.config, len(self.corpus.vocabulary), self.processes, self.device),
+            *describe_corpus(self.corpus),
+            *(() if self.heldout is None else describe_corpus(self.heldout, "eval  ")),
+            describe_steps(self.config, progress.total_steps, self.stream.steps_per_epoch, progress.step),
         ]
 
     @property
-    def position(self) -> Position:
+    def position(self) -> RunPosition:
         """Where the run stands, and of which run it is."""
         optimiser, progress = self.config.optimiser, self.progress
-        return Position(
+        return RunPosition(
             step=progress.step,
             words=progress.words,
             seconds=progress.seconds,
@@ -187,31 +194,31 @@ class Trainer:
         """Writes the checkpoint of this step, by the process that leads; raises what the disk complains of."""
         began, at = time.monotonic(), self.position
         self._check_worth_saving(at)
-        rows = None if self.state is None else [self.peers.gathered(each, dim=2) for each in self.state]
+        rows = None if self.state is None else [self.processes.gather(each, dim=2) for each in self.state]
         state = None if rows is None or rows[0] is None or rows[1] is None else (rows[0], rows[1])
 
         def write() -> pathlib.Path:
-            return save_step(
+            return save_checkpoint(
                 self.record.folder,
                 at.step,
                 self.config.run.keep_checkpoints,
-                lambda folder: write_snapshot(folder, self.model, self.optimiser, state, at),
+                lambda folder: write_training_state(folder, self.model, self.optimiser, state, at),
             )
 
-        path = self.peers.led(write)
+        path = self.processes.run_on_leader(write)
         self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
         return path
 
-    def _check_worth_saving(self, at: Position) -> None:
+    def _check_worth_saving(self, at: RunPosition) -> None:
         """Raises ElmoFastError, in all processes, rather than save what is no number and would be gone on with."""
         for forward, backward, norm in at.unreported:
             self.check_finite(f"up to step {at.step}", forward, backward, norm)
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
-        if self.peers.largest(int(lost)):
+        if self.processes.max_(int(lost)):
             raise TrainingLost(f"after step {at.step} the LSTM's state is no longer finite; nothing was saved")
 
     def evaluate(self) -> None:
         """Tells the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
-            self.perplexity = evaluate(self.model, self.heldout, device=self.device, peers=self.peers)
+            self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)

@@ -14,16 +14,17 @@ from elmo_fast.errors import CheckpointError
 from elmo_fast.files import sha256_of
 from elmo_fast.json_files import read_json, typed
 from elmo_fast.manifest import check_written, writing_together
+from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.pretrain.language_model import LanguageModel, State
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.shortage import reader
 
 POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
+class RunPosition:
     """Where a run stands, and of which run it is.
 
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
@@ -53,26 +54,26 @@ class _PositionFile:
 
     format: Literal["elmo_fast training position"]
     version: Literal[1]
-    position: Position
+    position: RunPosition
     sha256: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
-class Snapshot:
+class TrainingState:
     """A checkpoint read back: position, the model's weights, the optimiser's tensors, the LSTM state of all R rows."""
 
-    position: Position
+    position: RunPosition
     weights: dict[str, Tensor]
     optimiser: dict[str, Tensor]
-    state: State | None
+    state: LayerStates | None
 
 
-def write_snapshot(
+def write_training_state(
     folder: pathlib.Path,
     model: LanguageModel,
     optimiser: torch.optim.Optimizer,
-    state: State | None,
-    position: Position,
+    state: LayerStates | None,
+    position: RunPosition,
 ) -> None:
     """Writes the model and what is beside it into `folder`, with a manifest of all files.
 
@@ -92,7 +93,7 @@ def write_snapshot(
 
 
 @reader
-def read_snapshot(folder: pathlib.Path) -> Snapshot:
+def read_training_state(folder: pathlib.Path) -> TrainingState:
     """The checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -112,11 +113,11 @@ def read_snapshot(folder: pathlib.Path) -> Snapshot:
     except SafetensorError as error:
         raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMISER_FILE} is damaged ({error})") from error
     weights, _ = load_folder(folder, beside=[POSITION_FILE])
-    return Snapshot(told.position, weights, optimiser, (rows["h"], rows["c"]) if rows else None)
+    return TrainingState(told.position, weights, optimiser, (rows["h"], rows["c"]) if rows else None)
 
 
 def load_optimiser(model: LanguageModel, optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Gives the optimiser the state that a snapshot holds.
+    """Gives the optimiser the state that a checkpoint holds.
 
     Raises CheckpointError where a tensor is missing or has another shape than its parameter.
     """

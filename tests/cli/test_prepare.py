@@ -13,7 +13,7 @@ import pytest
 from elmo_fast.cli import _progress
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus
-from elmo_fast.pretrain.start.plan import corpus_lines
+from elmo_fast.pretrain.start.plan import describe_corpus
 from tests.cli.test_bad_input import refused
 from tests.corpus.test_processes import alive, until
 
@@ -63,7 +63,7 @@ def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(tmp_path, capsys):
     for more in (["vocab", "--vocab-file", str(tmp_path / "v")], ["prepare", "--out-dir", str(tmp_path / "out")]):
         assert main([more[0], *words, *more[1:]]) == 0
         said.append(capsys.readouterr().err)
-    said.append("\n".join(corpus_lines(open_corpus(tmp_path / "out"))))
+    said.append("\n".join(describe_corpus(open_corpus(tmp_path / "out"))))
     for lines in said:
         assert lines.count("HINT   the text contains <unk> 2 times (33.3%)") == 1
 
@@ -143,7 +143,7 @@ def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
 
 
-def begun(folder):
+def start_run(folder):
     """A `prepare` process in the middle of its work, and the processes it has started."""
     words = [
         "prepare",
@@ -180,7 +180,7 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
     assert main(["prepare", "--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "-q"]) == 0
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 5_000_000)
-    process, children = begun(tmp_path)
+    process, children = start_run(tmp_path)
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == status, error
@@ -197,7 +197,7 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
 
 def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_path, capsys):
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 5_000_000)
-    process, _ = begun(tmp_path)
+    process, _ = start_run(tmp_path)
     (tmp_path / "small.txt").write_text("a b\n")
     words = ["--train-prefix", str(tmp_path / "small.txt"), "--out-dir", str(tmp_path / "out"), "-q"]
     assert main(["prepare", *words]) == 2

@@ -13,7 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.curves import draw, picture
 from elmo_fast.pretrain.log.metrics import read_metrics
 from elmo_fast.pretrain.log.metrics_file import MetricsFile
-from elmo_fast.pretrain.log.progress import Progress
+from elmo_fast.pretrain.log.progress import TrainingProgress
 from elmo_fast.pretrain.step.training_step import StepResult
 from tests.pretrain.toy import toy_config
 
@@ -21,7 +21,7 @@ WORDS = 50  # per step
 
 
 def report(step, perplexity=100.0):
-    """A row as progress.Progress.report makes one."""
+    """A row as progress.TrainingProgress.report makes one."""
     row = {"step": step, "seconds": 1.0, "words": step * WORDS, "words_per_second": 10.0 * step}
     return row | {"loss": math.log(perplexity), "sampled_perplexity": perplexity, "gradient_norm": 1.0 + step}
 
@@ -39,7 +39,7 @@ def written(folder, *rows, rest=""):
 
 
 def test_rows_that_the_trainer_writes_are_read(tmp_path):
-    progress = Progress(10, None)
+    progress = TrainingProgress(10, None)
     with MetricsFile(tmp_path / "metrics.jsonl") as file:
         for _ in range(2):
             progress.add(StepResult(2.0, 3.0, 0.5, None), WORDS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.processes import Peers, joined
-from elmo_fast.pretrain.step.gradient_exchange import mean_gradients, mean_rows, meaned_over_processes
+from elmo_fast.pretrain.processes import Processes, join_processes
+from elmo_fast.pretrain.step.gradient_exchange import average_gradients, average_rows, wrap_in_ddp
 
 
 def tables():
@@ -16,9 +16,9 @@ def tables():
     return [torch.sparse_coo_tensor([i], r, (10, 2), check_invariants=True) for i, r in zip(ids, rows, strict=True)]
 
 
-def check_rows(peers: Peers) -> None:
-    mine = tables()[peers.rank]
-    total, twice = mean_rows([mine, 2 * mine], peers)
+def check_rows(processes: Processes) -> None:
+    mine = tables()[processes.rank]
+    total, twice = average_rows([mine, 2 * mine], processes)
     torch.testing.assert_close(twice.to_dense(), 2 * total.to_dense())
     assert total.is_coalesced()
     assert total.indices()[0].tolist() == [0, 1, 2, 3, 4, 9]
@@ -26,43 +26,43 @@ def check_rows(peers: Peers) -> None:
     torch.testing.assert_close(total.to_dense().double(), wanted, rtol=1e-6, atol=1e-6)
 
 
-def check_dense(peers: Peers) -> None:
+def check_dense(processes: Processes) -> None:
     """A module's gradients become the mean over the processes, a skipped exchange included."""
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
     apart = torch.nn.Parameter(torch.zeros(4))
-    wrapped = meaned_over_processes(module, peers)
+    wrapped = wrap_in_ddp(module, processes)
     inputs = torch.arange(18.0).reshape(3, 2, 3)
     with wrapped.no_sync():
-        wrapped(inputs[peers.rank, :1]).sum().backward()
-    (wrapped(inputs[peers.rank, 1:]).sum() + apart.sum() * (peers.rank + 1)).backward()
-    mean_gradients([apart], peers)
+        wrapped(inputs[processes.rank, :1]).sum().backward()
+    (wrapped(inputs[processes.rank, 1:]).sum() + apart.sum() * (processes.rank + 1)).backward()
+    average_gradients([apart], processes)
     torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3) / 3)
     torch.testing.assert_close(module.bias.grad, torch.full((2,), 2.0))
     assert apart.grad.tolist() == [2.0] * 4
 
 
-def check_talk(peers: Peers) -> None:
-    assert peers.share(12, 2) == (4 * peers.rank, 4)
-    assert peers.largest([1, 0, 2][peers.rank]) == 2
-    found = peers.gathered(torch.full((2, 1), float(peers.rank)), dim=1)
-    assert (found is None) == (not peers.leads)
+def check_talk(processes: Processes) -> None:
+    assert processes.assign_rows(12, 2) == (4 * processes.rank, 4)
+    assert processes.max_([1, 0, 2][processes.rank]) == 2
+    found = processes.gather(torch.full((2, 1), float(processes.rank)), dim=1)
+    assert (found is None) == (not processes.leads)
     assert found is None or found.tolist() == [[0.0, 1.0, 2.0]] * 2
-    assert peers.led(lambda: f"from {peers.rank}") == "from 0"
+    assert processes.run_on_leader(lambda: f"from {processes.rank}") == "from 0"
 
     def fails():
         raise ElmoFastError("of the one that leads")
 
     with pytest.raises(ElmoFastError, match="of the one that leads"):
-        peers.led(fails)
+        processes.run_on_leader(fails)
 
 
 if __name__ == "__main__":
-    with joined(torch.device("cpu")) as peers:
-        assert peers.size == 3
-        check_rows(peers)
-        check_dense(peers)
-        check_talk(peers)
-        peers.wait()
-        if peers.leads:
+    with join_processes(torch.device("cpu")) as processes:
+        assert processes.size == 3
+        check_rows(processes)
+        check_dense(processes)
+        check_talk(processes)
+        processes.barrier()
+        if processes.leads:
             print("all held")

@@ -8,7 +8,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.adapt_vocabulary import Adapted, adapted
+from elmo_fast.pretrain.start.adapt_vocabulary import AdaptedRows, adapt_vocabulary
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config
 
@@ -26,21 +26,23 @@ def state():
 
 
 def test_known_words_keep_row_and_bias_under_their_new_ids(state):
-    found, report = adapted(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
+    found, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
     for word in KNOWN:
         assert torch.equal(found["softmax.weight"][NEW.index(word)], state["softmax.weight"][OLD.index(word)])
         assert found["softmax.bias"][NEW.index(word)] == state["softmax.bias"][OLD.index(word)]
     for word in set(NEW) - set(OLD):
         assert found["softmax.bias"][NEW.index(word)] == 0
         assert not (found["softmax.weight"][NEW.index(word)] == state["softmax.weight"]).all(1).any()
-    assert report == Adapted(kept=6, new=2, dropped=1)
+    assert report == AdaptedRows(kept=6, new=2, dropped=1)
     assert str(report).startswith("6 of 8 words (75.0%) keep their row of the softmax, 2 are new, 1 rows are dropped")
 
 
 def test_the_bilm_stays_and_the_result_is_a_model(state):
     """All other tensors are the same, the mixes of a task go, and what was given is not changed."""
     before = {name: tensor.clone() for name, tensor in state.items()}
-    found, _ = adapted({**state, "scalar_mix_0.gamma": torch.ones(1)}, Vocabulary(OLD), Vocabulary(NEW), seed=0)
+    found, _ = adapt_vocabulary(
+        {**state, "scalar_mix_0.gamma": torch.ones(1)}, Vocabulary(OLD), Vocabulary(NEW), seed=0
+    )
     assert found.keys() == state.keys()
     assert all(torch.equal(found[name], state[name]) for name in state if not name.startswith("softmax."))
     assert all(torch.equal(before[name], state[name]) for name in state)
@@ -49,7 +51,7 @@ def test_the_bilm_stays_and_the_result_is_a_model(state):
 
 
 def test_the_same_vocabulary_changes_nothing(state):
-    found, report = adapted(state, Vocabulary(OLD), Vocabulary(OLD), seed=0)
+    found, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(OLD), seed=0)
     assert all(torch.equal(found[name], state[name]) for name in state)
     assert (report.share, report.new, report.dropped) == (1.0, 0, 0)
 
@@ -59,7 +61,9 @@ def test_new_rows_are_normal_with_variance_1_over_d_and_come_from_the_seed(state
     new = Vocabulary([*OLD[:3], *(f"word{i}" for i in range(2000))])
     width = state["softmax.weight"].shape[1]
     before = torch.get_rng_state()
-    first, again, other = (adapted(state, Vocabulary(OLD), new, seed=s)[0]["softmax.weight"] for s in (1, 1, 2))
+    first, again, other = (
+        adapt_vocabulary(state, Vocabulary(OLD), new, seed=s)[0]["softmax.weight"] for s in (1, 1, 2)
+    )
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(first, again)
     assert not (first[3:] == other[3:]).any()
@@ -69,9 +73,9 @@ def test_new_rows_are_normal_with_variance_1_over_d_and_come_from_the_seed(state
 
 
 def test_a_new_row_does_not_depend_on_which_words_are_known(state):
-    found, _ = adapted(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
+    found, _ = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
     stranger = Vocabulary(["heart", *OLD[:3], "lung", "a", "b", "c"])
-    other, _ = adapted(state, Vocabulary(OLD), stranger, seed=0)
+    other, _ = adapt_vocabulary(state, Vocabulary(OLD), stranger, seed=0)
     for row in (0, 4):
         assert torch.equal(found["softmax.weight"][row], other["softmax.weight"][row])
 
@@ -79,12 +83,12 @@ def test_a_new_row_does_not_depend_on_which_words_are_known(state):
 def test_without_a_softmax_every_word_is_new(state):
     """The published files hold none."""
     bilm = {name: tensor for name, tensor in state.items() if not name.startswith("softmax.")}
-    found, report = adapted(bilm, None, Vocabulary(NEW), seed=0)
+    found, report = adapt_vocabulary(bilm, None, Vocabulary(NEW), seed=0)
     assert found["softmax.weight"].shape == (8, 8)
-    assert report == Adapted(kept=0, new=8, dropped=0)
+    assert report == AdaptedRows(kept=0, new=8, dropped=0)
 
 
 @pytest.mark.parametrize(("old", "given"), [(Vocabulary(OLD[:-1]), "found one of 6"), (None, "found none")])
 def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, given):
     with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{given}; put it beside the model"):
-        adapted(state, old, Vocabulary(NEW), seed=0)
+        adapt_vocabulary(state, old, Vocabulary(NEW), seed=0)

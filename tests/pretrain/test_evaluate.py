@@ -112,7 +112,7 @@ def test_processes_that_share_the_rows_sum_up_to_the_same(files, size):
     model, corpus = load_model(None, *files).double(), encode(TEXT, Vocabulary(WORDS))
     settings = {"batch_size": 5, "unroll_steps": 3, "per_sentence": True}
     parts = [
-        evaluate(model, corpus, peers=types.SimpleNamespace(rank=rank, size=size, sum_=lambda x: x), **settings)
+        evaluate(model, corpus, processes=types.SimpleNamespace(rank=rank, size=size, sum_=lambda x: x), **settings)
         for rank in range(size)
     ]
     whole = evaluate(model, corpus, **settings)

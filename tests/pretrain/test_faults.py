@@ -21,8 +21,8 @@ from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.log.metrics import read_metrics
 from elmo_fast.pretrain.log.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.trainer import Trainer
-from elmo_fast.pretrain.training_state import read_snapshot
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.pretrain.training_state import read_training_state
 from tests.pretrain.processes import ROOT
 from tests.pretrain.toy import toy_config
 
@@ -38,14 +38,14 @@ def long_run(tmp_path, **changes):
 
 def at_step(monkeypatch, number, action):
     """Does something in the middle of a run, just before step `number`."""
-    step = Trainer.step
+    step = LanguageModelTrainer.step
 
     def watched(self):
         if self.progress.step == number - 1:
             action(self)
         return step(self)
 
-    monkeypatch.setattr(Trainer, "step", watched)
+    monkeypatch.setattr(LanguageModelTrainer, "step", watched)
 
 
 def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         kept = saved_steps(tmp_path / "out")
         assert [step for step, _ in kept] == [4, 8]
-        assert [read_snapshot(path).position.step for _, path in kept] == [4, 8]
+        assert [read_training_state(path).position.step for _, path in kept] == [4, 8]
         assert sorted(p.name for p in (tmp_path / "out" / "checkpoints").iterdir()) == [p.name for _, p in kept]
 
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -90,7 +90,7 @@ def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stay
     with pytest.raises(OSError, match="No space left on device"):
         pretrain(long_run(tmp_path), report=quiet)
     kept = saved_steps(tmp_path / "out")
-    assert [read_snapshot(path).position.step for _, path in kept] == [32, 36]
+    assert [read_training_state(path).position.step for _, path in kept] == [32, 36]
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
@@ -100,7 +100,7 @@ def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_pa
         pretrain(long_run(tmp_path), report=quiet)
     newest = saved_steps(tmp_path / "out")[-1][1]
     assert newest.name == "step-0000008"
-    assert all(tensor.isfinite().all() for tensor in read_snapshot(newest).weights.values())
+    assert all(tensor.isfinite().all() for tensor in read_training_state(newest).weights.values())
 
 
 def test_two_jobs_in_one_folder_the_second_refuses(tmp_path):
@@ -165,7 +165,7 @@ def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
     assert "Traceback" not in rest
     ((step, path),) = saved_steps(tmp_path / "out")
     assert f"interrupted after step {step}" in rest
-    assert read_snapshot(path).position.step == step
+    assert read_training_state(path).position.step == step
     lines = []
     pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
     assert any(f"going on after step {step:,}" in line for line in lines)

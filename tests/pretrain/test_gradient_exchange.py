@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.processes import Peers, _store
-from elmo_fast.pretrain.step.gradient_exchange import mean_rows, meaned_over_processes
+from elmo_fast.pretrain.processes import Processes, _store
+from elmo_fast.pretrain.step.gradient_exchange import average_rows, wrap_in_ddp
 from tests.pretrain.processes import torchrun
 
 
@@ -20,29 +20,29 @@ def test_three_processes_exchange_gradients_and_agree():
 
 
 def test_alone_nothing_is_exchanged():
-    peers, module = Peers(), torch.nn.Linear(2, 2)
+    processes, module = Processes(), torch.nn.Linear(2, 2)
     table = torch.sparse_coo_tensor([[1, 1]], torch.ones(2, 3), (4, 3), check_invariants=True)
-    assert (peers.rank, peers.size, peers.leads) == (0, 1, True)
-    assert mean_rows([table], peers)[0] is table
-    assert meaned_over_processes(module, peers) is module
-    assert peers.gathered(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
-    assert peers.led(lambda: 5) == 5
+    assert (processes.rank, processes.size, processes.leads) == (0, 1, True)
+    assert average_rows([table], processes)[0] is table
+    assert wrap_in_ddp(module, processes) is module
+    assert processes.gather(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
+    assert processes.run_on_leader(lambda: 5) == 5
 
 
 @pytest.mark.parametrize(("size", "parts", "rows"), [(2, 1, 7), (3, 2, 9), (4, 1, 2)])
 def test_rows_that_cannot_be_shared_out_are_refused(size, parts, rows):
     """The sentence names how many processes would do."""
-    peers = Peers()
-    peers.size = size
+    processes = Processes()
+    processes.size = size
     with pytest.raises(ElmoFastError, match=rf"batch_size={rows} rows cannot be shared out evenly among {size} proc"):
-        peers.share(rows, parts)
+        processes.assign_rows(rows, parts)
 
 
 def test_the_sentence_names_the_numbers_that_fit():
-    peers = Peers()
-    peers.size = 5
+    processes = Processes()
+    processes.size = 5
     with pytest.raises(ElmoFastError, match="one of: 1, 2, 3, 6, or"):
-        peers.share(12, 2)
+        processes.assign_rows(12, 2)
 
 
 def test_several_machines_are_warned_where_a_restart_would_find_old_addresses(monkeypatch):

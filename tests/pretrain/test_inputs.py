@@ -12,10 +12,10 @@ from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
 from elmo_fast.pretrain.checkpoint import load_model
-from elmo_fast.pretrain.data.inputs import spelling
+from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words
@@ -38,8 +38,8 @@ def vectors_file(path, words, width=WIDTH):
 
 def test_types_are_read_as_ids_and_others_as_unk():
     corpus, config = toy_corpus(), toy_config(input="words")
-    model = new_model(config, len(corpus.vocabulary))
-    read = spelling(model.options, corpus, "cpu")
+    model = make_language_model(config, len(corpus.vocabulary))
+    read = make_input_reader(model.options, corpus, "cpu")
     types = torch.arange(len(corpus.types))
     known = len(corpus.vocabulary)
     assert read(types)[:known].tolist() == list(range(1, known + 1))
@@ -54,8 +54,8 @@ def test_rows_of_the_table_get_the_gradient_that_the_whole_table_would(loss):
     for more in ({}, {"micro_batches": 3}, {"sparse": False}):
         torch.manual_seed(3)
         corpus, config = toy_corpus(), toy_config(input="words", dropout=0.3, loss=loss)
-        model, batches = new_model(config, len(corpus.vocabulary)).double(), toy_words(config, corpus)
-        read = spelling(model.options, corpus, "cpu")
+        model, batches = make_language_model(config, len(corpus.vocabulary)).double(), toy_words(config, corpus)
+        read = make_input_reader(model.options, corpus, "cpu")
         before = model.bilm.encoder.weight.detach().clone()
         step = Step(model, AdaGrad(model.parameters()), clip_norm=2.0, **more)
         words = [batch.part(0, 3) for batch in batches]

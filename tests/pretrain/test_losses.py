@@ -17,7 +17,7 @@ from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words
@@ -29,7 +29,7 @@ SAMPLES, SEED = 6, 11
 def setting(loss, dtype=torch.float64, **changes):
     """A model of the toy text and the first epoch's words."""
     corpus, config = toy_corpus(), toy_config(**{"dropout": 0.0, "loss": loss} | changes)
-    model = new_model(config, len(corpus.vocabulary), counts=target_counts(corpus)).to(dtype)
+    model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus)).to(dtype)
     torch.nn.init.normal_(model.softmax_bias)
     return model, toy_words(config, corpus), corpus
 
@@ -215,7 +215,7 @@ def test_the_names_of_the_loss_in_files_and_state_dicts_stay(tmp_path, loss):
     own = {"softmax_weight", "softmax_bias"} | ({"counts"} if counted else set())
     assert {name for name in state if not name.startswith("bilm.")} == own
     words = len(run.vocabulary)
-    other = new_model(toy_config(loss=loss), words, counts=torch.ones(words))
+    other = make_language_model(toy_config(loss=loss), words, counts=torch.ones(words))
     if counted:
         state["counts"] = state["counts"].float()
         assert weights["softmax.counts"].dtype == torch.float32
@@ -301,7 +301,7 @@ def test_a_new_table_of_negative_sampling_says_what_the_noise_does(negatives, bi
     corpus = toy_corpus()
     for loss in LOSSES:
         more = {"negatives": negatives} if loss == "negative_sampling" else {}
-        model = new_model(toy_config(loss=loss, **more), len(corpus.vocabulary), counts=target_counts(corpus))
+        model = make_language_model(toy_config(loss=loss, **more), len(corpus.vocabulary), counts=target_counts(corpus))
         wanted = bias if loss == "negative_sampling" else 0.0
         assert model.softmax_bias.detach().numpy() == pytest.approx(wanted)
 

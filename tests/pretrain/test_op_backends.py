@@ -11,7 +11,7 @@ from elmo_fast.checkpoints import LOSSES
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.start.op_backends import backend_lines
+from elmo_fast.pretrain.start.op_backends import describe_backends
 from tests.pretrain.toy import toy_config
 
 CPU = torch.device("cpu")
@@ -25,13 +25,13 @@ def spoken(line):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_op_is_under_the_backend_that_would_serve_it(loss):
-    served = spoken(backend_lines("tf32", "auto", "adagrad", CPU, loss=loss)[0])
+    served = spoken(describe_backends("tf32", "auto", "adagrad", CPU, loss=loss)[0])
     always = {"unique_rows", "char_cnn", "highway", "projected_lstm", "adagrad"}
     assert set(served) == always | set(LOSS_CLASSES[loss].ops_used)
     for op, name in served.items():
         assert name == ops.explain(op, CPU, torch.float32).backend
-    assert "adagrad" not in backend_lines("float32", "auto", "adamw", CPU)[0]
-    assert "char_cnn" not in backend_lines("float32", "auto", "adagrad", CPU, characters=False)[0]
+    assert "adagrad" not in describe_backends("float32", "auto", "adamw", CPU)[0]
+    assert "char_cnn" not in describe_backends("float32", "auto", "adagrad", CPU, characters=False)[0]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend, loss, 
     called["native"] = called.get("native", set()) - {"gather_runs"}
     called["reference"] = called.get("reference", set()) - {"gather_runs"}
     characters = read == "characters"
-    said = spoken(backend_lines("float32", backend, "adagrad", CPU, loss=loss, characters=characters)[0])
+    said = spoken(describe_backends("float32", backend, "adagrad", CPU, loss=loss, characters=characters)[0])
     assert {op: name for name, each in called.items() for op in each} == said
 
 
@@ -64,7 +64,7 @@ def test_a_slow_path_is_said_with_its_reason(monkeypatch):
     """An extension that is missing, and a 16-bit precision that is only rounded."""
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
-    lines = backend_lines("float16", "auto", "adagrad", CPU)
+    lines = describe_backends("float16", "auto", "adagrad", CPU)
     ops = "unique_rows, char_cnn, highway, projected_lstm, log_uniform_sample, sampled_softmax, full_softmax"
     assert [line for line in lines if "it was not built" in line] == [
         f"SLOWER {ops}: reference, not native: it was not built"
@@ -93,4 +93,7 @@ def test_bfloat16_is_slower_only_without_its_kernels(monkeypatch, faster):
     if _native.C is None:
         pytest.skip(_native.WHY_NOT)
     monkeypatch.setattr("elmo_fast.ops.is_faster_on_cpu", lambda precision: faster)
-    assert any(line.startswith("SLOWER bfloat16") for line in backend_lines("bfloat16", "auto", "adamw", CPU)) != faster
+    assert (
+        any(line.startswith("SLOWER bfloat16") for line in describe_backends("bfloat16", "auto", "adamw", CPU))
+        != faster
+    )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.optimiser import course, new_optimiser, new_scheduler
+from elmo_fast.pretrain.step.optimiser import learning_rate_factor, make_optimiser, make_scheduler
 from tests.pretrain.toy import toy_config
 
 
@@ -15,7 +15,7 @@ def rates(steps, begin=0, **changes):
     config = toy_config(**changes).optimiser
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimiser = torch.optim.SGD([parameter], config.rate)
-    scheduler = new_scheduler(config, optimiser, steps, begin)
+    scheduler = make_scheduler(config, optimiser, steps, begin)
     found = []
     for _ in range(begin, steps):
         found.append(optimiser.param_groups[0]["lr"])
@@ -37,7 +37,7 @@ def test_a_line_down_after_a_line_up():
 
 
 def test_a_cosine_goes_from_one_to_the_share_left():
-    factor = course(toy_config(schedule="cosine", final_share=0.2).optimiser, 100)
+    factor = learning_rate_factor(toy_config(schedule="cosine", final_share=0.2).optimiser, 100)
     assert [factor(0), factor(50), factor(100), factor(1000)] == pytest.approx([1, 0.6, 0.2, 0.2])
     assert factor(25) == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2)
 
@@ -50,12 +50,12 @@ def test_the_rate_after_a_restart_is_the_one_without(schedule):
 
 
 def test_each_name_gives_its_optimiser():
-    from elmo_fast.pretrain.start.start_run import new_model
+    from elmo_fast.pretrain.start.start_run import make_language_model
 
     config = toy_config(optimiser="adamw", weight_decay=0.1)
-    model = new_model(config, 20)
-    adamw = new_optimiser(config.optimiser, model)
+    model = make_language_model(config, 20)
+    adamw = make_optimiser(config.optimiser, model)
     assert type(adamw) is torch.optim.AdamW
     assert (adamw.defaults["lr"], adamw.defaults["weight_decay"]) == (0.001, 0.1)
     config.optimiser.optimiser = "adagrad"
-    assert type(new_optimiser(config.optimiser, model)) is AdaGrad
+    assert type(make_optimiser(config.optimiser, model)) is AdaGrad

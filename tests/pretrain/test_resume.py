@@ -11,9 +11,9 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain import interrupts, loop
-from elmo_fast.pretrain.checkpoint import load_model, save_step
+from elmo_fast.pretrain.checkpoint import load_model, save_checkpoint
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.training_state import read_snapshot
+from elmo_fast.pretrain.training_state import read_training_state
 from tests.pretrain.toy import toy_config
 
 
@@ -93,7 +93,7 @@ def killed_with_unreported_steps(tmp_path, **changes):
 
     with pytest.raises(KeyboardInterrupt):
         pretrain(longer(tmp_path, 8, log_interval=3, **changes), report=die)
-    assert len(read_snapshot(saved_steps(tmp_path / "out")[-1][1]).position.unreported) == 1
+    assert len(read_training_state(saved_steps(tmp_path / "out")[-1][1]).position.unreported) == 1
 
 
 @pytest.mark.parametrize("steps", [2, 4])
@@ -106,7 +106,7 @@ def test_a_run_with_nothing_left_to_do_reports_and_leaves_its_model(tmp_path, st
     done = pretrain(longer(tmp_path, steps, log_interval=3, **schedule), report=lines.append)
     assert (done.outcome.steps, done.outcome.stopped_by) == (4, "steps")
     assert any("going on after step 4, where nothing is left to do" in line for line in lines)
-    assert same(weights(done.folder), read_snapshot(saved_steps(done.folder)[-1][1]).weights)
+    assert same(weights(done.folder), read_training_state(saved_steps(done.folder)[-1][1]).weights)
     assert [step for step, *_ in reports(done.folder)] == [3, 4]
     on = pretrain(longer(tmp_path, 8, log_interval=3, **schedule), report=quiet)
     assert same(weights(on.folder), weights(whole.folder))
@@ -121,7 +121,7 @@ def test_a_signal_before_the_first_step_of_a_resumed_run_leaves_its_model(tmp_pa
         patch.setattr(interrupts.StopRequest, "__enter__", lambda self: setattr(self, "signal", 15) or self)
         stopped = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
     assert (stopped.outcome.steps, stopped.outcome.stopped_by, stopped.outcome.signal) == (4, "interrupt", 15)
-    assert same(weights(stopped.folder), read_snapshot(saved_steps(stopped.folder)[-1][1]).weights)
+    assert same(weights(stopped.folder), read_training_state(saved_steps(stopped.folder)[-1][1]).weights)
     on = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
     assert same(weights(on.folder), weights(whole.folder))
     assert reports(on.folder) == reports(whole.folder)
@@ -179,7 +179,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     assert "step-0000006" in refused[0]
     assert any("going on after step 4" in line for line in lines)
     assert same(weights(run.folder), wanted)
-    read_snapshot(run.folder / "checkpoints" / "step-0000006")
+    read_training_state(run.folder / "checkpoints" / "step-0000006")
 
 
 @pytest.mark.parametrize(
@@ -214,13 +214,13 @@ def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_che
     with pytest.warns(
         UserWarning, match=r"no manifest\.json .*whether position\.json, config\.json are as written"
     ) as told:
-        assert read_snapshot(folder).position.step == 4
+        assert read_training_state(folder).position.step == 4
     assert len(told) == 1
     content = bytearray((folder / "rows.safetensors").read_bytes())
     content[-1] ^= 1
     (folder / "rows.safetensors").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"rows\.safetensors: damaged: its digest is not the one"):
-        read_snapshot(folder)
+        read_training_state(folder)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_position_of_wrong_types_is_named(tmp_path, change, sentence):
     folder, told = older_checkpoint(tmp_path)
     (folder / "position.json").write_text(json.dumps(change(told)))
     with pytest.raises(CheckpointError, match=sentence):
-        read_snapshot(folder)
+        read_training_state(folder)
 
 
 def test_all_that_a_run_leaves_has_the_usual_permissions(tmp_path):
@@ -376,7 +376,7 @@ def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
 def test_the_checkpoint_just_written_is_never_removed(tmp_path):
     """Checkpoints of higher numbers, left by an earlier branch, do not push it out."""
     for step in (35, 40, 22, 23, 24):
-        save_step(tmp_path, step, 2, lambda aside: (aside / "x").write_text("x"))
+        save_checkpoint(tmp_path, step, 2, lambda aside: (aside / "x").write_text("x"))
     assert [step for step, _ in saved_steps(tmp_path)] == [23, 24, 35, 40]
 
 

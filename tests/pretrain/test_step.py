@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.ops import log_uniform_sample
-from elmo_fast.pretrain.log.progress import Progress
+from elmo_fast.pretrain.log.progress import TrainingProgress
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step, StepResult
 from tests.backends import backends, device_of
@@ -246,7 +246,7 @@ def test_losses_that_are_tensors_are_reported_alike():
     """A GPU's losses stay tensors until a report, which then says what it says of numbers."""
     reports = []
     for kind in (float, torch.tensor):
-        progress = Progress(10, None)
+        progress = TrainingProgress(10, None)
         for number in (1.5, 2.5):
             progress.add(StepResult(kind(number), kind(number + 2.0), kind(7.0), None), 4)
         row = progress.report()

@@ -10,17 +10,17 @@ import torch
 from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import load_model, vocabulary_beside
+from elmo_fast.pretrain.checkpoint import find_vocabulary_file, load_model
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.log.run_log import Record
+from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.loop import train
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.start.plan import planned_steps
-from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.optimiser import new_scheduler
+from elmo_fast.pretrain.step.optimiser import make_scheduler
 from elmo_fast.pretrain.step.training_step import Step
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model
 
@@ -105,7 +105,7 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
         "checkpoints", "corpus", "corpus-sources.json", ".lock",
     }  # fmt: skip
     model = load_model(run.folder)
-    vocabulary = Vocabulary.read(vocabulary_beside(run.folder))
+    vocabulary = Vocabulary.read(find_vocabulary_file(run.folder))
     corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
     assert evaluate(model, corpus) == run.heldout
     assert [row["event"] for row in rows(run.folder) if "event" in row] == ["heldout", "checkpoint", "heldout"]
@@ -120,7 +120,7 @@ def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
     kept = saved_steps(run.folder)
     assert [step for step, _ in kept] == [6, 7]
     assert load_model(kept[0][1]).options == run.model.options
-    assert vocabulary_beside(kept[0][1]) == run.folder / "vocab.txt"
+    assert find_vocabulary_file(kept[0][1]) == run.folder / "vocab.txt"
     assert model_folder(run.folder) == run.folder
     (run.folder / "config.json").unlink()
     assert model_folder(run.folder) == kept[1][1]
@@ -155,7 +155,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
     """The signal comes in the middle of a step; the step is finished, and the model saved is the one after it."""
     config = toy_config(tmp_path, max_steps=50, n_epochs=100)
     config.data.heldout_prefix = config.data.train_prefix
-    step, seen = Trainer.step, []
+    step, seen = LanguageModelTrainer.step, []
 
     def interrupted_step(trainer):
         if len(seen) == 3:
@@ -163,7 +163,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
         seen.append(step(trainer))
         return seen[-1]
 
-    monkeypatch.setattr(Trainer, "step", interrupted_step)
+    monkeypatch.setattr(LanguageModelTrainer, "step", interrupted_step)
     before = signal.getsignal(number)
     run = pretrain(config, report=quiet)
     assert (run.outcome.stopped_by, run.outcome.signal, run.outcome.steps, len(seen)) == ("interrupt", number, 4, 4)
@@ -175,14 +175,14 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
 
 def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_path, monkeypatch):
     config = toy_config(tmp_path, max_steps=50, n_epochs=100, checkpoint_interval=2)
-    step = Trainer.step
+    step = LanguageModelTrainer.step
 
     def poisoned_step(trainer):
         if trainer.progress.step == 3:
             trainer.model.softmax_bias.data.fill_(float("nan"))
         return step(trainer)
 
-    monkeypatch.setattr(Trainer, "step", poisoned_step)
+    monkeypatch.setattr(LanguageModelTrainer, "step", poisoned_step)
     with pytest.raises(ElmoFastError, match=r"step 4 \(batch 1 of epoch 2\): the loss \(nan forward.*no longer finite"):
         pretrain(config, report=quiet)
     folder = model_folder(tmp_path / "out")
@@ -194,12 +194,12 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     """Numbers are looked at once per report; until then the optimiser leaves the weights as they were."""
     config = toy_config(tmp_path, max_steps=50, n_epochs=100, log_interval=5, checkpoint_interval=2)
     corpus = toy_corpus()
-    record = Record(tmp_path, quiet)
-    trainer = Trainer(config, toy_model(config, corpus), corpus, record)
+    record = RunLog(tmp_path, quiet)
+    trainer = LanguageModelTrainer(config, toy_model(config, corpus), corpus, record)
     assert trainer.looks_at_every_step
     trainer.looks_at_every_step = False
     trainer.optimiser = trainer.update.optimiser = AdaGrad(trainer.model.parameters(), backend="reference")
-    trainer.scheduler = new_scheduler(config.optimiser, trainer.optimiser, 50, 0)
+    trainer.scheduler = make_scheduler(config.optimiser, trainer.optimiser, 50, 0)
     step, before = trainer.step, []
 
     def poisoned_step():
@@ -274,7 +274,7 @@ def test_planned_steps_count_every_position_unless_told_the_words():
 
 def test_a_new_model_has_bilm_tfs_spread_of_weights():
     config = toy_config(dim=64, projection_dim=32)
-    state = new_model(config, 5000).checkpoint_state()
+    state = make_language_model(config, 5000).checkpoint_state()
     assert state["softmax.weight"].std().item() == pytest.approx(32**-0.5, rel=0.01)
     assert not state["softmax.bias"].any()
     bound = (6 / (2 * 32 + 4 * 64)) ** 0.5

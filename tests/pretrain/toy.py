@@ -5,7 +5,7 @@ import pathlib
 from elmo_fast.corpus import Corpus, Stream, encode
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.start_run import new_model
+from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.training_step import Words
 from elmo_fast.text import Vocabulary, count_words
 
@@ -49,7 +49,7 @@ def toy_corpus() -> Corpus:
 
 def toy_model(config: PretrainConfig, corpus: Corpus) -> LanguageModel:
     """A fresh model of the toy configuration."""
-    return new_model(config, len(corpus.vocabulary))
+    return make_language_model(config, len(corpus.vocabulary))
 
 
 def toy_words(config: PretrainConfig, corpus: Corpus, device: str = "cpu", seed: int = 1) -> list[Words]:

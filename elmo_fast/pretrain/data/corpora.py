@@ -8,13 +8,13 @@ from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_cor
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig
-from elmo_fast.pretrain.data.text_sources import SOURCES_FILE, check_sources, note_sources
+from elmo_fast.pretrain.data.text_sources import SOURCES_FILE, check_sources, record_sources
 from elmo_fast.text import Vocabulary
 
 CORPUS_FOLDER = "corpus"
 
 
-def training_corpus(
+def open_training_corpus(
     data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
 ) -> Corpus:
     """The corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
@@ -37,8 +37,8 @@ def training_corpus(
     return corpus
 
 
-def prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
-    """The corpus that another process has found or prepared by `training_corpus`.
+def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
+    """The corpus that another process has found or prepared by `open_training_corpus`.
 
     Raises ElmoFastError where it is not to be seen from here.
     """
@@ -54,7 +54,7 @@ def prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
 def _prepared(
     data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
 ) -> Corpus:
-    note_sources(data, vocabulary is None, folder)
+    record_sources(data, vocabulary is None, folder)
     try:
         corpus = prepare(
             data.train_prefix,
@@ -90,7 +90,7 @@ class _Lines:
             self._report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
 
-def heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
+def open_heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
     """The held-out corpus, in the vocabulary of the training.
 
     Raises ElmoFastError when a prepared one has another vocabulary.

@@ -13,7 +13,7 @@ from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 
 
-def spelling(options: ElmoOptions, corpus: Corpus, device: torch.device | str) -> Callable[[Tensor], Tensor]:
+def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device | str) -> Callable[[Tensor], Tensor]:
     """From numbers of the corpus' words to what the model's encoder reads: character ids, or word ids + 1.
 
     Of a model of word ids, words outside the vocabulary are read as <UNK>.
@@ -28,14 +28,14 @@ def spelling(options: ElmoOptions, corpus: Corpus, device: torch.device | str) -
     return word_ids
 
 
-def embedding_of(model: LanguageModel) -> torch.nn.Parameter | None:
+def trained_embedding(model: LanguageModel) -> torch.nn.Parameter | None:
     """The table of word vectors that is trained, which is exchanged and updated as rows; None where there is none."""
     encoder = model.bilm.encoder
     return encoder.weight if isinstance(encoder, WordEncoder) and encoder.weight.requires_grad else None
 
 
 @torch.no_grad()
-def take_vectors(
+def load_word_vectors(
     model: LanguageModel, vocabulary: Vocabulary, path: str, *, seed: int, report: Callable[[str], None]
 ) -> None:
     """Makes a file's vectors the table of a model of word ids.

@@ -33,7 +33,7 @@ def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
     return {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {}
 
 
-def note_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
+def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """Writes down which text a corpus is prepared of; built: whether its vocabulary is built of the text too."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {path: {**_stamp(path), "sha256": sha256_of(path)} for path in files_matching(data.train_prefix)}

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, Row, lines_of
+from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, Row, read_rows
 
 
 @dataclass(frozen=True)
 class Metrics:
     """The rows of a run in the order of its steps; what a run had reported beyond where it was resumed does not count.
 
-    steps: the reports on training (progress.Progress.report); heldout: events "heldout"; restarts: words seen where
-    the run went on after it had been broken off.
+    steps: the reports on training (progress.TrainingProgress.report); heldout: events "heldout"; restarts: words seen
+    where the run was resumed.
     """
 
     steps: list[Row]
@@ -59,7 +59,7 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
 
 def _rows(path: pathlib.Path) -> Iterator[Row]:
     left_out = []
-    for number, _, row in lines_of(path):
+    for number, _, row in read_rows(path):
         if row is None:
             left_out.append(number)
         else:

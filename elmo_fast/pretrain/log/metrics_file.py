@@ -35,7 +35,7 @@ class MetricsFile:
             self.set_aside = _keep_until(path, step, step - unreported)
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         self._cut = False
-        evaluated = (row["step"] for _, _, row in lines_of(path) if row and row.get("event") == "heldout")
+        evaluated = (row["step"] for _, _, row in read_rows(path) if row and row.get("event") == "heldout")
         self.evaluated_at: int = max(evaluated, default=-1)
 
     def __enter__(self) -> "MetricsFile":
@@ -53,7 +53,7 @@ class MetricsFile:
         self._cut = False
 
 
-def lines_of(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
+def read_rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
     """Number, bytes and row of each line that is not blank; None for the row of a line that is not a whole one."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
@@ -85,7 +85,7 @@ def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | 
     """Takes out the rows after `step`, and reports after `reported`; where a damaged file was put as it was."""
     kept, damaged = [], False
     cut = not path.read_bytes().endswith(b"\n")
-    lines = list(lines_of(path))
+    lines = list(read_rows(path))
     for number, (_, line, row) in enumerate(lines, start=1):
         if row is None:
             # The last line, when the run was killed while it wrote it; its step comes again.

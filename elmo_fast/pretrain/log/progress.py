@@ -21,7 +21,7 @@ def memory_in_use(device: torch.device) -> int | None:
     return resident()
 
 
-class Progress:
+class TrainingProgress:
     """Averages over the steps since the last report, and the time left.
 
     total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; step, words,

@@ -10,7 +10,7 @@ from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, MetricsFile
 
 
-class Record:
+class RunLog:
     """The record of one run.
 
     folder: of the run; report: takes each line for people; step: of the checkpoint the run goes on from, None for a
@@ -45,7 +45,7 @@ class Record:
         if step is not None:
             self._write(event="resume", step=step)
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> "RunLog":
         return self
 
     def __exit__(

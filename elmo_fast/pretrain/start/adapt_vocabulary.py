@@ -17,7 +17,7 @@ _CHARACTERS, _WORDS = "_token_embedder._char_embedding_weights", "_word_embeddin
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdaptedRows:
     """What became of the softmax's rows. kept: words of the new vocabulary that had one; new: words that had none;
     dropped: rows of words that the new vocabulary lacks."""
 
@@ -37,13 +37,13 @@ class Adapted:
         )
 
 
-def adapted(
+def adapt_vocabulary(
     model_state: Mapping[str, Tensor],
     old_vocabulary: Vocabulary | None,
     new_vocabulary: Vocabulary,
     seed: int,
     new_bias: float = 0.0,
-) -> tuple[State, Adapted]:
+) -> tuple[State, AdaptedRows]:
     """A state for another vocabulary: the biLM as it is, the softmax's rows under their words' new ids.
 
     Rows of words that are new are drawn as LanguageModel draws them, from N(0, 1/D), with the bias `new_bias`; a row
@@ -71,7 +71,7 @@ def adapted(
         weight[here], bias[here] = old_weight.cpu()[there], old_bias.cpu()[there]
     if _WORDS in state and _CHARACTERS not in state:
         state[_WORDS] = _adapted_words(state[_WORDS].cpu(), old_vocabulary, new_vocabulary, generator)
-    report = Adapted(
+    report = AdaptedRows(
         kept=len(pairs),
         new=len(new_vocabulary) - len(pairs),
         dropped=(0 if old_bias is None else len(old_bias)) - len({row for _, row in pairs}),

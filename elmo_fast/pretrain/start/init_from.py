@@ -8,10 +8,10 @@ from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, bilm_part, load_checkpoint, model_folder
 from elmo_fast.pretrain.architecture import architecture_of
-from elmo_fast.pretrain.checkpoint import vocabulary_beside
+from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.adapt_vocabulary import SOFTMAX, adapted
+from elmo_fast.pretrain.start.adapt_vocabulary import SOFTMAX, adapt_vocabulary
 from elmo_fast.text import Vocabulary
 
 
@@ -24,7 +24,9 @@ class Origin:
     options: ElmoOptions
     vocabulary: Vocabulary
 
-    def give(self, model: LanguageModel, vocabulary: Vocabulary, seed: int, report: Callable[[str], None]) -> None:
+    def initialise(
+        self, model: LanguageModel, vocabulary: Vocabulary, seed: int, report: Callable[[str], None]
+    ) -> None:
         """Copies the weights into a model of the same architecture; words that both vocabularies have keep theirs.
 
         The rows of a hierarchical softmax are of its tree's nodes: they are kept where tree and words stay, else drawn.
@@ -37,12 +39,14 @@ class Origin:
             return
         drawn = {name: tensor for name, tensor in model.checkpoint_state().items() if name.startswith(SOFTMAX)}
         given = {name: tensor for name, tensor in self.weights.items() if of_words or not name.startswith(SOFTMAX)}
-        weights, told = adapted(given, self.vocabulary, vocabulary, seed, float(model.softmax_bias.detach()[0]))
+        weights, told = adapt_vocabulary(
+            given, self.vocabulary, vocabulary, seed, float(model.softmax_bias.detach()[0])
+        )
         model.load({**drawn, **weights} if of_words else {**weights, **drawn})
         report(f"init   from {self.folder}: {told}")
 
 
-def take_architecture(
+def adopt_architecture(
     config: PretrainConfig, wanted: ModelConfig, folder: object, report: Callable[[str], None]
 ) -> None:
     """Makes `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
@@ -54,11 +58,11 @@ def take_architecture(
     config.model = wanted
 
 
-def origin_of(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
+def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
     """The model that init_from names, or None; its architecture becomes the configuration's."""
     if config.run.init_from is None:
         return None
     folder = model_folder(config.run.init_from)
     weights, options = load_checkpoint(folder)
-    take_architecture(config, architecture_of(options, config.model), folder, report)
-    return Origin(folder, dict(weights), options, Vocabulary.read(vocabulary_beside(folder)))
+    adopt_architecture(config, architecture_of(options, config.model), folder, report)
+    return Origin(folder, dict(weights), options, Vocabulary.read(find_vocabulary_file(folder)))

@@ -10,7 +10,7 @@ from elmo_fast.ops._dispatch import made_for, told
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
 
 
-def backend_lines(
+def describe_backends(
     precision: str,
     backend: str,
     optimiser: str,

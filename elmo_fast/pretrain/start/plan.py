@@ -15,8 +15,8 @@ from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER
-from elmo_fast.pretrain.processes import Peers
-from elmo_fast.pretrain.start.op_backends import backend_lines
+from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.start.op_backends import describe_backends
 from elmo_fast.sizes import size
 from elmo_fast.text import Vocabulary
 
@@ -47,7 +47,7 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
     return run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
 
 
-def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
+def check_num_samples(config: PretrainConfig, corpus: Corpus) -> None:
     """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn for the sampled softmax."""
     samples = config.optimiser.n_negative_samples_batch
     if config.optimiser.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
@@ -57,20 +57,20 @@ def check_possible(config: PretrainConfig, corpus: Corpus) -> None:
         )
 
 
-def weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
+def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
     """Weights of the biLM, and of the loss's table for V words."""
     shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
     bilm = sum(math.prod(size or 0 for size in shape) for shape in shapes.values())
     return bilm, LOSS_CLASSES[config.optimiser.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
-def memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
+def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
     """About how many bytes a process needs, by what for; rows: of one micro-batch.
 
     Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
     """
     model, optimiser = config.model, config.optimiser
-    bilm, softmax = weights(config, vocabulary_size)
+    bilm, softmax = count_weights(config, vocabulary_size)
     kept = 1 if optimiser.optimiser == "adagrad" else 2
     positions = optimiser.micro_batches * rows * optimiser.unroll_steps
     used = LOSS_CLASSES[optimiser.loss].max_rows_used(vocabulary_size, optimiser.n_negative_samples_batch, positions)
@@ -95,7 +95,7 @@ def _unchanging(config: PretrainConfig, vocabulary_size: int) -> int:
     return (vocabulary_size + 1) * config.model.projection_dim if frozen else 0
 
 
-def compute(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]:
+def estimate_flops(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]:
     """FLOP a token of a step, forward and backward, both directions: of the LSTM's products, and of the loss's."""
     model, optimiser = config.model, config.optimiser
     lstm = model.n_layers * (8 * model.dim * model.projection_dim + model.dim * model.projection_dim)
@@ -104,7 +104,7 @@ def compute(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]
     return 12.0 * lstm, 12.0 * products * model.projection_dim
 
 
-def _loss_line(config: PretrainConfig, vocabulary_size: int) -> str:
+def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     optimiser = config.optimiser
     samples, negatives = optimiser.n_negative_samples_batch, optimiser.negatives
     noise = f"{samples:,} words drawn a direction and step"
@@ -113,32 +113,34 @@ def _loss_line(config: PretrainConfig, vocabulary_size: int) -> str:
         "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
         "hierarchical_softmax": f", a tree of {vocabulary_size - 1:,} inner nodes",
     }
-    lstm, own = compute(config, vocabulary_size)
+    lstm, own = estimate_flops(config, vocabulary_size)
     return (
         f"loss   {optimiser.loss}{drawn.get(optimiser.loss, '')} | about {lstm / 1e6:.2f} MFLOP a token in the LSTM, "
         f"{own / 1e6:.2f} in the loss"
     )
 
 
-def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: torch.device) -> list[str]:
+def describe_model(
+    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
+) -> list[str]:
     """The model, its memory and a step, in lines for people."""
-    bilm, softmax = weights(config, vocabulary_size)
+    bilm, softmax = count_weights(config, vocabulary_size)
     optimiser = config.optimiser
-    _, rows = peers.share(optimiser.batch_size, optimiser.micro_batches)
-    needed = memory(config, vocabulary_size, rows // optimiser.micro_batches)
+    _, rows = processes.assign_rows(optimiser.batch_size, optimiser.micro_batches)
+    needed = estimate_memory(config, vocabulary_size, rows // optimiser.micro_batches)
     parts = ", ".join(f"{name} {size(each)}" for name, each in needed.items())
-    shared = f" | {peers.size} processes x {rows} rows" if peers.together else ""
+    shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
     return [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {size(sum(needed.values()))} a process: {parts}",
-        *_shortage_lines(sum(needed.values()), device),
+        *_describe_shortage(sum(needed.values()), device),
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}"
         + (f" | a row begins anew with a chance of {optimiser.state_reset:g} a step" if optimiser.state_reset else ""),
-        _loss_line(config, vocabulary_size),
-        *backend_lines(
+        _describe_loss(config, vocabulary_size),
+        *describe_backends(
             config.run.precision,
             config.run.backend,
             optimiser.optimiser,
@@ -149,7 +151,7 @@ def lines(config: PretrainConfig, vocabulary_size: int, peers: Peers, device: to
     ]
 
 
-def _shortage_lines(needed: int, device: torch.device) -> list[str]:
+def _describe_shortage(needed: int, device: torch.device) -> list[str]:
     """A warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
     left, held = available(), resident()
     if device.type != "cpu" or left is None or held is None or needed <= left + held:
@@ -160,7 +162,7 @@ def _shortage_lines(needed: int, device: torch.device) -> list[str]:
     ]
 
 
-def corpus_lines(corpus: Corpus, what: str = "data  ") -> list[str]:
+def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
     """A text, in lines for people; a warning where the vocabulary is plainly not made for it."""
     unknown = corpus.unknown / max(corpus.tokens, 1)
     said = [
@@ -176,7 +178,7 @@ def corpus_lines(corpus: Corpus, what: str = "data  ") -> list[str]:
     return said + corpus.hints
 
 
-def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
+def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
     """How far the run goes, in a line for people."""
     limit = config.run.max_seconds
     return (
@@ -197,7 +199,7 @@ def steps_line(config: PretrainConfig, total: int, steps_per_epoch: int, done: i
     )
 
 
-def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str]:
+def describe_plan(config: PretrainConfig, device: torch.device, processes: Processes) -> list[str]:
     """What --dry_run tells: all that can be known without reading unprepared text or writing anything."""
     folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
     prepared = next((folder for folder in folders if is_prepared(folder)), None)
@@ -209,13 +211,13 @@ def plan(config: PretrainConfig, device: torch.device, peers: Peers) -> list[str
             ]
         vocabulary = Vocabulary.read(config.data.vocab_file)
         return [
-            *lines(config, len(vocabulary), peers, device),
+            *describe_model(config, len(vocabulary), processes, device),
             "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)",
         ]
     corpus, optimiser = open_corpus(prepared), config.optimiser
     epoch = math.ceil(math.ceil(corpus.positions / optimiser.batch_size) / optimiser.unroll_steps)
     return [
-        *lines(config, len(corpus.vocabulary), peers, device),
-        *corpus_lines(corpus),
-        steps_line(config, planned_steps(config, epoch), epoch, 0),
+        *describe_model(config, len(corpus.vocabulary), processes, device),
+        *describe_corpus(corpus),
+        describe_steps(config, planned_steps(config, epoch), epoch, 0),
     ]

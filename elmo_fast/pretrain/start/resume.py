@@ -9,10 +9,10 @@ from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
-from elmo_fast.pretrain.training_state import Snapshot, read_snapshot
+from elmo_fast.pretrain.training_state import TrainingState, read_training_state
 
 
-def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]) -> Snapshot | None:
+def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:
     """The checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
 
     A named one is where a run begins: once save_dir has checkpoints of its own, the newest of them counts, so that the
@@ -24,7 +24,7 @@ def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]
     folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
     saved = saved_steps(folder)
     if resume not in ("auto", "never") and not saved:
-        return read_snapshot(pathlib.Path(resume))
+        return read_training_state(pathlib.Path(resume))
     if resume == "never":
         if saved or (folder / METRICS_FILE).exists():
             raise ElmoFastError(
@@ -36,7 +36,7 @@ def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]
         report(f"resume {folder} has checkpoints of its own, which count before {resume}")
     for _, path in reversed(saved):
         try:
-            return read_snapshot(path)
+            return read_training_state(path)
         except CheckpointError as error:
             report(f"NOT USED {path}: {error}")
     if saved:
@@ -44,12 +44,12 @@ def snapshot_to_go_on_from(config: PretrainConfig, report: Callable[[str], None]
     return None
 
 
-def check_same_run(snapshot: Snapshot, config: PretrainConfig, corpus: Corpus) -> bool:
+def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> bool:
     """Whether the run stands where the checkpoint does; False when it begins another text from its beginning.
 
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
-    at, optimiser = snapshot.position, config.optimiser
+    at, optimiser = resumed.position, config.optimiser
     pairs = {
         "batch_size": (at.rows, optimiser.batch_size),
         "unroll_steps": (at.unroll_steps, optimiser.unroll_steps),

@@ -16,18 +16,23 @@ from elmo_fast.files import replacing
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER, heldout_corpus, prepared_corpus, training_corpus
-from elmo_fast.pretrain.data.inputs import take_vectors
+from elmo_fast.pretrain.data.corpora import (
+    CORPUS_FOLDER,
+    open_heldout_corpus,
+    open_prepared_corpus,
+    open_training_corpus,
+)
+from elmo_fast.pretrain.data.inputs import load_word_vectors
 from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
-from elmo_fast.pretrain.log.run_log import Record
-from elmo_fast.pretrain.processes import Peers
-from elmo_fast.pretrain.start.init_from import Origin, origin_of, take_architecture
-from elmo_fast.pretrain.start.plan import check_possible
-from elmo_fast.pretrain.start.resume import check_same_run, snapshot_to_go_on_from
-from elmo_fast.pretrain.trainer import Trainer
-from elmo_fast.pretrain.training_state import Position
+from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.start.init_from import Origin, adopt_architecture, load_origin
+from elmo_fast.pretrain.start.plan import check_num_samples
+from elmo_fast.pretrain.start.resume import check_same_run, find_checkpoint_to_resume
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.pretrain.training_state import RunPosition
 from elmo_fast.text import Vocabulary
 from elmo_fast.workplace import remove_leftovers
 
@@ -36,7 +41,7 @@ CONFIG_FILE = "pretrain.yaml"
 _TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps", "n_negative_samples_batch")
 
 
-def new_model(
+def make_language_model(
     config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
 ) -> LanguageModel:
     """A model with weights drawn from the configuration's seed; its options say how it is to be trained.
@@ -58,58 +63,60 @@ def new_model(
     return model.to(device)
 
 
-def vocabulary_given(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:
+def find_vocabulary(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:
     """The vocabulary that vocab_file names, that of the model a run starts from, or None: to be built of the text."""
     if config.data.vocab_file is not None:
         return Vocabulary.read(config.data.vocab_file)
     return None if origin is None else origin.vocabulary
 
 
-def begun(
+def start_run(
     config: PretrainConfig,
     folder: pathlib.Path,
-    peers: Peers,
+    processes: Processes,
     device: torch.device,
     report: Callable[[str], None],
     held: contextlib.ExitStack,
-) -> Trainer:
+) -> LanguageModelTrainer:
     """The trainer of a run, where the run stands; what must be closed is given to `held`."""
-    began_before = peers.led(lambda: (folder / METRICS_FILE).exists())
-    peers.led(lambda: clear_leftovers(folder))
-    snapshot = snapshot_to_go_on_from(config, report)
-    peers.check_same(str(snapshot and snapshot.position.step), "the step to go on from")
-    if snapshot is None and began_before:
+    began_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
+    processes.run_on_leader(lambda: clear_leftovers(folder))
+    resumed = find_checkpoint_to_resume(config, report)
+    processes.check_same(str(resumed and resumed.position.step), "the step to go on from")
+    if resumed is None and began_before:
         report("plan   a run was begun here and has no checkpoint yet: it begins anew")
     check_own_text(config, folder)
     origin = None
-    if snapshot is None:
-        origin = origin_of(config, report)
+    if resumed is None:
+        origin = load_origin(config, report)
     elif config.run.init_from is not None:
-        take_architecture(config, ModelConfig(**snapshot.position.model), config.run.init_from, report)
-    corpus = agreed_corpus(config, vocabulary_given(config, origin), folder, peers, report)
-    heldout = heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
-    peers.check_same(str(heldout and heldout.fingerprint), "the held-out text")
-    check_possible(config, corpus)
-    peers.share(config.optimiser.batch_size, config.optimiser.micro_batches)
-    if snapshot is not None and not check_same_run(snapshot, config, corpus):
-        snapshot = dataclasses.replace(snapshot, state=None, position=_beginning(snapshot.position))
-    model = new_model(config, len(corpus.vocabulary), device, target_counts(corpus))
+        adopt_architecture(config, ModelConfig(**resumed.position.model), config.run.init_from, report)
+    corpus = agree_on_corpus(config, find_vocabulary(config, origin), folder, processes, report)
+    heldout = open_heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
+    processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
+    check_num_samples(config, corpus)
+    processes.assign_rows(config.optimiser.batch_size, config.optimiser.micro_batches)
+    if resumed is not None and not check_same_run(resumed, config, corpus):
+        resumed = dataclasses.replace(resumed, state=None, position=_reset_position(resumed.position))
+    model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
     if origin is not None:
-        origin.give(model, corpus.vocabulary, config.run.seed, report)
-    elif snapshot is None and config.model.input == "vectors":
+        origin.initialise(model, corpus.vocabulary, config.run.seed, report)
+    elif resumed is None and config.model.input == "vectors":
         assert config.data.vectors_file is not None  # validate has seen to it
-        take_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
-    peers.led(lambda: write_beside(config, folder, corpus))
-    step = None if snapshot is None and not began_before else 0 if snapshot is None else snapshot.position.step
-    unreported = 0 if snapshot is None else len(snapshot.position.unreported)
-    record = peers.led_by_itself(
+        load_word_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
+    processes.run_on_leader(lambda: write_config_and_vocabulary(config, folder, corpus))
+    step = None if resumed is None and not began_before else 0 if resumed is None else resumed.position.step
+    unreported = 0 if resumed is None else len(resumed.position.unreported)
+    record = processes.run_leader_first(
         lambda leads: held.enter_context(
-            Record(
+            RunLog(
                 folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
             )
         )
     )
-    return Trainer(config, model, corpus, record, snapshot=snapshot, heldout=heldout, device=device, peers=peers)
+    return LanguageModelTrainer(
+        config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
+    )
 
 
 def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
@@ -128,31 +135,31 @@ def clear_leftovers(folder: pathlib.Path) -> None:
     remove_leftovers(folder)
 
 
-def agreed_corpus(
+def agree_on_corpus(
     config: PretrainConfig,
     vocabulary: Vocabulary | None,
     folder: pathlib.Path,
-    peers: Peers,
+    processes: Processes,
     report: Callable[[str], None],
 ) -> Corpus:
     """The training corpus, prepared by the process that leads; the others open it, and must find the same."""
     mine: list[Corpus] = []
 
     def lead() -> str:
-        mine.append(training_corpus(config.data, vocabulary, folder, report))
+        mine.append(open_training_corpus(config.data, vocabulary, folder, report))
         return mine[0].fingerprint
 
-    peers.led(lead)
-    corpus = mine[0] if mine else prepared_corpus(config.data, folder)
-    peers.check_same(corpus.fingerprint, "the training text")
+    processes.run_on_leader(lead)
+    corpus = mine[0] if mine else open_prepared_corpus(config.data, folder)
+    processes.check_same(corpus.fingerprint, "the training text")
     return corpus
 
 
-def _beginning(position: Position) -> Position:
+def _reset_position(position: RunPosition) -> RunPosition:
     return dataclasses.replace(position, step=0, words=0, seconds=0.0, unreported=[])
 
 
-def write_beside(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
+def write_config_and_vocabulary(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
     """Writes the configuration and the vocabulary into the run's folder."""
     import yaml
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import RowOrder, adagrad_, adagrad_rows_, clip_scale
-from elmo_fast.pretrain.step.clip import clip_by_global_norm, global_norm, plain
+from elmo_fast.pretrain.step.clip import clip_by_global_norm, global_norm, uses_torch_update
 
 __all__ = ["AdaGrad", "clip_and_step", "clip_by_global_norm"]
 
@@ -62,7 +62,9 @@ class AdaGrad(torch.optim.Adagrad):
         are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, where they are there already.
         """
         loss = None if closure is None else torch.enable_grad()(closure)()
-        if scale is None and plain((p for group in self.param_groups for p in group["params"]), self.backend):
+        if scale is None and uses_torch_update(
+            (p for group in self.param_groups for p in group["params"]), self.backend
+        ):
             self._plain_step()
             return loss
         if scale is not None:
@@ -131,7 +133,7 @@ def clip_and_step(
     stay as they were), and where the norm is not finite the update is left out (`AdaGrad.skipped` counts).
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if not isinstance(optimiser, AdaGrad) or plain(trained, optimiser.backend):
+    if not isinstance(optimiser, AdaGrad) or uses_torch_update(trained, optimiser.backend):
         norm = clip_by_global_norm(trained, max_norm)
         # Other optimisers have no way to leave an update out on the device: a look at the norm keeps the weights.
         if math.isfinite(norm):

@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.ops import RowOrder, clip_scale, merged_square_norm, row_order, square_norm
 
 
-def plain(parameters: Iterable[Tensor], backend: str) -> bool:
+def uses_torch_update(parameters: Iterable[Tensor], backend: str) -> bool:
     """Whether torch's own update and norm serve: on the CPU, where a number may be looked at, unless told otherwise."""
     return backend == "auto" and all(p.device.type == "cpu" for p in parameters)
 
@@ -44,7 +44,7 @@ def clip_by_global_norm(
     waited for, sparse gradients stay as they are, and a norm that is not finite makes all gradients zero.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if plain(trained, backend):
+    if uses_torch_update(trained, backend):
         return _plain_clip(trained, max_norm)
     norm, _ = global_norm(trained, backend)
     scale, lost = clip_scale(norm, max_norm), ~norm.isfinite()

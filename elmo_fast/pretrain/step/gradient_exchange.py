@@ -7,15 +7,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from elmo_fast.pretrain.processes import Peers
+from elmo_fast.pretrain.processes import Processes
 
 
-def meaned_over_processes(module: nn.Module, peers: Peers, apart: Sequence[nn.Parameter] = ()) -> nn.Module:
+def wrap_in_ddp(module: nn.Module, processes: Processes, apart: Sequence[nn.Parameter] = ()) -> nn.Module:
     """The module, whose dense gradients become the mean over all processes where there are several.
 
-    apart: parameters of it that are left out, since `mean_gradients` takes care of them.
+    apart: parameters of it that are left out, since `average_gradients` takes care of them.
     """
-    if not peers.together:
+    if not processes.distributed:
         return module
     if names := [name for name, parameter in module.named_parameters() if any(parameter is each for each in apart)]:
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
@@ -25,37 +25,37 @@ def meaned_over_processes(module: nn.Module, peers: Peers, apart: Sequence[nn.Pa
     return wrapped
 
 
-def _all_ids(ids: Tensor, peers: Peers) -> Tensor:
+def _all_ids(ids: Tensor, processes: Processes) -> Tensor:
     """The distinct ids of all processes, sorted; each may have another number of them."""
-    counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(peers.size)]
+    counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(processes.size)]
     dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
     longest = int(torch.stack(counts).max())
     padded = ids[:1].repeat(longest)
     padded[: len(ids)] = ids
-    everyone = [torch.empty_like(padded) for _ in range(peers.size)]
+    everyone = [torch.empty_like(padded) for _ in range(processes.size)]
     dist.all_gather(everyone, padded)
     return torch.cat(everyone).unique()
 
 
 @torch.no_grad()
-def mean_rows(gradients: Sequence[Tensor], peers: Peers) -> list[Tensor]:
+def average_rows(gradients: Sequence[Tensor], processes: Processes) -> list[Tensor]:
     """The means over all processes of sparse gradients with the same ids: the rows that any process used, coalesced.
 
     gradients: sparse COO [V, ...], sparse in the first dimension, of one op. Exchanged are 8 bytes per id and one block
     each of the rows of the union of all ids, whatever V is. On a GPU the host waits to know how many ids there are.
     """
-    if not peers.together:
+    if not processes.distributed:
         return list(gradients)
     mine = [gradient.coalesce() for gradient in gradients]
     ids = mine[0].indices()[0]
     assert all(len(each.indices()[0]) == len(ids) for each in mine)
-    union = _all_ids(ids, peers)
+    union = _all_ids(ids, processes)
     places = torch.searchsorted(union, ids)
     blocks = []
     for gradient in mine:
         block = gradient.values().new_zeros(len(union), *gradient.shape[1:])
         block[places] = gradient.values()
-        dist.all_reduce(block.div_(peers.size))
+        dist.all_reduce(block.div_(processes.size))
         blocks.append(
             torch.sparse_coo_tensor(union[None], block, gradient.shape, is_coalesced=True, check_invariants=False)
         )
@@ -63,14 +63,14 @@ def mean_rows(gradients: Sequence[Tensor], peers: Peers) -> list[Tensor]:
 
 
 @torch.no_grad()
-def mean_gradients(table: Sequence[nn.Parameter], peers: Peers) -> None:
+def average_gradients(table: Sequence[nn.Parameter], processes: Processes) -> None:
     """Makes the gradients of one table's parameters, which DDP does not hold, their mean over all processes."""
     gradients = [parameter.grad for parameter in table if parameter.grad is not None]
-    if not peers.together:
+    if not processes.distributed:
         return
     if gradients and gradients[0].is_sparse:
-        for parameter, gradient in zip(table, mean_rows(gradients, peers), strict=True):
+        for parameter, gradient in zip(table, average_rows(gradients, processes), strict=True):
             parameter.grad = gradient
     else:
         for gradient in gradients:
-            dist.all_reduce(gradient.div_(peers.size))
+            dist.all_reduce(gradient.div_(processes.size))

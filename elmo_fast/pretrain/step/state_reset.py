@@ -3,21 +3,21 @@
 import numpy as np
 import torch
 
+from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops._transfer import sent
-from elmo_fast.pretrain.language_model import State
 
 # Beside the keys of dropout's draws, (seed, step, block).
 _KEY = (0, 1)
 
 
-def fresh_rows(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which of all R rows begin step `step` from zeros: a function of the arguments, [rows]."""
     return np.random.default_rng((seed, step, *_KEY)).random(rows) < probability
 
 
-def with_fresh_rows(
-    state: State | None, probability: float, seed: int, step: int, first_row: int, rows: int
-) -> State | None:
+def reset_rows(
+    state: LayerStates | None, probability: float, seed: int, step: int, first_row: int, rows: int
+) -> LayerStates | None:
     """The state with zeros where a row begins anew; on a GPU the host waits for nothing.
 
     state: of rows first_row .. first_row + B of R = rows, (h [L, 2, B, D], c [L, 2, B, H]); None: all are zeros.
@@ -25,7 +25,7 @@ def with_fresh_rows(
     if state is None or not probability:
         return state
     h, c = state
-    fresh = fresh_rows(probability, seed, step, rows)[first_row : first_row + h.shape[2]]
+    fresh = rows_to_reset(probability, seed, step, rows)[first_row : first_row + h.shape[2]]
     if not fresh.any():
         return state
     mask = sent(torch.from_numpy(fresh), h.device)[:, None]

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.pretrain.data.inputs import embedding_of
-from elmo_fast.pretrain.language_model import LanguageModel, State
-from elmo_fast.pretrain.processes import Peers
+from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.pretrain.data.inputs import trained_embedding
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.adagrad import clip_and_step
 from elmo_fast.pretrain.step.dropout import RowDropout
-from elmo_fast.pretrain.step.gradient_exchange import mean_gradients, meaned_over_processes
-from elmo_fast.pretrain.step.state_reset import with_fresh_rows
+from elmo_fast.pretrain.step.gradient_exchange import average_gradients, wrap_in_ddp
+from elmo_fast.pretrain.step.state_reset import reset_rows
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Words:
     types: numbers of the words read, [2, B, T] int64, forward and backward, each in its reading order; targets: words
     to predict, [2, B, T] int64; filled: positions of each row that are text, [B] int64, on the CPU; words: how many
     are filled in all R rows; first_row: which of the R rows the first is; rows: R; characters: spells types,
-    [U] -> character ids [U, C] (`inputs.spelling`).
+    [U] -> character ids [U, C] (`inputs.make_input_reader`).
     """
 
     types: Tensor
@@ -56,7 +57,7 @@ class StepResult(NamedTuple):
     forward: float | Tensor
     backward: float | Tensor
     gradient_norm: float | Tensor
-    state: State
+    state: LayerStates
 
 
 class Step:
@@ -70,7 +71,7 @@ class Step:
     model, optimiser: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
     resets; state_reset: chance that a row begins the step from zeros; micro_batches: parts of the rows that are
     computed one after the other; sparse: the gradients of the tables (softmax, word vectors) as the rows used (the same
-    numbers); peers: the processes that train together.
+    numbers); processes: the processes that train together.
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -85,23 +86,23 @@ class Step:
         state_reset: float = 0.0,
         micro_batches: int = 1,
         sparse: bool = True,
-        peers: Peers | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.model, self.optimiser = model, optimiser
         self.clip_norm, self.seed, self.state_reset, self.micro_batches = clip_norm, seed, state_reset, micro_batches
-        self.peers = Peers() if peers is None else peers
-        embedding = embedding_of(model)
+        self.processes = Processes() if processes is None else processes
+        embedding = trained_embedding(model)
         # Tables whose gradients have the same rows.
         self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
         model.loss.sparse = sparse
         if embedding is not None:
             model.bilm.encoder.sparse = sparse
             self.tables.append([embedding])
-        self.streams = meaned_over_processes(model.streams, self.peers, [] if embedding is None else [embedding])
+        self.streams = wrap_in_ddp(model.streams, self.processes, [] if embedding is None else [embedding])
 
-    def __call__(self, words: Words, state: State | None, number: int) -> StepResult:
+    def __call__(self, words: Words, state: LayerStates | None, number: int) -> StepResult:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
-        state = with_fresh_rows(state, self.state_reset, self.seed, number, words.first_row, words.rows)
+        state = reset_rows(state, self.state_reset, self.seed, number, words.first_row, words.rows)
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         device = words.types.device
@@ -113,18 +114,18 @@ class Step:
             with contextlib.nullcontext() if last else self._without_exchange():
                 losses, after = self._losses(part, held, number, drawn)
                 # The mean over processes of this, which the exchange makes, is the sum over all rows.
-                (0.5 * self.peers.size / words.rows * losses.sum()).backward()
+                (0.5 * self.processes.size / words.rows * losses.sum()).backward()
             sums += losses.detach()
             states.append(after)
         for table in self.tables:
-            mean_gradients(table, self.peers)
+            average_gradients(table, self.processes)
         norm = clip_and_step(self.optimiser, self.model.parameters(), self.clip_norm)
-        means = self.peers.sum_(sums) / words.words
+        means = self.processes.sum_(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()
         h, c = (torch.cat(column, dim=2) for column in zip(*states, strict=True))
         return StepResult(forward, backward, norm, (h, c))
 
-    def _parts(self, words: Words, state: State | None) -> Iterator[tuple[Words, State | None, bool]]:
+    def _parts(self, words: Words, state: LayerStates | None) -> Iterator[tuple[Words, LayerStates | None, bool]]:
         count = words.types.shape[1] // self.micro_batches
         for i in range(self.micro_batches):
             rows = slice(i * count, (i + 1) * count)
@@ -136,7 +137,9 @@ class Step:
         context: contextlib.AbstractContextManager[None] = no_sync()
         return context
 
-    def _losses(self, words: Words, state: State | None, number: int, drawn: list[Any]) -> tuple[Tensor, State]:
+    def _losses(
+        self, words: Words, state: LayerStates | None, number: int, drawn: list[Any]
+    ) -> tuple[Tensor, LayerStates]:
         """The sums of both directions' losses, [2], and the state after."""
         _, rows, steps = words.types.shape
         device, lstm = words.types.device, self.model.options.lstm

@@ -9,7 +9,7 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.pretrain.log.metrics import read_metrics
 from elmo_fast.pretrain.log.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.training_state import read_snapshot
+from elmo_fast.pretrain.training_state import read_training_state
 from tests.fuzz import place
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
@@ -37,7 +37,7 @@ def case(rng: random.Random) -> None:
     path = rng.choice(sorted(at.iterdir()))
     path.write_bytes(damaged_json(rng, path.read_text()) if path.suffix == ".json" else damaged(rng, path.read_bytes()))
     with may_refuse():
-        found, whole = (_all(read_snapshot(saved_steps(f)[-1][1])) for f in (folder, valid()))
+        found, whole = (_all(read_training_state(saved_steps(f)[-1][1])) for f in (folder, valid()))
         if found[0] != whole[0]:
             raise Wrong(f"checkpoint: {path.name} damaged and believed: another position")
         for mine, wanted in zip(found[1:], whole[1:], strict=True):
@@ -45,6 +45,6 @@ def case(rng: random.Random) -> None:
                 raise Wrong(f"checkpoint: {path.name} damaged and believed: other tensors")
 
 
-def _all(snapshot):
-    state = {} if snapshot.state is None else dict(zip("hc", snapshot.state, strict=True))
-    return dataclasses.asdict(snapshot.position), snapshot.weights, snapshot.optimiser, state
+def _all(resumed):
+    state = {} if resumed.state is None else dict(zip("hc", resumed.state, strict=True))
+    return dataclasses.asdict(resumed.position), resumed.weights, resumed.optimiser, state
