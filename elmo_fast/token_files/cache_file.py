@@ -6,27 +6,26 @@ vectors were made from.
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
-from elmo_fast.json_files import parsed
-from elmo_fast.token_files.safetensors_file import DTYPES, layout
+from elmo_fast.token_files.safetensors_file import layout
 
 Vectors = npt.NDArray[Any]
 FAMILY = "elmo_fast.token_vectors"
 FORMAT = f"{FAMILY} 2"
 # A block of rows stays in a core's cache while it is checked and used.
 BLOCK_BYTES = 1 << 20
+_STORED = {"F32": "float32", "F16": "float16"}
 
 
 class DamagedFile(ElmoFastError):
@@ -43,35 +42,22 @@ class CacheFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        header, self._start = _header(self.path)
-        about = header["__metadata__"]
-        self.made_from, self._sha256 = about.made_from, about.sha256
-        dtype = {DTYPES[name]: np.dtype(name) for name in ("float32", "float16")}.get(header["vectors"]["dtype"])
-        if dtype is None:
-            raise DamagedFile(f"{self.path}: damaged: its header is not what was written")
-        self.vectors: Vectors = self._mapped(header["vectors"], dtype, 3, last=True)
-        self._checks = np.array(self._mapped(header["checks"], np.uint64, 2))
-        self.offsets = np.array(self._mapped(header["offsets"], np.int64, 1))
-        layers, tokens, width = self.vectors.shape
+        about, arrays, dtype, shape = _read(self.path)
+        self.made_from, self.offsets = about.get("made_from", ""), arrays["offsets"]
+        self._checks, self._sha256 = arrays["checks"], about.get("sha256")
+        # The vectors are the last tensor of the file.
+        start = os.path.getsize(self.path) - math.prod(shape) * dtype.itemsize
+        self.vectors: Vectors = (
+            np.memmap(self.path, dtype, "r", start, shape) if math.prod(shape) else np.empty(shape, dtype)
+        )
+        layers, tokens, width = shape
         self.block_rows = rows_of_a_block(dtype, width)
-        if about.crc32 != _crc(self._checks, self.offsets):
+        if about.get("crc32") != _crc(self._checks, self.offsets):
             raise DamagedFile(f"{self.path}: damaged: its offsets or checks are not what was written")
-        if about.made_from_crc32 != _text_crc(self.made_from):
+        if about.get("made_from_crc32") != _text_crc(self.made_from):
             raise DamagedFile(f"{self.path}: damaged: what it was made from is not what was written")
         if self._checks.shape != (layers, -(-tokens // self.block_rows)) or self.offsets[-1:].tolist() != [tokens]:
             raise DamagedFile(f"{self.path}: damaged: its offsets or checks are those of other vectors")
-
-    def _mapped(self, about: "_Entry", dtype: Any, axes: int, *, last: bool = False) -> Any:
-        begin, *ends = about["data_offsets"] or [-1]
-        shape, found = about["shape"], os.path.getsize(self.path)
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        if len(shape) != axes or min(shape) < 0 or begin < 0 or ends != [begin + size]:
-            raise DamagedFile(f"{self.path}: damaged: its header is not what was written")
-        begin += self._start
-        if begin + size > found or (last and begin + size != found):
-            how = "cut off" if begin + size > found else "damaged"
-            raise DamagedFile(f"{self.path}: {how}: {found} bytes, wanted {begin + size}")
-        return np.memmap(self.path, dtype, "r", begin, tuple(shape)) if size else np.empty(shape, dtype)
 
     def check_of(self, layer: int) -> Callable[[int, Vectors], None]:
         """A function of a block's number and its `block_rows` rows; it raises DamagedFile where they have changed."""
@@ -157,38 +143,27 @@ def rows_of_a_block(dtype: Any, width: int) -> int:
     return max(1, BLOCK_BYTES // (np.dtype(dtype).itemsize * width))
 
 
-class _Entry(TypedDict):
-    dtype: str
-    shape: list[int]
-    data_offsets: list[int]
+def _read(path: str) -> tuple[dict[str, str], dict[str, Vectors], np.dtype[Any], tuple[int, int, int]]:
+    """Metadata, the small arrays, and the dtype and shape of the vectors; safetensors checks that the file is whole."""
+    from safetensors import SafetensorError, safe_open
 
-
-@dataclasses.dataclass(frozen=True)
-class _About:
-    format: str
-    made_from: str
-    crc32: str
-    made_from_crc32: str
-    sha256: str | None = None
-
-
-_Header = TypedDict("_Header", {"__metadata__": _About, "vectors": _Entry, "checks": _Entry, "offsets": _Entry})
-
-
-def _header(path: str) -> tuple[_Header, int]:
-    """The header of a cache, and where its data begin."""
     with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        text = file.read(size) if size < 1 << 24 else b""
-    if f'"format": "{FORMAT}"'.encode() not in text:
-        if f'"format": "{FAMILY} '.encode() in text:
-            raise DamagedFile(f"{path}: written by an older version")
+        begin = file.read(1 << 12)
+    if FAMILY.encode() not in begin:
         raise ElmoFastError(f"{path}: is no file of token vectors; name another, or remove it")
     try:
-        header = parsed(text, _Header, "header")
-    except CheckpointError as error:
-        raise DamagedFile(f"{path}: damaged: its header is not what was written ({error})") from error
-    return header, 8 + size
+        with safe_open(path, framework="numpy") as file:
+            about = file.metadata() or {}
+            if about.get("format") != FORMAT:
+                raise DamagedFile(f"{path}: written by an older version")
+            arrays = {name: file.get_tensor(name) for name in ("offsets", "checks")}
+            vectors = file.get_slice("vectors")
+            dtype, shape = _STORED.get(vectors.get_dtype()), tuple(vectors.get_shape())
+    except SafetensorError as error:
+        raise DamagedFile(f"{path}: damaged: {error}") from error
+    if dtype is None or len(shape) != 3:
+        raise DamagedFile(f"{path}: damaged: its header is not what was written")
+    return about, arrays, np.dtype(dtype), shape
 
 
 def _text_crc(text: str) -> str:

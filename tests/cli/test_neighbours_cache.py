@@ -99,7 +99,7 @@ def test_a_damaged_file_is_told(toy, text, tmp_path, capsys):
     capsys.readouterr()
     assert main(words) == 0
     assert "warning: " in (err := capsys.readouterr().err)
-    assert "cut off" in err
+    assert "damaged: " in err
     assert "it is written anew" in err
 
 
