@@ -14,6 +14,15 @@ from elmo_fast.errors import ElmoFastError
 LOCK_FILE = ".lock"
 
 
+def hold(handle: int, *, wait: bool) -> bool:
+    """Locks an open file; whether it is this process's now. OSError where files cannot be locked."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
 def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
     """Creates and locks the file `path` and returns its handle; None, and no file, if files cannot be locked.
 
@@ -22,11 +31,9 @@ def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not hold(handle, wait=False):
                 waiting(os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "another process")
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                hold(handle, wait=True)
         except OSError:
             os.close(handle)
             path.unlink(missing_ok=True)

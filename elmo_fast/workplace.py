@@ -2,13 +2,14 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import pathlib
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+
+from elmo_fast.lock import hold
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SUFFIX, _LOCK = ".partial", ".lock"
@@ -62,7 +63,7 @@ def _made(target: pathlib.Path) -> tuple[pathlib.Path, int]:
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
             # If files cannot be locked, leftovers of killed processes stay: nobody can tell.
             with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                hold(lock, wait=True)
             if (folder / _LOCK).exists():
                 return folder, lock
             os.close(lock)
@@ -83,8 +84,8 @@ def _remove_if_dead(path: pathlib.Path) -> None:
         return
     try:
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
+            if hold(handle, wait=False):
+                _remove(path)
     finally:
         os.close(handle)
 

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "errors": set(),
     "threads": {"errors"},
     "devices": {"errors"},
-    "workplace": set(),
+    "workplace": {"lock"},
     "files": {"errors", "workplace"},
     "json_files": {"errors"},
     "manifest": {"errors", "files", "json_files", "workplace"},

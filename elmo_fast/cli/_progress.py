@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Any
+from typing import Any, Self
 
 from elmo_fast.cli._common import logger
 from elmo_fast.durations import duration
@@ -17,47 +17,61 @@ class ProgressBar:
     unit: what is counted, where that is not tokens
     lines: write a line every ten seconds (--file_friendly_logging); else a bar, and that on a terminal only
     quiet: show nothing
+    stays: whether the bar stays on the terminal when it is complete
     """
 
-    def __init__(self, total: int, *, lines: bool = False, quiet: bool = False, unit: str = "tokens") -> None:
-        self.total, self.done, self._unit = total, 0, unit
+    def __init__(
+        self, total: int = 0, *, lines: bool = False, quiet: bool = False, unit: str = "tokens", stays: bool = True
+    ) -> None:
+        self.total, self.done, self._unit, self._stays = total, 0, unit, stays
+        self._short = "tok" if unit == "tokens" else unit
         self.start = self._said = time.monotonic()
         self._lines = lines and not quiet
+        self._shown = not lines and not quiet and sys.stderr.isatty()
         self._bar: Any = None
-        if not lines and not quiet and sys.stderr.isatty():
-            from tqdm import tqdm
+        if total and self._shown:
+            self._draw()
 
-            self._bar = tqdm(total=total, unit=self._short, unit_scale=True, dynamic_ncols=True)
-
-    def __enter__(self) -> "ProgressBar":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
     def add(self, tokens: int) -> None:
         """`tokens` more are done."""
-        self.done += tokens
-        if self._bar is not None:
-            self._bar.update(tokens)
-        elif self._lines and (time.monotonic() - self._said >= SECONDS_BETWEEN_LINES or self.done == self.total):
-            self._said = time.monotonic()
-            left = duration((self.total - self.done) / max(self.rate, 1e-9))
-            share = 100 * self.done // max(self.total, 1)
-            said = "%d of %d %s (%d%%) | %d %s/s | %s left"
-            logger().info(said, self.done, self.total, self._unit, share, self.rate, self._short, left)
+        self.reach(self.done + tokens, self.total)
 
     def reach(self, done: int, total: int) -> None:
         """`done` of `total` are done now."""
-        self.total = total
-        if self._bar is not None:
-            self._bar.total = total
-        self.add(done - self.done)
+        if done < self.done:  # of something else
+            self.__exit__()
+        self.done, self.total = done, total
+        if self._shown:
+            self._draw()
+        elif self._lines and (time.monotonic() - self._said >= SECONDS_BETWEEN_LINES or done == total):
+            self._said = time.monotonic()
+            logger().info("%s", self._line(100 * done // max(total, 1)))
 
-    @property
-    def _short(self) -> str:
-        return "tok" if self._unit == "tokens" else self._unit
+    def say(self, line: str) -> None:
+        """A line above the bar, which begins anew."""
+        self.__exit__()
+        logger().info("%s", line)
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(unit=self._short, unit_scale=True, dynamic_ncols=True, leave=self._stays)
+        self._bar.total = self.total
+        self._bar.update(self.done - self._bar.n)
+
+    def _line(self, share: int) -> str:
+        left = duration((self.total - self.done) / max(self.rate, 1e-9))
+        done = f"{self.done} of {self.total} {self._unit} ({share}%)"
+        return f"{done} | {int(self.rate)} {self._short}/s | {left} left"
 
     @property
     def seconds(self) -> float:
@@ -70,41 +84,26 @@ class ProgressBar:
         return self.done / max(self.seconds, 1e-9)
 
 
-class TextProgressBar:
+class TextProgressBar(ProgressBar):
     """Shows how much of a text is read, words/s and the time left; called with bytes done, bytes in all, words so far.
 
     lines, quiet: as for `ProgressBar`.
     """
 
     def __init__(self, *, lines: bool = False, quiet: bool = False) -> None:
-        self.start = self._said = time.monotonic()
-        self._lines, self._shown = lines and not quiet, not lines and not quiet and sys.stderr.isatty()
-        self._bar: Any = None
-
-    def __enter__(self) -> "TextProgressBar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        super().__init__(lines=lines, quiet=quiet, unit="B")
+        self._words = 0
 
     def __call__(self, done: int, total: int, words: int) -> None:
         """So much is done now."""
-        rate = words / max(self.seconds, 1e-9)
-        if self._shown:
-            from tqdm import tqdm
+        self._words = words
+        self.reach(done, total)
 
-            if self._bar is None:
-                self._bar = tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True)
-            self._bar.set_postfix_str(f"{rate / 1e6:.1f}M words/s", refresh=False)
-            self._bar.update(done - self._bar.n)
-        elif self._lines and (time.monotonic() - self._said >= SECONDS_BETWEEN_LINES or done == total):
-            self._said = time.monotonic()
-            left, share = duration(self.seconds * (total - done) / max(done, 1)), 100 * done // max(total, 1)
-            said = "%.1f of %.1f MB (%d%%) | %d words/s | %s left"
-            logger().info(said, done / 1e6, total / 1e6, share, rate, left)
+    def _draw(self) -> None:
+        super()._draw()
+        self._bar.set_postfix_str(f"{self._words / max(self.seconds, 1e-9) / 1e6:.1f}M words/s", refresh=False)
 
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self.start
+    def _line(self, share: int) -> str:
+        left = duration((self.total - self.done) / max(self.rate, 1e-9))
+        rate = int(self._words / max(self.seconds, 1e-9))
+        return f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB ({share}%) | {rate} words/s | {left} left"

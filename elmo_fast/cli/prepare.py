@@ -5,6 +5,7 @@ from typing import Any
 
 from elmo_fast.cli import _common, _progress
 from elmo_fast.cli.vocab import add_text_options
+from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 
 
@@ -56,7 +57,7 @@ def run(arguments: Any) -> int:
             overwrite=arguments.overwrite,
             progress=progress,
         )
-    for line in report(corpus, arguments.out_dir, there, _progress.duration(progress.seconds)):
+    for line in report(corpus, arguments.out_dir, there, duration(progress.seconds)):
         _common.logger().info(line)
     return 0
 

@@ -7,11 +7,10 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from elmo_fast.checkpoints import ElmoOptions, State, load_checkpoint, pretrained_folder
+from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replaces
-from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.sentence_vectors import Array, embed_batch, embed_batches
@@ -64,13 +63,7 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
-        folder = pretrained_folder(model)
-        state, options = load_checkpoint(folder)
-        if options.char_cnn is None and settings.get("vocabulary") is None:
-            settings["vocabulary"] = vocabulary_of(folder)
-        made = cls(options, state, cuda_device, **settings)
-        made.model_name = os.fspath(model)
-        return made
+        return cls(pretrained_folder(model), None, cuda_device, **settings)
 
     def reset_states(self) -> None:
         """Forgets the carried state: the next batch starts from zeros."""

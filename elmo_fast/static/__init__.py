@@ -16,6 +16,7 @@ _HOMES = {
     "save_vectors": "vectors",
     "train_glove": "glove",
     "train_word2vec": "word2vec",
+    "write_word_vectors": "from_bilm",
 }
 __all__ = sorted(_HOMES)
 

@@ -2,22 +2,24 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.static.vectors import Vectors
 
 Model = str | os.PathLike[str] | BiLM
-Progress = Callable[[int], None]
+Matrix = npt.NDArray[np.float32]
 
 
 def context_free_vectors(
-    model: Model, words: Sequence[str], *, batch_size: int = 1024, progress: Progress | None = None
+    model: Model, words: Sequence[str], *, batch_size: int = 1024, progress: Callable[[int], None] | None = None
 ) -> Vectors:
     """What the encoder of words makes of each, which no neighbour changes: [V, D].
 
@@ -27,20 +29,50 @@ def context_free_vectors(
     progress: called with how many words more are done
     Raises ElmoFastError where a word stands twice.
     """
-    if batch_size < 1:
-        raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
     not_a_string(words, "words", "a list of words")
     bilm = model if isinstance(model, BiLM) else shared_bilm(model)
-    device = next(bilm.parameters()).device
     matrix = np.empty((len(words), bilm.encoder.get_output_dim()), np.float32)
-    with torch.no_grad():
-        for first in range(0, len(words), batch_size):
-            some = slice(first, min(first + batch_size, len(words)))
-            ids = bilm.batch_to_ids([words[some]]).to(device)
-            matrix[some] = bilm.encoder.encode(ids)[0].float().cpu().numpy()
-            if progress is not None:
-                progress(some.stop - some.start)
+    for first, rows in encoded_words(bilm, words, batch_size):
+        matrix[first : first + len(rows)] = rows
+        if progress is not None:
+            progress(len(rows))
     return Vectors(list(words), matrix)
+
+
+@torch.no_grad()
+def encoded_words(bilm: BiLM, words: Sequence[str], batch_size: int) -> Iterator[tuple[int, Matrix]]:
+    """Where each batch of words begins, and the encoder's vectors of its words, [n, D]. Raises: ElmoFastError."""
+    if batch_size < 1:
+        raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
+    device = next(bilm.parameters()).device
+    for first in range(0, len(words), batch_size):
+        ids = bilm.batch_to_ids([words[first : first + batch_size]]).to(device)
+        yield first, bilm.encoder.encode(ids)[0].float().cpu().numpy()
+
+
+def write_word_vectors(
+    bilm: BiLM,
+    words: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    batch_size: int = 1024,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Writes the dataset `embedding` [V, D] of an HDF5 file: the encoder's vector of each word, batch by batch.
+
+    words, batch_size, progress: as context_free_vectors'
+    Raises ElmoFastError for a model of word ids, whose vectors are a table already; OSError.
+    Source: bilm-tf's dump_token_embeddings.
+    """
+    if bilm.reads_words:
+        raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
+    with hdf5_replacing(path) as (file, written):
+        dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)
+        for first, rows in encoded_words(bilm, words, batch_size):
+            dataset[first : first + len(rows)] = rows
+            written.check()
+            if progress is not None:
+                progress(len(rows))
 
 
 def averaged_vectors(
@@ -52,7 +84,7 @@ def averaged_vectors(
     max_words: int | None = None,
     batch_size: int = 64,
     max_tokens: int = 4096,
-    progress: Progress | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Vectors:
     """The mean of each word's vectors over its occurrences in a text, the most frequent word first: [V, 2D].
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
 from elmo_fast.cli._outputs import write_json
+from elmo_fast.cli._progress import ProgressBar
 from elmo_fast.cli.task import _reading
-from elmo_fast.cli.task._bar import Bar
 
 
 def build_parser() -> Any:
@@ -25,10 +25,10 @@ def run(arguments: Any) -> int:
 
     device = set_up(arguments)
     leave_busy_processors(arguments)
-    with Bar(arguments.quiet) as bar:
+    with ProgressBar(quiet=arguments.quiet, unit="", stays=False) as bar:
         scores = evaluate_task(
             arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
-            report=bar.say, device=device, progress=bar,
+            report=bar.say, device=device, progress=bar.reach,
         )  # fmt: skip
     write_json(arguments.output, scores.as_dict())
     print(scores.table())

@@ -3,8 +3,8 @@
 from typing import Any
 
 from elmo_fast.cli._common import leave_busy_processors, logger, new_parser, set_up
+from elmo_fast.cli._progress import ProgressBar
 from elmo_fast.cli.task import _reading
-from elmo_fast.cli.task._bar import Bar
 
 
 def build_parser() -> Any:
@@ -28,10 +28,10 @@ def run(arguments: Any) -> int:
 
     device = set_up(arguments)
     leave_busy_processors(arguments)
-    with Bar(arguments.quiet) as bar:
+    with ProgressBar(quiet=arguments.quiet, unit="", stays=False) as bar:
         count = predict_task(
             arguments.save_dir, arguments.path, arguments.output, format=arguments.format,
-            batch_size=arguments.batch_size, device=device, progress=bar,
+            batch_size=arguments.batch_size, device=device, progress=bar.reach,
         )  # fmt: skip
     logger().info(f"{count} sentences labelled in {arguments.output}")
     return 0

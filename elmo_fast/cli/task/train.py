@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from elmo_fast.cli._common import logger, new_parser, set_up
-from elmo_fast.cli.task._bar import Bar
+from elmo_fast.cli._progress import ProgressBar
 from elmo_fast.tasks.config import TaskConfig
 
 
@@ -28,8 +28,8 @@ def run(arguments: Any) -> int:
     device = set_up(arguments)
     names = {field.name for field in dataclasses.fields(TaskConfig)}
     config = TaskConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
-    with Bar(arguments.quiet) as bar:
-        result = train_task(config, report=bar.say, device=device, progress=bar)
+    with ProgressBar(quiet=arguments.quiet, unit="", stays=False) as bar:
+        result = train_task(config, report=bar.say, device=device, progress=bar.reach)
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             print(f"{split}\n{scores.table()}")
