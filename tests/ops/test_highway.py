@@ -1,7 +1,6 @@
 """highway: every backend against the definition in float64, with and without projection, all rows or a counted few."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -9,65 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import PRECISIONS, _dispatch, _native, highway
+from elmo_fast.ops import PRECISIONS, _native, highway
 from elmo_fast.ops.highway import host
-from tests.backends import backends, device_of, needs_rows_alone
-from tests.ops.saved import outputs_of
+from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients, needs_triton, skip_unless_served
 from tests.tolerances import assert_no_worse
-
-BACKENDS = backends("highway")
-ALL = backends("highway", reference=True)
-WHY_NO_TRITON = _dispatch._REGISTRY["highway"]["triton"].unsupported(device_of("triton"), torch.float32, "float32")
-needs_triton = pytest.mark.skipif(WHY_NO_TRITON is not None, reason=str(WHY_NO_TRITON))
-
-
-def skip_unless_served(backend: str, dtype: torch.dtype = torch.float32, precision: str = "float32") -> None:
-    why = _dispatch._REGISTRY["highway"][backend].unsupported(device_of(backend), dtype, precision)
-    if why is not None:
-        pytest.skip(why)
-
-
-class Case(NamedTuple):
-    x: Tensor
-    weights: list[Tensor]
-    biases: list[Tensor]
-    projection_weight: Tensor | None
-    projection_bias: Tensor | None
-
-    def to(self, dtype: torch.dtype) -> "Case":
-        """Copies in `dtype` that require gradients."""
-
-        def copy(t: Tensor | None) -> Tensor | None:
-            return None if t is None else t.detach().to(dtype).requires_grad_()
-
-        return Case(copy(self.x), [copy(t) for t in self.weights], [copy(t) for t in self.biases], *map(copy, self[3:]))
-
-    def tensors(self) -> list[Tensor]:
-        projection = [t for t in self[3:] if t is not None]
-        return [self.x, *self.weights, *self.biases, *projection]
-
-
-def case(rows: int = 70, width: int = 40, layers: int = 2, projection: int = 24, bias: bool = True) -> Case:
-    """Projection 0: none. The gates' biases are spread, so that gates open, close and hover."""
-    return Case(
-        torch.randn(rows, width),
-        [torch.randn(2 * width, width) / width**0.5 for _ in range(layers)],
-        [2 * torch.randn(2 * width) for _ in range(layers)],
-        torch.randn(projection, width) / width**0.5 if projection else None,
-        torch.randn(projection) if projection and bias else None,
-    )
-
-
-def fixed(shape: tuple[int, ...]) -> Tensor:
-    """The same numbers on every device."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1), device="cpu")
-
-
-def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
-    y = highway(*c, **options)
-    grad = fixed(y.shape).to(y)
-    return y, list(torch.autograd.grad(y, c.tensors(), grad))
 
 
 def assert_matches_truth(c: Case, precision: str = "float32", backend: str = "native", **options) -> None:
@@ -161,65 +105,12 @@ def test_gradcheck(backend: str, layers: int, projection: int, bias: bool) -> No
 
 
 @pytest.mark.parametrize("backend", ALL)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("projection", [24, 0])
-def test_no_rows(backend: str, projection: int, precision: str) -> None:
-    skip_unless_served(backend, precision=precision)
-    c = case(rows=0, projection=projection).to(torch.float32)
-    y, grads = gradients(c, backend=backend, precision=precision)
-    assert y.shape == (0, projection or 40)
-    assert all(g.shape == t.shape and g.eq(0).all() for g, t in zip(grads, c.tensors(), strict=True))
-
-
-@pytest.mark.parametrize("backend", ALL)
 def test_no_layers_and_no_projection_is_a_copy(backend: str) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     y = highway(x, [], [], backend=backend)
     assert torch.equal(y, x)
     grad = torch.randn(4, 3).t()
     assert torch.equal(torch.autograd.grad(y, x, grad)[0], grad)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_row_is_the_same_in_any_batch(precision: str, backend: str) -> None:
-    """Bit-equal whatever the other rows, so that encoding unique words only changes no bit. On the GPU the layers' part
-    of it: the projection is a product of cuBLAS."""
-    skip_unless_served(backend, precision=precision)
-    needs_rows_alone(backend)
-    few = backend == "triton"  # the interpreter is slow
-    c = case(150 if few else 600, 70 if few else 96, projection=0 if few else 24)
-    options = {"precision": precision, "backend": backend}
-    everything = highway(*c, **options)
-    for rows in (1, 17, 130) if few else (1, 2, 7, 63, 64, 130, 513):
-        assert torch.equal(highway(c.x[:rows], *c[1:], **options), everything[:rows])
-    assert torch.equal(highway(c.x[5:90], *c[1:], **options), everything[5:90])
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_threads_change_nothing(precision: str) -> None:
-    c, before = case(130, 96).to(torch.float32), torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            results.append(gradients(c, precision=precision))
-    finally:
-        torch.set_num_threads(before)
-    (one, d_one), (two, d_two) = results
-    assert torch.equal(one, two)
-    assert all(torch.equal(a, b) for a, b in zip(d_one, d_two, strict=True))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("projection", [24, 0])
-def test_saving_for_backward_changes_nothing(precision: str, projection: int, backend: str) -> None:
-    skip_unless_served(backend, precision=precision)
-    c = case(projection=projection).to(torch.float32)
-    with torch.no_grad():
-        without = highway(*c, precision=precision, backend=backend)
-    assert torch.equal(without, highway(*c, precision=precision, backend=backend))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -235,43 +126,6 @@ def test_rounding_spares_what_the_gate_carries(precision: str, backend: str) -> 
     torch.testing.assert_close(torch.autograd.grad(y, x, grad)[0], grad, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_strided_views(precision: str, backend: str) -> None:
-    c = case(20, 12)
-
-    def strided(t: Tensor) -> Tensor:
-        return torch.stack([t, t], -1)[..., 0]
-
-    views = Case(
-        strided(c.x), [w.t().contiguous().t() for w in c.weights], [strided(b) for b in c.biases], *map(strided, c[3:])
-    )
-    assert not any(t.is_contiguous() for t in views.tensors())
-    parameters = [t.requires_grad_() for t in views.tensors()]
-    y = highway(*views, precision=precision, backend=backend)
-    plain = c.to(torch.float32)
-    wanted = highway(*plain, precision=precision, backend=backend)
-    assert torch.equal(y, wanted)
-    for ours, theirs in zip(
-        torch.autograd.grad(y.sum(), parameters), torch.autograd.grad(wanted.sum(), plain.tensors()), strict=True
-    ):
-        assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("chosen", [[0], [1], [2, 5], [3], [5], [6], [0, 4], [1, 2, 3, 4, 5, 6]])
-def test_some_gradients_only(chosen: list[int], backend: str) -> None:
-    """Any subset of x, two weights, two biases and the projection's two tensors may be asked for."""
-    c = case(12).to(torch.float32)
-    _, everything = gradients(c, backend=backend)
-    for i, tensor in enumerate(c.tensors()):
-        tensor.requires_grad_(i in chosen)
-    y = highway(*c, backend=backend)
-    y.backward(fixed(y.shape).to(y))
-    for i, tensor in enumerate(c.tensors()):
-        assert torch.equal(tensor.grad, everything[i]) if i in chosen else tensor.grad is None
-
-
 @pytest.mark.parametrize("backend", ALL)
 def test_nan_is_not_swallowed(backend: str) -> None:
     c = case(6, projection=0)
@@ -279,39 +133,6 @@ def test_nan_is_not_swallowed(backend: str) -> None:
     y = highway(*c, backend=backend)
     assert y[2].isnan().all()
     assert not y[[0, 1, 3, 4, 5]].isnan().any()
-
-
-@pytest.mark.parametrize("projection", [6, 0])
-@pytest.mark.parametrize("save", [True, False])
-def test_opcheck(save: bool, projection: int) -> None:
-    c = case(4, 6, projection=projection)
-    c = c.to(torch.float32) if save else c
-    torch.library.opcheck(torch.ops.elmo_fast.highway.default, (*c, "float32", save))
-
-
-@pytest.mark.parametrize("projection", [6, 0])
-@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
-def test_opcheck_backward(needs: tuple[bool, bool], projection: int) -> None:
-    c = case(4, 6, projection=projection)
-    y, saved = torch.ops.elmo_fast.highway(*c, "bfloat16", True)
-    arguments = (torch.randn_like(y), c.x, saved, c.weights, c.projection_weight, "bfloat16", *needs)
-    torch.library.opcheck(torch.ops.elmo_fast.highway_backward.default, arguments)
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", ["triton"])
-@pytest.mark.parametrize("projection", [6, 0])
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_opcheck_triton(backend: str, projection: int, precision: str) -> None:
-    c, count, ops = case(4, 6, projection=projection), torch.tensor(3), torch.ops.elmo_fast_triton
-    for save in (True, False):
-        # What is saved of rows that do not count is never written, nor read; opcheck would compare it.
-        inputs = (*(c.to(torch.float32) if save else c), None if save else count, precision, save)
-        torch.library.opcheck(ops.highway.default, inputs)
-    y, *saved = ops.highway(*c, count, precision, True)
-    for needs in ((True, True), (True, False), (False, True)):
-        inputs = (torch.randn_like(y), c.x, *saved, c.weights, c.projection_weight, count, precision, *needs)
-        torch.library.opcheck(ops.highway_backward.default, inputs)
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -418,88 +239,3 @@ def test_products_beyond_float16(backend: str) -> None:
     y, grads = gradients(c.to(torch.float32), precision="float16", backend=backend)
     assert y.isfinite().all()
     assert all(g.isfinite().all() for g in grads)
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", ["triton"])
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_the_same_bits_again(precision: str, backend: str) -> None:
-    c = case(130).to(torch.float32)
-    (y, grads), (again, grads_again) = (gradients(c, precision=precision, backend=backend) for _ in range(2))
-    assert torch.equal(y, again)
-    assert all(torch.equal(a, b) for a, b in zip(grads, grads_again, strict=True))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_changed_weight_is_seen(backend: str) -> None:
-    """16-bit copies are kept from call to call."""
-    c = case(5)
-    before = highway(*c, precision="float16", backend=backend)
-    c.weights[0].mul_(2)
-    after = highway(*c, precision="float16", backend=backend)
-    assert not torch.equal(before, after)
-    torch.testing.assert_close(after, highway(*c, precision="float16", backend="reference"), rtol=1e-2, atol=1e-2)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_second_derivative_is_refused(backend: str) -> None:
-    c = case(5).to(torch.float32)
-    (grad,) = torch.autograd.grad(highway(*c, backend=backend).sum(), c.x, create_graph=True)
-    with pytest.raises(RuntimeError, match='backend="reference"'):
-        grad.sum().backward()
-
-
-@pytest.mark.parametrize("backend", ALL)
-@pytest.mark.parametrize("count", [None, 4])
-def test_compiles_to_one_graph(backend: str, count: int | None) -> None:
-    c = case(6, 12).to(torch.float32)
-    options = {"backend": backend, "count": None if count is None else torch.tensor(count)}
-    expected, d_expected = gradients(c, **options)
-    y = torch.compile(highway, fullgraph=True, backend="aot_eager")(*c, **options)
-    torch.testing.assert_close(y, expected)
-    grad = fixed(y.shape).to(y)
-    for ours, theirs in zip(torch.autograd.grad(y, c.tensors(), grad), d_expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": torch.zeros(3)}, r"x must have shape \[N, W\]"),
-        ({"x": torch.zeros(3, 40, dtype=torch.int64)}, "x must hold floating-point numbers"),
-        ({"x": torch.zeros(3, 40).double()}, "must share one device and dtype"),
-        ({"x": torch.zeros(3, 39)}, r"weights\[0\] must have shape \[2W=78, W=39\]"),
-        ({"biases": [torch.zeros(80)]}, "one tensor per layer each; got 2 and 1"),
-        ({"biases": [torch.zeros(80), torch.zeros(40)]}, r"biases\[1\] must have shape \[2W=80\]"),
-        ({"projection_weight": torch.zeros(24, 39)}, r"projection_weight must have shape \[D, W=40\]"),
-        ({"projection_weight": None}, "projection_bias was given without projection_weight"),
-        ({"projection_bias": torch.zeros(23)}, r"projection_bias must have shape \[D=24\]"),
-        ({"precision": "half"}, "precision must be one of"),
-        ({"count": torch.tensor([3])}, r"count must have shape \[\] on cpu"),
-        ({"count": torch.tensor(3.0)}, "count must be int64"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
-    ],
-)
-def test_errors_name_the_argument(change: dict, message: str) -> None:
-    with pytest.raises(ElmoFastError, match=message):
-        highway(**{**case()._asdict(), **change})
-
-
-def test_float64_with_rounded_operands_is_left_to_the_reference() -> None:
-    c = case(3).to(torch.float64)
-    with pytest.raises(ElmoFastError, match="float64"):
-        highway(*c, precision="float16", backend="native")
-    assert highway(*c, precision="float16", backend="reference").dtype == torch.float64
-
-
-@pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
-def test_activations_are_kept_only_where_a_gradient_is_wanted():
-    c = case(rows=5, width=8)
-
-    def kept(asked):
-        return outputs_of("highway", lambda: highway(*asked, backend="native"))[1]
-
-    assert kept(c.to(torch.float32)).shape == (2, 3, 5, 8)
-    assert kept(c).numel() == 0
-    with torch.no_grad():
-        assert kept(c.to(torch.float32)).numel() == 0

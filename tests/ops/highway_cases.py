@@ -1,0 +1,69 @@
+"""What the tests of highway share: the backends, cases and the comparison with float64."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from elmo_fast.ops import _dispatch, highway
+from tests.backends import backends, device_of
+
+BACKENDS = backends("highway")
+
+
+ALL = backends("highway", reference=True)
+
+
+WHY_NO_TRITON = _dispatch._REGISTRY["highway"]["triton"].unsupported(device_of("triton"), torch.float32, "float32")
+
+
+needs_triton = pytest.mark.skipif(WHY_NO_TRITON is not None, reason=str(WHY_NO_TRITON))
+
+
+def skip_unless_served(backend: str, dtype: torch.dtype = torch.float32, precision: str = "float32") -> None:
+    why = _dispatch._REGISTRY["highway"][backend].unsupported(device_of(backend), dtype, precision)
+    if why is not None:
+        pytest.skip(why)
+
+
+class Case(NamedTuple):
+    x: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
+    projection_weight: Tensor | None
+    projection_bias: Tensor | None
+
+    def to(self, dtype: torch.dtype) -> "Case":
+        """Copies in `dtype` that require gradients."""
+
+        def copy(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.detach().to(dtype).requires_grad_()
+
+        return Case(copy(self.x), [copy(t) for t in self.weights], [copy(t) for t in self.biases], *map(copy, self[3:]))
+
+    def tensors(self) -> list[Tensor]:
+        projection = [t for t in self[3:] if t is not None]
+        return [self.x, *self.weights, *self.biases, *projection]
+
+
+def case(rows: int = 70, width: int = 40, layers: int = 2, projection: int = 24, bias: bool = True) -> Case:
+    """Projection 0: none. The gates' biases are spread, so that gates open, close and hover."""
+    return Case(
+        torch.randn(rows, width),
+        [torch.randn(2 * width, width) / width**0.5 for _ in range(layers)],
+        [2 * torch.randn(2 * width) for _ in range(layers)],
+        torch.randn(projection, width) / width**0.5 if projection else None,
+        torch.randn(projection) if projection and bias else None,
+    )
+
+
+def fixed(shape: tuple[int, ...]) -> Tensor:
+    """The same numbers on every device."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), device="cpu")
+
+
+def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
+    y = highway(*c, **options)
+    grad = fixed(y.shape).to(y)
+    return y, list(torch.autograd.grad(y, c.tensors(), grad))
