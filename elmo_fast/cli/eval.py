@@ -16,8 +16,8 @@ def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
     parser = new_parser(
         "eval",
-        "Perplexity of held-out text: forward, backward and mean, over the whole vocabulary, whatever loss it was "
-        "trained by.",
+        "Perplexity of held-out text: forward, backward and mean, over the whole vocabulary, whatever the training "
+        "loss was.",
     )
     add_options(parser, softmax=True)
     parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
@@ -28,19 +28,19 @@ def build_parser() -> Any:
         "--test_prefix",
         type=str | None,
         default=None,
-        help="the text to be predicted: a file, a glob in quotes, a folder of `elmo-fast prepare`, or - for the "
+        help="the text to evaluate: a file, a glob in quotes, a folder of `elmo-fast prepare`, or - for the "
         "standard input",
     )
     parser.add_argument("--batch_size", type=int, default=256, help="rows, each its own part of the text")
     parser.add_argument("--unroll_steps", type=int, default=20, help="words per row at a time")
-    parser.add_argument("--output", type=str | None, default=None, help="where to write the figures as JSON")
+    parser.add_argument("--output", type=str | None, default=None, help="file for the figures as JSON")
     parser.add_argument(
         "--per_sentence",
         type=str | None,
         default=None,
         metavar="FILE",
-        help="where to write one row per sentence, parted by tabs: its line (counted through all files), its words, "
-        "what these and its end lose together in nats, and the perplexities",
+        help="where to write one row per sentence, separated by tabs: its line (counted over all files), its number of "
+        "words, the losses of these and its end in nats, and the perplexities",
     )
     parser.renamed("output_file", "output")
     parser.writes("output")
@@ -51,7 +51,7 @@ def build_parser() -> Any:
 
 def _check(arguments: Any) -> None:
     if arguments.test_prefix is None:
-        raise ElmoFastError("--test_prefix must name the text to be predicted, as in 'corpus/heldout-*'; got nothing")
+        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     if arguments.model is not None and arguments.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
     if arguments.save_dir is not None:

@@ -39,10 +39,10 @@ def build_parser() -> Any:
         "a preset's name, or a YAML, JSON or TOML file of these options",
     )
     parser.add_argument(
-        "--dry_run", action="store_true", help="tell weights, memory and tokens per step; write and train nothing"
+        "--dry_run", action="store_true", help="report weights, memory and tokens per step; write and train nothing"
     )
     parser.add_argument(
-        "--n_gpus", type=int | None, default=None, help="bilm-tf's flag: tells the torchrun line to type instead"
+        "--n_gpus", type=int | None, default=None, help="bilm-tf's flag: prints the torchrun command to use instead"
     )
     common = {"seed", "threads"}
     for name, section in SECTIONS.items():
@@ -58,7 +58,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains as told; 128 and the signal's number after Ctrl-C (130) or SIGTERM (143), with everything saved."""
+    """Trains; returns 128 + the signal's number after Ctrl-C (130) or SIGTERM (143), with everything saved."""
     from elmo_fast.pretrain.run import dry_run, pretrain
 
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:

@@ -1,4 +1,4 @@
-"""What a pretraining run can be told: one dataclass per concern, one sentence per field, all complaints at once.
+"""The configuration of a pretraining run: one dataclass per concern, one sentence per field.
 
 Names are bilm-tf's where it has one. Field names are unique across the four classes, so that the command line and the
 YAML files are flat: `--dim 1024`, `dim: 1024`.
@@ -34,12 +34,10 @@ class ModelConfig:
 
     input: str = described(
         "characters",
-        "What is read of a word: characters; words (its number in the vocabulary, others being <UNK>); or vectors (as "
-        "words, the table beginning as the vectors of vectors_file).",
+        "What the model reads of a word: characters; words (its number in the vocabulary, others are <UNK>); or "
+        "vectors (as words, but the table starts with the vectors of vectors_file).",
     )
-    train_vectors: bool = described(
-        True, "Whether the vectors of `input: vectors` are trained on, or stay as they are."
-    )
+    train_vectors: bool = described(True, "Whether the vectors of `input: vectors` are trained, or stay as they are.")
     filters: list[list[int]] = described(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
     char_embedding_dim: int = described(16, "Numbers per character embedding.")
     max_characters_per_token: int = described(50, "Slots per word; a word keeps this many bytes less two.")
@@ -74,13 +72,13 @@ class DataConfig:
     max_vocab_size: int | None = described(None, "Most words of a vocabulary built here; null for no bound.")
     shuffle: bool = described(True, "Whether sentences come in a new random order each epoch.")
     placement: str = described(
-        "auto", "Where the corpus lies: device (GPU memory), host, or auto: device where it fits."
+        "auto", "Where the corpus is kept: device (GPU memory), host, or auto: the device if it fits."
     )
 
 
 @dataclass
 class OptimiserConfig:
-    """The loss and its descent."""
+    """The loss, the optimiser and its schedule."""
 
     batch_size: int = described(128, "Rows of text of all processes together; fixed for the life of a run.")
     micro_batches: int = described(1, "Parts in which each process computes its rows, to save memory; same numbers.")
@@ -89,8 +87,8 @@ class OptimiserConfig:
     )
     state_reset: float = described(
         0.0,
-        "Chance, per row and step, that the LSTM state of a row begins anew from zeros, as evaluation and embedding "
-        "do; 0 as the original, 0.02 for short runs.",
+        "Chance, per row and step, that the LSTM state of a row is reset to zeros, from which evaluation and embedding "
+        "start; 0 as the original, 0.02 for short runs.",
     )
     loss: str = described(
         "sampled_softmax",
@@ -107,12 +105,10 @@ class OptimiserConfig:
         "adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table)."
     )
     learning_rate: float | None = described(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
-    schedule: str = described(
-        "constant", "How the learning rate goes on after the warm-up: constant, linear or cosine."
-    )
+    schedule: str = described("constant", "Learning rate after the warm-up: constant, linear or cosine.")
     warmup_steps: int = described(0, "Steps over which the learning rate rises in a line.")
     final_share: float = described(0.0, "What is left of the learning rate at the end of a linear or cosine schedule.")
-    initial_accumulator_value: float = described(1.0, "What AdaGrad's sums of squares start from.")
+    initial_accumulator_value: float = described(1.0, "Initial value of AdaGrad's sums of squares.")
     weight_decay: float = described(0.0, "AdamW's decay of weights.")
     all_clip_norm_val: float = described(10.0, "Largest norm of all gradients together.")
     n_epochs: int = described(10, "Passes over the training text.")
@@ -132,9 +128,11 @@ class RunConfig:
 
     save_dir: str = described("", "Folder for checkpoints, vocabulary, options and metrics.jsonl.")
     resume: str = described(
-        "auto", "auto: go on from the newest checkpoint of save_dir, if any; never; or a checkpoint."
+        "auto", "auto: resume from the newest checkpoint of save_dir, if there is one; never; or a checkpoint."
     )
-    allow_other_corpus: bool = described(False, "Go on from a checkpoint with another text, from its beginning.")
+    allow_other_corpus: bool = described(
+        False, "Resume from a checkpoint with another text, from the start of that text."
+    )
     init_from: str | None = described(None, "Model whose weights a new run starts from; words known to it keep theirs.")
     max_steps: int | None = described(None, "Most steps; null for as many as n_epochs needs.")
     max_seconds: float | None = described(None, "Most seconds of training in this sitting; null for no bound.")
@@ -150,10 +148,10 @@ class RunConfig:
     seed: int = described(0, "Seed of initial weights, sentence order, dropout and negative samples.")
     precision: str = described(
         "float32",
-        "To what operands of matrix products are rounded: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
-        "products alone).",
+        "Precision of the operands of matrix products: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
+        "products only).",
     )
-    backend: str = described("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
+    backend: str = described("auto", "Backend of the ops: auto, native (C++), triton or reference (plain torch).")
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
 
 
@@ -167,7 +165,7 @@ SECTIONS: dict[str, type] = {
 
 @dataclass
 class PretrainConfig:
-    """Everything a pretraining run can be told."""
+    """The whole configuration of a pretraining run."""
 
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)

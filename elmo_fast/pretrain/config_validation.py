@@ -105,7 +105,7 @@ def _input_complaints(config: PretrainConfig) -> list[str]:
     if config.model.input == "vectors" and path is None:
         found.append("vectors_file must name the vectors of input: vectors; got nothing")
     if config.model.input == "vectors" and config.run.init_from is not None:
-        found.append("input: vectors begins a new table, and init_from brings one; give input: words with init_from")
+        found.append("input: vectors creates a new table, and init_from brings one; give input: words with init_from")
     if config.model.input != "vectors" and path is not None:
         found.append(f"vectors_file goes with input: vectors; got {path!r} with input: {config.model.input}")
     if path is not None and not pathlib.Path(path).is_file():

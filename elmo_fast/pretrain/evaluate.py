@@ -19,7 +19,7 @@ from elmo_fast.pretrain.processes import Processes
 
 
 def perplexity(loss: float) -> float:
-    """exp of a loss in nats; of one that no float could hold, of 700, so that a run that diverges can be told so."""
+    """exp of a loss in nats, which is cut at 700: a float holds no more, and a run that diverges must be reported."""
     return math.exp(min(loss, 700.0))
 
 
@@ -74,7 +74,7 @@ def evaluate(
 
     corpus: encoded with the vocabulary the model was trained with; batch_size: rows, at most one per sentence, each its
     own part of the text, so that another number gives a slightly different state and figure; chunk_bytes: bound of the
-    logits held at a time; per_sentence: tell the losses of each sentence too (16 bytes a word); progress: takes the
+    logits held at a time; per_sentence: return the losses of each sentence too (16 bytes a word); progress: takes the
     words of each step; processes: the processes that share the rows, and all get the figures.
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.

@@ -1,4 +1,4 @@
-"""Ctrl-C as a request: the step in hand is finished before the run stops."""
+"""Ctrl-C as a request: the current step is finished before the run stops."""
 
 import signal
 import threading

@@ -36,9 +36,9 @@ class LanguageModel(nn.Module):
     Weights are drawn as bilm-tf draws them (the softmax's from N(0, 1/D), its bias 0), with torch's global generator.
 
     options: the architecture, with n_tokens_vocab = V, the loss (`trained_by`) and how many words it draws
-    (`n_negative_samples_batch`); counts: how often each word is to be predicted, [V] (`target_counts`), for the losses
-    that want it; negatives: of negative sampling, as how many words of noise those drawn count (None: all); precision:
-    to what operands of matrix products are rounded; backend: who computes, as the ops' argument; train_input: whether
+    (`n_negative_samples_batch`); counts: how often each word is a target, [V] (`target_counts`), for the losses
+    that need it; negatives: of negative sampling, as how many words of noise those drawn count (None: all); precision:
+    to what operands of matrix products are rounded; backend: as the ops' argument; train_input: whether
     the encoder is trained.
 
     loss: the loss, which owns the table.
@@ -82,7 +82,7 @@ class LanguageModel(nn.Module):
 
     @property
     def counts(self) -> Tensor | None:
-        """How often each word is to be predicted, [V] int64; None where the loss does not ask."""
+        """How often each word is a target, [V] int64; None where the loss does not need it."""
         return getattr(self.loss, "counts", None)
 
     @property

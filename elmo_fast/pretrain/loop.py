@@ -60,7 +60,7 @@ def _try_to_save(trainer: LanguageModelTrainer, before: int) -> int:
     except TrainingLost:
         raise
     except (ElmoFastError, OSError) as error:
-        trainer.record.say(f"NOT SAVED after step {trainer.progress.step}: {error}; training goes on from memory")
+        trainer.record.say(f"NOT SAVED after step {trainer.progress.step}: {error}; training continues")
         return before
     return trainer.progress.step
 

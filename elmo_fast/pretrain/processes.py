@@ -1,4 +1,4 @@
-"""The processes that train together: who holds which rows, and what they tell each other."""
+"""The processes that train together: rank, rows, collectives."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ PATIENCE = timedelta(hours=2)
 
 
 class Processes:
-    """One process among `size` that train together, `rank` of them; alone when nobody launched several.
+    """This process, `rank` of `size` that train together; alone unless torchrun launched several.
 
     Raises nothing; a peer that dies ends the others' exchange with an error, and the launcher (torchrun) restarts all.
     """

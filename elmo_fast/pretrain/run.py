@@ -1,4 +1,4 @@
-"""A whole pretraining run, from a configuration to a model on the disk; called again, it goes on where it was."""
+"""A whole pretraining run, from a configuration to a model on the disk; called again, it resumes."""
 
 import contextlib
 import dataclasses
@@ -59,7 +59,7 @@ def pretrain(
 ) -> Run:
     """Trains as configured and leaves in save_dir: the model, vocab.txt, pretrain.yaml, metrics.jsonl, checkpoints.
 
-    Goes on from the newest checkpoint where save_dir holds one. Under torchrun all processes train together.
+    Resumes from the newest checkpoint of save_dir, if there is one. Under torchrun all processes train together.
     report: takes each line for people, in the process that leads.
 
     Raises ElmoFastError with every complaint about the configuration.
@@ -76,7 +76,7 @@ def pretrain(
 def dry_run(
     config: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
 ) -> None:
-    """Tells what `pretrain` would do: weights, memory, tokens per step, steps. Writes and trains nothing.
+    """Reports what `pretrain` would do: weights, memory, tokens per step, steps. Writes and trains nothing.
 
     Raises ElmoFastError with every complaint about the configuration.
     """

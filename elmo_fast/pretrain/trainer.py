@@ -1,4 +1,4 @@
-"""A pretraining run as it stands: one step, one save, one evaluation at a time (loop.py has their order)."""
+"""The state of a pretraining run: one step, one save, one evaluation at a time (loop.py calls them)."""
 
 import math
 import pathlib
@@ -34,7 +34,7 @@ from elmo_fast.pretrain.training_state import RunPosition, TrainingState, load_o
 
 
 class TrainingLost(ElmoFastError):
-    """Numbers are no longer finite: there is nothing to go on with but the last checkpoint."""
+    """Numbers are no longer finite: resume from the last checkpoint."""
 
 
 class LanguageModelTrainer:
@@ -43,10 +43,10 @@ class LanguageModelTrainer:
     Everything that changes during a run is an attribute (model, optimiser, state, progress).
 
     config: of the run; model: trained in place, alike in all processes; corpus: encoded with the model's vocabulary;
-    record: where it says how it goes; resumed: to go on from; heldout: to be evaluated on at intervals;
+    record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals;
     device: where the model is; processes: the processes that train together.
 
-    Raises ElmoFastError when the vocabulary has fewer words than are to be drawn, or the rows cannot be shared out.
+    Raises ElmoFastError when the vocabulary has fewer words than are drawn, or the rows cannot be split evenly.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LanguageModelTrainer:
         check_num_samples(config, corpus)
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
         self.device, self.processes = torch.device(device), processes or Processes()
-        # On a GPU to look at a number is to wait for the device: it is done once per report.
+        # Reading a number on a GPU forces a sync: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
         self.vocabulary = corpus.vocabulary.digest
         self.first_row, self.row_count = self.processes.assign_rows(optimiser.batch_size, optimiser.micro_batches)
@@ -131,7 +131,7 @@ class LanguageModelTrainer:
 
     @property
     def position(self) -> RunPosition:
-        """Where the run stands, and of which run it is."""
+        """The position of the run, and what identifies the run."""
         optimiser, progress = self.config.optimiser, self.progress
         return RunPosition(
             step=progress.step,
@@ -210,7 +210,7 @@ class LanguageModelTrainer:
         return path
 
     def _check_worth_saving(self, at: RunPosition) -> None:
-        """Raises ElmoFastError, in all processes, rather than save what is no number and would be gone on with."""
+        """Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read."""
         for forward, backward, norm in at.unreported:
             self.check_finite(f"up to step {at.step}", forward, backward, norm)
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
@@ -218,7 +218,7 @@ class LanguageModelTrainer:
             raise TrainingLost(f"after step {at.step} the LSTM's state is no longer finite; nothing was saved")
 
     def evaluate(self) -> None:
-        """Tells the perplexity of the held-out text, as `elmo-fast eval` does."""
+        """Reports the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
             self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)

@@ -1,4 +1,4 @@
-"""All that a run needs to go on as if it had never stopped: beside the model, what the optimiser and the rows hold."""
+"""The training state in a checkpoint: position, optimiser, LSTM states. A resumed run is as one that never stopped."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetenso
 
 @dataclasses.dataclass(frozen=True)
 class RunPosition:
-    """Where a run stands, and of which run it is.
+    """The position of a run, and what identifies the run.
 
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of

@@ -168,7 +168,7 @@ def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
     assert read_training_state(path).position.step == step
     lines = []
     pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
-    assert any(f"going on after step {step:,}" in line for line in lines)
+    assert any(f"resumes after step {step:,}" in line for line in lines)
 
 
 def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):

@@ -77,7 +77,7 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
     for name, sittings in (("alone", [(1, 30)]), ("mixed", [(3, 12), (2, 30)])):
         for count, steps in sittings:
             output = pretrain(tmp_path, name, count, dropout=0.1, max_steps=steps)
-    assert "going on after step 12" in output
+    assert "resumes after step 12" in output
     for ours, wanted in zip(losses(tmp_path, "mixed"), losses(tmp_path, "alone"), strict=True):
         assert ours == pytest.approx(wanted, rel=1e-4)
 
@@ -115,7 +115,7 @@ def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed
     os.kill(workers_of(agent.pid)[-1], signal.SIGKILL)
     status, output = outcome(agent)
     assert status == 0, output
-    assert "going on after step" in output
+    assert "resumes after step" in output
     assert losses(tmp_path, "killed") == losses(tmp_path, "undisturbed")
     ours, wanted = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "undisturbed"))
     assert all(ours[key].equal(wanted[key]) for key in wanted)

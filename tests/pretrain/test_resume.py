@@ -46,7 +46,7 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimiser):
         config = longer(tmp_path, 8, save_dir=str(tmp_path / "pieces"), **changes)
         pieces = _until(config, steps, lines.append)
     assert same(weights(pieces.folder), weights(whole.folder))
-    assert sum("going on after step" in line for line in lines) == len(stops)
+    assert sum("resumes after step" in line for line in lines) == len(stops)
     rows = [json.loads(line) for line in (pieces.folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row.get("event") == "resume"] == list(stops)
 
@@ -105,7 +105,7 @@ def test_a_run_with_nothing_left_to_do_reports_and_leaves_its_model(tmp_path, st
     lines = []
     done = pretrain(longer(tmp_path, steps, log_interval=3, **schedule), report=lines.append)
     assert (done.outcome.steps, done.outcome.stopped_by) == (4, "steps")
-    assert any("going on after step 4, where nothing is left to do" in line for line in lines)
+    assert any("resumes after step 4: nothing is left to do" in line for line in lines)
     assert same(weights(done.folder), read_training_state(saved_steps(done.folder)[-1][1]).weights)
     assert [step for step, *_ in reports(done.folder)] == [3, 4]
     on = pretrain(longer(tmp_path, 8, log_interval=3, **schedule), report=quiet)
@@ -177,7 +177,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     refused = [line for line in lines if line.startswith("NOT USED")]
     assert len(refused) == 1
     assert "step-0000006" in refused[0]
-    assert any("going on after step 4" in line for line in lines)
+    assert any("resumes after step 4" in line for line in lines)
     assert same(weights(run.folder), wanted)
     read_training_state(run.folder / "checkpoints" / "step-0000006")
 
@@ -198,7 +198,7 @@ def test_a_changed_position_is_refused_and_the_checkpoint_before_used(tmp_path, 
     lines = []
     pretrain(longer(tmp_path, 6), report=lines.append)
     assert any(line.startswith("NOT USED") and sentence in line for line in lines)
-    assert any("going on after step 4" in line for line in lines)
+    assert any("resumes after step 4" in line for line in lines)
 
 
 def older_checkpoint(tmp_path):
@@ -368,7 +368,7 @@ def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
     lines, branch = [], {"save_dir": str(tmp_path / "branch"), "resume": str(first.folder / "checkpoints/step-0000002")}
     for steps in (4, 6):
         run = pretrain(longer(tmp_path, steps, **branch), report=lines.append)
-    assert [line.split("going on after step ")[1][0] for line in lines if "going on after" in line] == ["2", "4"]
+    assert [line.split("resumes after step ")[1][0] for line in lines if "resumes after" in line] == ["2", "4"]
     assert any("has checkpoints of its own" in line for line in lines)
     assert same(weights(run.folder), weights(first.folder))
 
@@ -403,7 +403,7 @@ def test_init_from_keeps_known_words_and_takes_the_architecture(tmp_path):
     assert any("the architecture is that of" in line and "dim" in line for line in lines)
     config.run.max_steps, config.model.dim = 2, 99
     assert pretrain(config, report=lines.append).outcome.steps == 2
-    assert sum("going on after step 1" in line for line in lines) == 1
+    assert sum("resumes after step 1" in line for line in lines) == 1
 
 
 def test_unfinished_saves_are_cleared_away(tmp_path):

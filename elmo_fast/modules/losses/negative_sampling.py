@@ -20,7 +20,7 @@ class NegativeSamplingLoss(VocabularyLoss):
         training:  loss = Σ_n -ln σ(s_nt) - K/S Σ_{k drawn from P, k ≠ t} ln σ(-s_nk)            t = targets_n
         otherwise: loss = Σ_n -ln softmax_k(s_nk + ln P_k)_t
 
-    The scores are no logits: at the optimum s is ln(p(k | h) / P_k) - ln K, whence the ln P_k that is added.
+    The scores are no logits: at the optimum s is ln(p(k | h) / P_k) - ln K, so ln P_k is added.
 
     Args:
         num_words: V.
@@ -33,8 +33,8 @@ class NegativeSamplingLoss(VocabularyLoss):
         precision, backend: as elmo_fast.ops.negative_sampling's.
 
     Attributes:
-        softmax_w: [V, D]; softmax_b: [V], which begins at -ln K, where the model says what P says; counts: [V] int64,
-            in the state_dict.
+        softmax_w: [V, D]; softmax_b: [V], which starts at -ln K, where the model's probabilities are P's;
+        counts: [V] int64, in the state_dict.
 
     Raises: ElmoFastError.
 
@@ -78,7 +78,7 @@ class NegativeSamplingLoss(VocabularyLoss):
 
     @property
     def initial_bias(self) -> float:
-        """-ln K, where the model says what the noise does: from 0 the K words of noise drown the target for long."""
+        """-ln K, where the model's probabilities are the noise's: from 0 the K words of noise outweigh the target."""
         return -math.log(self.num_samples if self.negatives is None else self.negatives)
 
     def log_noise(self) -> Tensor:

@@ -14,7 +14,7 @@ CHUNK_BYTES = 32 * 2**20
 
 
 class VocabularyLoss(nn.Module):
-    """A loss over V words; its table is drawn from N(0, 1/D), its bias begins at `initial_bias`.
+    """A loss over V words; its table is drawn from N(0, 1/D), its bias starts at `initial_bias`.
 
     Args:
         rows: of the table.
@@ -65,7 +65,7 @@ class VocabularyLoss(nn.Module):
 
     @classmethod
     def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
-        """The most rows that have a gradient in a step of so many positions of each direction."""
+        """The most rows with a gradient in a step of `positions` positions of each direction."""
         return min(words, 2 * (samples * cls.draws + positions))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The corpora of a run: prepared ones are opened; text is prepared once, into the run's folder."""
+"""The corpora of a run: it opens prepared ones, and prepares text once, into the run's folder."""
 
 import pathlib
 import time
@@ -40,7 +40,7 @@ def open_training_corpus(
 def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
     """The corpus that another process has found or prepared by `open_training_corpus`.
 
-    Raises ElmoFastError where it is not to be seen from here.
+    Raises ElmoFastError where it cannot be seen from here.
     """
     place = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
     if place is None:

@@ -1,4 +1,4 @@
-"""What a model reads of a word: its characters, or its number in the vocabulary, whose vectors may come from a file."""
+"""The input of a model: characters of a word, or its number in the vocabulary, whose vector may come from a file."""
 
 from collections.abc import Callable
 

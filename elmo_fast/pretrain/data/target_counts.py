@@ -1,4 +1,4 @@
-"""How often a text has each word to be predicted, which two of the losses are made of."""
+"""How often each word of a text is a target: negative sampling and hierarchical softmax need these counts."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from elmo_fast.corpus import Corpus
 
 
 def target_counts(corpus: Corpus) -> Tensor:
-    """How often each word of the vocabulary is to be predicted in an epoch, at least 1, [V] float32.
+    """How often each word of the vocabulary is a target in an epoch, at least 1, [V] float32.
 
     A sentence's end is </S> forward and <S> backward; words outside the vocabulary are <UNK>. float32, as checkpoints
     keep it, so that what was trained with is what is read back: counts above 2^24 are rounded to 24 bits.

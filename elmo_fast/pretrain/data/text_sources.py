@@ -20,7 +20,7 @@ class _Source(TypedDict):
     sha256: str
 
 
-class _Told(TypedDict):
+class _SourcesFile(TypedDict):
     """The content of corpus-sources.json; the settings of a vocabulary that was built of the text."""
 
     files: dict[str, _Source]
@@ -34,7 +34,7 @@ def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
 
 
 def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Writes down which text a corpus is prepared of; built: whether its vocabulary is built of the text too."""
+    """Records the text that a corpus is prepared from; built: whether its vocabulary is built from the text too."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {path: {**_stamp(path), "sha256": sha256_of(path)} for path in files_matching(data.train_prefix)}
     with replacing(folder / SOURCES_FILE) as aside:
@@ -42,14 +42,14 @@ def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
 
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError unless the text is that which was prepared; it is read again only where its time changed."""
+    """Raises ElmoFastError unless the text is the one that was prepared; files of another time are read again."""
     path = folder / SOURCES_FILE
     try:
-        told = read_json(path, _Told)
+        told = read_json(path, _SourcesFile)
     except ElmoFastError as error:
         raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
     changed = _changed(told["files"], files_matching(data.train_prefix))
-    # A vocabulary given then, by init_from, is not given again when the run goes on: then nothing was noted.
+    # A vocabulary that init_from gave is not given again when the run resumes: then nothing was recorded.
     before = {name: value for name, value in told.items() if built and name != "files"}
     changed += [
         f"{name} ({before[name]} before)"

@@ -1,4 +1,4 @@
-"""What a run has written of itself, read back from metrics.jsonl. Needs no torch."""
+"""Reads the metrics of a run back from metrics.jsonl. Needs no torch."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, Row, read_rows
 
 @dataclass(frozen=True)
 class Metrics:
-    """The rows of a run in the order of its steps; what a run had reported beyond where it was resumed does not count.
+    """The rows of a run in the order of its steps; rows after the step at which it was resumed do not count.
 
     steps: the reports on training (progress.TrainingProgress.report); heldout: events "heldout"; restarts: words seen
     where the run was resumed.

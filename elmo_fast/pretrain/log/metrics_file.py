@@ -1,4 +1,4 @@
-"""metrics.jsonl, a row per line: appended to by a run, read back line by line. Needs no torch."""
+"""metrics.jsonl, one row per line: a run appends to it, others read it. Needs no torch."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ _NEEDED = {None: ("step", "words"), "heldout": ("step", "words"), "resume": ("st
 class MetricsFile:
     """metrics.jsonl: one JSON object per line, each handed to the system at once; what is there already is kept.
 
-    step: of the checkpoint a run goes on from: rows of later steps, which will be written again, are taken out first,
+    step: of the checkpoint that the run resumes from: rows of later steps, which will be written again, are removed,
     as is a row that was cut off at the end; unreported: steps before it that no report has averaged: reports of those
     come again too.
 

@@ -1,4 +1,4 @@
-"""What a run says of itself: one line for people, one row of metrics.jsonl for programs."""
+"""The progress of a run: a line of text, and a row of metrics.jsonl."""
 
 import contextlib
 import time
@@ -15,7 +15,7 @@ from elmo_fast.pretrain.step.training_step import StepResult
 
 
 def memory_in_use(device: torch.device) -> int | None:
-    """Bytes: the most a GPU has held, or what this process holds of the machine's memory; None where nobody tells."""
+    """Bytes: the most a GPU has held, or the memory of this process; None where it is not known."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resident()
@@ -74,7 +74,7 @@ class TrainingProgress:
         return bool(self._results)
 
     def add(self, result: StepResult, words: int, waited: float = 0.0) -> None:
-        """Counts one step of so many words, before which the data were waited for so many seconds."""
+        """Counts one step. words: read in it; waited: seconds that it waited for its data."""
         self.step += 1
         self.words += words
         self._words += words
@@ -101,7 +101,7 @@ class TrainingProgress:
         return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
     def report(self) -> dict[str, Any]:
-        """The averages since the last report, which then starts anew; losses: nats per word of the loss trained."""
+        """The averages since the last report, which are then cleared; losses: nats per word of the training loss."""
         steps = len(self._results)
         forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
         span = max(self.since_report - self._away, 1e-9)

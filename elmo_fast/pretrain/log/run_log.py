@@ -1,4 +1,4 @@
-"""Where a run says how it goes: lines for people, metrics.jsonl, TensorBoard; one process of several speaks."""
+"""What a run reports: lines of text, metrics.jsonl, TensorBoard; only one of several processes writes."""
 
 import pathlib
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, MetricsFile
 
 
 class RunLog:
-    """The record of one run.
+    """The log of one run.
 
-    folder: of the run; report: takes each line for people; step: of the checkpoint the run goes on from, None for a
+    folder: of the run; report: takes each line for people; step: of the checkpoint to resume from, None for a
     new one; unreported: steps before it that no report has averaged; tensorboard: whether to write for TensorBoard too;
     silent: say and write nothing (another process does).
     """
@@ -40,7 +40,7 @@ class RunLog:
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
             self.say(
                 f"WARNING {METRICS_FILE} holds lines that are not whole rows: set aside as {aside}; the whole "
-                "rows stay, and the run goes on"
+                "rows stay, and the run continues"
             )
         if step is not None:
             self._write(event="resume", step=step)
@@ -90,4 +90,4 @@ class RunLog:
                 self._board.write(row)
         except OSError as error:
             # A row is not worth a run; checkpoints keep what counts.
-            self.say(f"NOT WRITTEN to {METRICS_FILE}: {sentence_of(error)}; training goes on")
+            self.say(f"NOT WRITTEN to {METRICS_FILE}: {sentence_of(error)}; training continues")

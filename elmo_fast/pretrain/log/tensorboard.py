@@ -10,8 +10,8 @@ from elmo_fast.errors import ElmoFastError
 class TensorBoard:
     """Writes what metrics.jsonl gets for TensorBoard too, as scalars over the steps: train/loss, heldout/perplexity ...
 
-    folder: where the event files go, made when the first row comes; step: of the checkpoint that a run goes on from:
-    what lies beyond it is taken back.
+    folder: where the event files go, created with the first row; step: of the checkpoint that the run resumes from:
+    later values are purged.
     Raises ElmoFastError when the package tensorboard is absent.
     """
 
@@ -35,7 +35,7 @@ class TensorBoard:
         self.close()
 
     def write(self, row: dict[str, Any]) -> None:
-        """Sends the numbers of a report or of an event "heldout"; an event "resume" tells the step that the run goes on
+        """Sends the numbers of a report or of an event "heldout"; an event "resume" tells the step that the run resumes
         from; other events have no scalars."""
         event = row.get("event")
         if event == "resume":

@@ -1,4 +1,4 @@
-"""What a run will be: its size, its memory, its steps; told when it starts, and alone by --dry_run."""
+"""The plan of a run: its size, memory and steps, reported at its start and by --dry_run."""
 
 import math
 import pathlib
@@ -29,7 +29,7 @@ EVALUATIONS = 10
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
     """Steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
 
-    A pass is every position of the text or, where n_train_tokens is given, so many words, as in bilm-tf.
+    A pass is every position of the text or, where n_train_tokens is given, that number of words, as in bilm-tf.
     """
     optimiser = config.optimiser
     if optimiser.n_train_tokens is not None:
@@ -48,7 +48,7 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
 
 
 def check_num_samples(config: PretrainConfig, corpus: Corpus) -> None:
-    """Raises ElmoFastError when the vocabulary has fewer words than are to be drawn for the sampled softmax."""
+    """Raises ElmoFastError when the vocabulary has fewer words than the sampled softmax draws."""
     samples = config.optimiser.n_negative_samples_batch
     if config.optimiser.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
         raise ElmoFastError(
@@ -123,7 +123,7 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
 def describe_model(
     config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
 ) -> list[str]:
-    """The model, its memory and a step, in lines for people."""
+    """The model, its memory and a step, in lines of text."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimiser = config.optimiser
     _, rows = processes.assign_rows(optimiser.batch_size, optimiser.micro_batches)
@@ -138,7 +138,7 @@ def describe_model(
         f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
         f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}"
-        + (f" | a row begins anew with a chance of {optimiser.state_reset:g} a step" if optimiser.state_reset else ""),
+        + (f" | a row is reset with a chance of {optimiser.state_reset:g} a step" if optimiser.state_reset else ""),
         _describe_loss(config, vocabulary_size),
         *describe_backends(
             config.run.precision,
@@ -163,7 +163,7 @@ def _describe_shortage(needed: int, device: torch.device) -> list[str]:
 
 
 def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
-    """A text, in lines for people; a warning where the vocabulary is plainly not made for it."""
+    """A text, in lines of text; a warning where the vocabulary does not fit it."""
     unknown = corpus.unknown / max(corpus.tokens, 1)
     said = [
         f"{what} {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
@@ -179,17 +179,17 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
 
 
 def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
-    """How far the run goes, in a line for people."""
+    """The steps, checkpoints and evaluations of a run, in a line of text."""
     limit = config.run.max_seconds
     return (
         f"plan   {total:,} steps, {steps_per_epoch:,} an epoch"
         + (f", or {duration(limit)}" if limit else "")
-        + (f" | going on after step {done:,}" if done else "")
-        + (", where nothing is left to do: more max_steps or n_epochs go on" if done >= total else "")
+        + (f" | resumes after step {done:,}" if done else "")
+        + (": nothing is left to do; raise max_steps or n_epochs to train on" if done >= total else "")
         + (
             f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
             if config.run.checkpoint_interval < total
-            else " | a checkpoint at the end only: a run that is killed before begins anew"
+            else " | a checkpoint at the end only: a run that is killed before starts over"
         )
         + (
             f" | held-out text every {heldout_interval(config, total):,} steps and at the end"
@@ -200,7 +200,7 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
 
 
 def describe_plan(config: PretrainConfig, device: torch.device, processes: Processes) -> list[str]:
-    """What --dry_run tells: all that can be known without reading unprepared text or writing anything."""
+    """The lines of --dry_run: all that is known without reading unprepared text or writing anything."""
     folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
     prepared = next((folder for folder in folders if is_prepared(folder)), None)
     if prepared is None:

@@ -1,4 +1,4 @@
-"""From where a run goes on: which checkpoint, and whether it is one of this run."""
+"""Resuming a run: which checkpoint, and whether it is one of this run."""
 
 import pathlib
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from elmo_fast.pretrain.training_state import TrainingState, read_training_state
 def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:
     """The checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
 
-    A named one is where a run begins: once save_dir has checkpoints of its own, the newest of them counts, so that the
-    same command goes on. A damaged one is reported by name, and the one before is used.
+    A named one counts only while save_dir has no checkpoints of its own: afterwards the newest of those is used, so
+    that the same command resumes the run. A damaged one is reported by name, and the one before is used.
 
-    Raises ElmoFastError when all are damaged, the named one is, or the folder holds a run that is not to be gone on
-    with.
+    Raises ElmoFastError when all are damaged, the named one is, or the folder holds a run and `resume` is
+    "never".
     """
     folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
     saved = saved_steps(folder)
@@ -28,7 +28,7 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
     if resume == "never":
         if saved or (folder / METRICS_FILE).exists():
             raise ElmoFastError(
-                f"save_dir {folder} already holds a run; give another folder, move that one away, or go on with it by "
+                f"save_dir {folder} already holds a run; give another folder, move that one away, or resume it by "
                 "--resume auto"
             )
         return None
@@ -45,7 +45,7 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
 
 
 def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> bool:
-    """Whether the run stands where the checkpoint does; False when it begins another text from its beginning.
+    """Whether the run resumes at the checkpoint's position; False when it starts another text from its beginning.
 
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
@@ -80,7 +80,7 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
         return False
     raise ElmoFastError(
         f"the checkpoint after step {at.step} was trained on another corpus or vocabulary (fingerprint "
-        f"{at.fingerprint[:12]}, now {corpus.fingerprint[:12]}); to go on with this one all the same give another "
+        f"{at.fingerprint[:12]}, now {corpus.fingerprint[:12]}); to resume with this text give another "
         "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
         "(another vocabulary)"
     )

@@ -1,4 +1,4 @@
-"""Where a run begins or goes on: checkpoint, text, model, in all processes alike."""
+"""The start of a run, new or resumed: checkpoint, text, model, the same in all processes."""
 
 import contextlib
 import dataclasses
@@ -44,9 +44,9 @@ _TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps",
 def make_language_model(
     config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
 ) -> LanguageModel:
-    """A model with weights drawn from the configuration's seed; its options say how it is to be trained.
+    """A model with weights drawn from the configuration's seed; its options say how it is trained.
 
-    counts: how often each word is to be predicted, [V], for the losses that want it.
+    counts: how often each word is a target, [V], for the losses that need it.
     """
     optimiser, precision = config.optimiser, config.run.precision
     training: dict[str, Any] = {name: getattr(optimiser, name) for name in _TRAINING_OPTIONS}
@@ -78,13 +78,13 @@ def start_run(
     report: Callable[[str], None],
     held: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
-    """The trainer of a run, where the run stands; what must be closed is given to `held`."""
-    began_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
+    """The trainer of a new or resumed run; `held` closes its log at the end."""
+    started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
     processes.run_on_leader(lambda: clear_leftovers(folder))
     resumed = find_checkpoint_to_resume(config, report)
-    processes.check_same(str(resumed and resumed.position.step), "the step to go on from")
-    if resumed is None and began_before:
-        report("plan   a run was begun here and has no checkpoint yet: it begins anew")
+    processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
+    if resumed is None and started_before:
+        report("plan   the run in this folder has no checkpoint yet: it starts over")
     check_own_text(config, folder)
     origin = None
     if resumed is None:
@@ -105,7 +105,7 @@ def start_run(
         assert config.data.vectors_file is not None  # validate has seen to it
         load_word_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
     processes.run_on_leader(lambda: write_config_and_vocabulary(config, folder, corpus))
-    step = None if resumed is None and not began_before else 0 if resumed is None else resumed.position.step
+    step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
     unreported = 0 if resumed is None else len(resumed.position.unreported)
     record = processes.run_leader_first(
         lambda leads: held.enter_context(

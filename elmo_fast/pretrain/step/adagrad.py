@@ -94,7 +94,7 @@ class AdaGrad(torch.optim.Adagrad):
                 parameter.grad = gradient
 
     def _accumulator(self, parameter: Tensor) -> Tensor:
-        """`a` of a parameter; that of one which was added later begins here, as torch's own step has it."""
+        """`a` of a parameter; created here for one that was added later, as torch's own step does."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros(())
@@ -135,7 +135,7 @@ def clip_and_step(
     trained = [parameter for parameter in params if parameter.grad is not None]
     if not isinstance(optimiser, AdaGrad) or uses_torch_update(trained, optimiser.backend):
         norm = clip_by_global_norm(trained, max_norm)
-        # Other optimisers have no way to leave an update out on the device: a look at the norm keeps the weights.
+        # Other optimisers cannot skip an update on the device: the host reads the norm.
         if math.isfinite(norm):
             optimiser.step()
         return norm

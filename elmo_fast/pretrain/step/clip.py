@@ -10,7 +10,7 @@ from elmo_fast.ops import RowOrder, clip_scale, merged_square_norm, row_order, s
 
 
 def uses_torch_update(parameters: Iterable[Tensor], backend: str) -> bool:
-    """Whether torch's own update and norm serve: on the CPU, where a number may be looked at, unless told otherwise."""
+    """Whether torch's own update and norm are used: on the CPU, where reading a number forces no sync, with "auto"."""
     return backend == "auto" and all(p.device.type == "cpu" for p in parameters)
 
 

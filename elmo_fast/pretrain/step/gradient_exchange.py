@@ -1,4 +1,4 @@
-"""Gradients of processes that train together, their mean: dense ones in DDP's buckets, those of a table as its rows."""
+"""Gradients averaged over processes: dense ones in DDP's buckets, those of a table as the rows used."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The optimiser and the learning rate's course, as a configuration asks for them."""
+"""The optimiser and the learning rate schedule of a configuration."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def learning_rate_factor(config: OptimiserConfig, total_steps: int) -> Callable[
 def make_scheduler(
     config: OptimiserConfig, optimiser: torch.optim.Optimizer, total_steps: int, step: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """torch's scheduler of that course, at `step`: it has no other state."""
+    """torch's scheduler of that learning rate, at `step`: it has no other state."""
     for group in optimiser.param_groups:
         group["initial_lr"] = config.rate
     scheduler = torch.optim.lr_scheduler.LambdaLR(

@@ -1,4 +1,4 @@
-"""Rows that begin anew from zeros now and then, as evaluation and embedding begin."""
+"""Random resets of the LSTM state of rows to zeros, from which evaluation and embedding start."""
 
 import numpy as np
 import torch
@@ -11,14 +11,14 @@ _KEY = (0, 1)
 
 
 def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of all R rows begin step `step` from zeros: a function of the arguments, [rows]."""
+    """Which of all R rows start step `step` from zeros: a function of the arguments, [rows]."""
     return np.random.default_rng((seed, step, *_KEY)).random(rows) < probability
 
 
 def reset_rows(
     state: LayerStates | None, probability: float, seed: int, step: int, first_row: int, rows: int
 ) -> LayerStates | None:
-    """The state with zeros where a row begins anew; on a GPU the host waits for nothing.
+    """The state, zero in the rows that are reset; on a GPU without a sync.
 
     state: of rows first_row .. first_row + B of R = rows, (h [L, 2, B, D], c [L, 2, B, H]); None: all are zeros.
     """

@@ -51,7 +51,7 @@ class Words:
 class StepResult(NamedTuple):
     """forward, backward: mean loss per word of all rows, nats; gradient_norm: before the clip; state: after it.
 
-    On a GPU the losses and gradient_norm are [] tensors: to read one is to wait for the step.
+    On a GPU the losses and gradient_norm are [] tensors: reading one waits for the step.
     """
 
     forward: float | Tensor
@@ -69,7 +69,7 @@ class Step:
     which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
 
     model, optimiser: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
-    resets; state_reset: chance that a row begins the step from zeros; micro_batches: parts of the rows that are
+    resets; state_reset: chance that a row starts the step from zeros; micro_batches: parts of the rows that are
     computed one after the other; sparse: the gradients of the tables (softmax, word vectors) as the rows used (the same
     numbers); processes: the processes that train together.
 
