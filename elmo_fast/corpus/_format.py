@@ -47,7 +47,7 @@ _Meta = TypedDict(
 )
 
 
-class State(NamedTuple):
+class FileStamp(NamedTuple):
     """Identifies the file that was opened."""
 
     inode: int
@@ -55,7 +55,7 @@ class State(NamedTuple):
     modified: int
 
     @classmethod
-    def of(cls, path: Path) -> "State":
+    def of(cls, path: Path) -> "FileStamp":
         """The current state of the file."""
         found = os.stat(path)
         return cls(found.st_ino, found.st_size, found.st_mtime_ns)

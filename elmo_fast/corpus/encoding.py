@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.corpus._format import State
+from elmo_fast.corpus._format import FileStamp
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.corpus.type_table import TypeTable
 from elmo_fast.errors import ElmoFastError, not_a_string
@@ -38,7 +38,7 @@ class Corpus:
     starts: Sequence[npt.NDArray[np.uint64]]
     counts: npt.NDArray[np.uint64]
     fingerprint: str
-    files: Mapping[pathlib.Path, State] = field(default_factory=dict)
+    files: Mapping[pathlib.Path, FileStamp] = field(default_factory=dict)
 
     @property
     def hints(self) -> list[str]:
@@ -79,7 +79,7 @@ class Corpus:
         Reading past the end of a file that was truncated would kill the process.
         """
         for path, state in self.files.items():
-            if not path.exists() or State.of(path) != state:
+            if not path.exists() or FileStamp.of(path) != state:
                 raise ElmoFastError(
                     f"{path} was replaced, changed or removed while in use; do not modify a prepared corpus while "
                     "it is read, and start again"

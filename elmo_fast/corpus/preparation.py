@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.corpus import _format
-from elmo_fast.corpus._format import State, digests, is_prepared, read_meta
+from elmo_fast.corpus._format import FileStamp, digests, is_prepared, read_meta
 from elmo_fast.corpus._new_folder import put
 from elmo_fast.corpus._shards import Shards, array_file, renumbered
 from elmo_fast.corpus.counting import Progress, read_pieces
@@ -148,4 +148,4 @@ def _put(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path, meta: dict
     (new / _format.META).write_text(_format.meta_text(meta), encoding="utf-8")
     flush(new / _format.META)
     put(new, target, work)
-    return as_written(target, meta, {name: State.of(target / name) for name in meta["files"]})
+    return as_written(target, meta, {name: FileStamp.of(target / name) for name in meta["files"]})

@@ -14,7 +14,7 @@ from elmo_fast.ops import BACKENDS
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
 
-State = Mapping[str, Tensor]
+Weights = Mapping[str, Tensor]
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
@@ -42,8 +42,8 @@ def check_settings(precision: str, backend: str) -> None:
 
 
 def read_bilm(
-    options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | State | None
-) -> tuple[ElmoOptions, State | None]:
+    options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | Weights | None
+) -> tuple[ElmoOptions, Weights | None]:
     """The options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
     if isinstance(options_file, ElmoOptions):
         if weight_file is None or isinstance(weight_file, Mapping):
@@ -67,14 +67,14 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
     return None if found is None else Vocabulary.read(found)
 
 
-def section(state: State | None, prefix: str) -> State | None:
+def section(state: Weights | None, prefix: str) -> Weights | None:
     """The entries under `prefix`, less the prefix."""
     if state is None:
         return None
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def load_state(module: nn.Module, state: State, source: str) -> None:
+def load_state(module: nn.Module, state: Weights, source: str) -> None:
     """Copies `state` into the parameters of `module`: all of them, of the right shapes, all numbers finite, or none
     at all.
 

@@ -13,7 +13,7 @@ from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
-    State,
+    Weights,
     check_settings,
     load_state,
     read_bilm,
@@ -53,7 +53,7 @@ class BiLM(nn.Module):
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
-        weight_file: str | os.PathLike[str] | State | None = None,
+        weight_file: str | os.PathLike[str] | Weights | None = None,
         requires_grad: bool = False,
         vocab_to_cache: list[str] | None = None,
         *,
@@ -244,7 +244,7 @@ def _lowest(words: Tensor, mask: Tensor) -> Tensor:
 
 
 def _make_lstm(
-    options: ElmoOptions, state: State | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
+    options: ElmoOptions, state: Weights | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
 ) -> ElmoLstm:
     lstm = options.lstm
     made = ElmoLstm(
