@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+from concurrent.futures import ProcessPoolExecutor
 
 os.environ["TRITON_INTERPRET"] = "0"
 
@@ -58,8 +59,9 @@ def measure(ops, kept):
         for capability in getattr(importlib.import_module(f"tests.kernels.{op}"), "ARCHITECTURES", ARCHITECTURES)
     ]
     found, again = {op: {name: {} for name in _launches[op]} for op in ops}, []
-    with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
-        for (op, name, capability), (row, anew) in zip(jobs, pool.imap(job, jobs), strict=True):
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), fork) as pool:
+        for (op, name, capability), (row, anew) in zip(jobs, pool.map(job, jobs), strict=True):
             found[op][name][f"sm_{capability}"] = row
             again += [f"{op}: {name}, sm_{capability}"] if anew else []
     return found, again
