@@ -195,7 +195,7 @@ def test_opcheck_triton(backend: str) -> None:
     ops = torch.ops.elmo_fast_triton
     torch.library.opcheck(ops.padded_unique_rows.default, (words(12, 5),))
     inverse = torch.randint(0, 6, (9,))
-    torch.library.opcheck(ops.gather_rows.default, (torch.randn(6, 5, requires_grad=True), inverse))
+    torch.library.opcheck(ops.gather_rows.default, (torch.randn(6, 5, requires_grad=True), inverse, 6))
     torch.library.opcheck(ops.gather_rows_backward.default, (torch.randn(9, 5), inverse, 6))
 
 
