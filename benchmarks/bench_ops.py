@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from elmo_fast import ops
+from elmo_fast.static import cooccurrences as counting
+from elmo_fast.static import glove as steps
+from elmo_fast.static import vector_text as lines
 
 QUICK = os.environ.get("ELMO_FAST_BENCH_QUICK") == "1"
 TURNS = 1 if QUICK else 3
@@ -129,13 +132,13 @@ def zipf_text():
     count, num_words = (2000, 500) if QUICK else (200_000, 20_000)
     numbers = torch.exp(torch.rand(count) * torch.tensor(float(num_words)).log()).int().clamp_max(num_words - 1)
     numbers[::20] = num_words
-    return numbers, torch.cat([torch.arange(num_words), torch.tensor([ops.BOUNDARY])]).int(), num_words
+    return numbers, torch.cat([torch.arange(num_words), torch.tensor([counting.BOUNDARY])]).int(), num_words
 
 
 def cooccurrences(precision, backend):
     """A text counted with a window of 10; it has no gradient."""
     numbers, words, num_words = zipf_text()
-    return [], lambda: ops.cooccurrences([numbers], words, num_words, backend=backend).values
+    return [], lambda: counting.cooccurrences([numbers], words, num_words, backend=backend).values
 
 
 def glove(precision, backend):
@@ -143,9 +146,9 @@ def glove(precision, backend):
     num_words, entries = (500, 50) if QUICK else (20_000, 1000)
     rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
     values, shapes = torch.rand(entries) * 30 + 0.1, ((num_words, 100), (num_words, 100), (num_words,), (num_words,))
-    weights = ops.GloveWeights(*(tensor(*shape, scale=0.005) for shape in shapes))
-    squares = ops.GloveWeights(*(torch.ones(*shape) for shape in shapes))
-    return [], lambda: ops.glove_(rows, columns, values, weights, squares, backend=backend)
+    weights = steps.GloveWeights(*(tensor(*shape, scale=0.005) for shape in shapes))
+    squares = steps.GloveWeights(*(torch.ones(*shape) for shape in shapes))
+    return [], lambda: steps.glove_(rows, columns, values, weights, squares, backend=backend)
 
 
 def vector_text(precision, backend):
@@ -155,8 +158,8 @@ def vector_text(precision, backend):
     return (
         [],
         lambda: (
-            ops.read_vector_text(
-                ops.write_vector_text(words, ends, matrix, backend=backend), 300, backend=backend
+            lines.read_vector_text(
+                lines.write_vector_text(words, ends, matrix, backend=backend), 300, backend=backend
             ).matrix
         ),
     )

@@ -13,9 +13,10 @@ from benchmarks import texts
 from benchmarks.cases import Settings
 from benchmarks.results import Report, faster, row
 from benchmarks.timing import in_turn, seconds
-from elmo_fast import ops
 from elmo_fast.static import Vectors, load_vectors, save_vectors
 from elmo_fast.static._numbered_text import numbered_text, ranked
+from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
+from elmo_fast.static.glove import GloveWeights, glove_
 
 DIMENSION, WINDOW = 100, 10
 # What GloVe's published program (commit 52f7dbc) did on two cores of a machine like this one; no rival of this run.
@@ -48,36 +49,36 @@ def run(settings: Settings) -> Report:
     return report
 
 
-def counting(report: Report, sentences: list[list[str]], rounds: int) -> tuple[ops.Cooccurrences, int]:
+def counting(report: Report, sentences: list[list[str]], rounds: int) -> tuple[Cooccurrences, int]:
     """Words of the text per second, numbers to entries; the entries and V."""
     text = numbered_text(sentences)
     kept = ranked(text, 5, None)
-    words = np.full(len(text.counts), ops.LEFT_OUT, np.int32)
-    words[kept], words[0] = np.arange(len(kept)), ops.BOUNDARY
+    words = np.full(len(text.counts), LEFT_OUT, np.int32)
+    words[kept], words[0] = np.arange(len(kept)), BOUNDARY
     table, tokens = torch.from_numpy(words), int(text.counts[1:].sum())
 
     def rate(count: int) -> float:
         with threads(count):
-            return tokens / seconds(lambda: ops.cooccurrences(text.parts, table, len(kept), window=WINDOW))
+            return tokens / seconds(lambda: cooccurrences(text.parts, table, len(kept), window=WINDOW))
 
     taken = in_turn({"1": lambda: rate(1), "2": lambda: rate(2)}, rounds)
     for count, values in taken.items():
         report.rows.append(row("counting", "elmo_fast", values, threads=int(count), unit="words/s"))
-    return ops.cooccurrences(text.parts, table, len(kept), window=WINDOW), len(kept)
+    return cooccurrences(text.parts, table, len(kept), window=WINDOW), len(kept)
 
 
-def training(report: Report, entries: ops.Cooccurrences, num_words: int, rounds: int, most: int) -> None:
+def training(report: Report, entries: Cooccurrences, num_words: int, rounds: int, most: int) -> None:
     """Entries per second, and the reference of one by one beside it."""
     order = torch.randperm(len(entries.rows))[:most]
     shuffled = [column[order] for column in entries]
     shapes = (num_words, DIMENSION), (num_words, DIMENSION), (num_words,), (num_words,)
-    weights = ops.GloveWeights(*((torch.rand(*shape) - 0.5) / DIMENSION for shape in shapes))
-    squares = ops.GloveWeights(*(torch.ones(*shape) for shape in shapes))
+    weights = GloveWeights(*((torch.rand(*shape) - 0.5) / DIMENSION for shape in shapes))
+    squares = GloveWeights(*(torch.ones(*shape) for shape in shapes))
 
     def rate(count: int, backend: str, first: int) -> float:
         mine = [column[:first] for column in shuffled]
         with threads(count):
-            return len(mine[0]) / seconds(lambda: ops.glove_(*mine, weights, squares, backend=backend))
+            return len(mine[0]) / seconds(lambda: glove_(*mine, weights, squares, backend=backend))
 
     sides = {
         ("elmo_fast", 1): lambda: rate(1, "native", most),

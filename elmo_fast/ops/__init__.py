@@ -21,10 +21,8 @@ from elmo_fast.ops.adagrad import (
 )
 from elmo_fast.ops.alias_sample import AliasTable, alias_sample, alias_table
 from elmo_fast.ops.char_cnn import char_cnn
-from elmo_fast.ops.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.gather_runs import gather_runs
-from elmo_fast.ops.glove import GloveWeights, glove_
 from elmo_fast.ops.hierarchical_softmax import HuffmanTree, hierarchical_softmax, huffman_tree
 from elmo_fast.ops.highway import highway
 from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample
@@ -33,21 +31,15 @@ from elmo_fast.ops.projected_lstm import LSTMWeights, persistent_failure, projec
 from elmo_fast.ops.sampled_softmax import sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
 from elmo_fast.ops.unique_rows import gather_rows, padded_unique_rows, unique_rows
-from elmo_fast.ops.vector_text import VectorText, read_vector_text, write_vector_text
 
 __all__ = [
     "BACKENDS",
-    "BOUNDARY",
-    "LEFT_OUT",
     "PRECISIONS",
     "AliasTable",
     "Choice",
-    "Cooccurrences",
-    "GloveWeights",
     "HuffmanTree",
     "LSTMWeights",
     "RowOrder",
-    "VectorText",
     "adagrad_",
     "adagrad_rows_",
     "alias_sample",
@@ -56,13 +48,11 @@ __all__ = [
     "char_cnn",
     "clip_scale",
     "coalesced",
-    "cooccurrences",
     "expected_counts",
     "explain",
     "full_softmax",
     "gather_rows",
     "gather_runs",
-    "glove_",
     "hierarchical_softmax",
     "highway",
     "huffman_tree",
@@ -76,7 +66,6 @@ __all__ = [
     "persistent_failure",
     "products_on_cpu",
     "projected_lstm",
-    "read_vector_text",
     "refresh_weights",
     "rounded",
     "row_order",
@@ -84,5 +73,4 @@ __all__ = [
     "scalar_mix",
     "square_norm",
     "unique_rows",
-    "write_vector_text",
 ]

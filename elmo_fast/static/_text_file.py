@@ -83,7 +83,7 @@ def _parsed(path: str, block: bytes, width: int, first_line: int) -> tuple[list[
     """Words and vectors of whole lines; blank lines at their end are left out."""
     import torch
 
-    from elmo_fast.ops import read_vector_text
+    from elmo_fast.static.vector_text import read_vector_text
 
     with warnings.catch_warnings():
         # The bytes are read, not written: that they cannot be is no concern here.
@@ -107,7 +107,7 @@ def write_bare(path: str, words: Sequence[str], matrix: npt.NDArray[np.float32])
 def _write(path: str, words: list[bytes], matrix: npt.NDArray[np.float32], header: bytes) -> None:
     import torch
 
-    from elmo_fast.ops import write_vector_text
+    from elmo_fast.static.vector_text import write_vector_text
 
     with writing(path) as stream:
         stream.write(header)

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 
+import elmo_fast.static.glove  # noqa: F401  (registers itself)
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _dispatch, _native, _triton

@@ -9,6 +9,9 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.static import cooccurrences as counting
+from elmo_fast.static import glove as steps
+from elmo_fast.static import vector_text as lines
 from tests.backends import backends, device_of
 
 
@@ -93,8 +96,8 @@ def vector_text(device, **options):
     text = torch.tensor(list(b"a 1 2\nb 3 4\n"), dtype=torch.uint8, device="cpu")
 
     def call():
-        matrix, words = ops.read_vector_text(text, 2, **options)
-        written = ops.write_vector_text(text[words[:, 0]], torch.tensor([1, 2], device="cpu"), matrix, **options)
+        matrix, words = lines.read_vector_text(text, 2, **options)
+        written = lines.write_vector_text(text[words[:, 0]], torch.tensor([1, 2], device="cpu"), matrix, **options)
         assert written.device == text.device
         return matrix
 
@@ -106,17 +109,17 @@ def cooccurrences(device, **options):
         torch.tensor([0, 1, 2], dtype=torch.int32, device="cpu"),
         torch.arange(3, dtype=torch.int32, device="cpu"),
     )
-    return lambda: ops.cooccurrences([text], words, 3, **options).values
+    return lambda: counting.cooccurrences([text], words, 3, **options).values
 
 
 def glove(device, **options):
     """In place too."""
     places = torch.tensor([0, 2, 1], dtype=torch.int32, device=device)
     shapes = (3, 4), (3, 4), (3,), (3,)
-    weights, squares = (ops.GloveWeights(*(torch.rand(*shape, device=device) + 1 for shape in shapes)) for _ in "wa")
+    weights, squares = (steps.GloveWeights(*(torch.rand(*shape, device=device) + 1 for shape in shapes)) for _ in "wa")
 
     def call():
-        ops.glove_(places, places.flip(0), weights.word_biases + 1, weights, squares, **options)
+        steps.glove_(places, places.flip(0), weights.word_biases + 1, weights, squares, **options)
         return weights.words
 
     return call

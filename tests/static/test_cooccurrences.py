@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import BOUNDARY, LEFT_OUT, _native, cooccurrences
-from elmo_fast.ops.cooccurrences import native as kernels
+from elmo_fast.ops import _native
+from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, cooccurrences
+from elmo_fast.static.cooccurrences import native as kernels
 from tests.backends import backends
 
 BACKENDS = backends("cooccurrences", reference=True)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import GloveWeights, _native, glove_
+from elmo_fast.ops import _native
+from elmo_fast.static.glove import GloveWeights, glove_
 from tests.backends import backends
 from tests.tolerances import assert_close, assert_no_worse
 

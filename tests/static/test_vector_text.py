@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _native, read_vector_text, write_vector_text
+from elmo_fast.ops import _native
+from elmo_fast.static.vector_text import read_vector_text, write_vector_text
 from tests.backends import backends
 
 BACKENDS = backends("vector_text", reference=True)

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/checks.h"
-#include "cooccurrences/pairs.h"
+#include "static/cooccurrences/pairs.h"
 
 namespace elmo_fast {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/checks.h"
-#include "vector_text/number.h"
+#include "static/vector_text/number.h"
 
 namespace elmo_fast {
 namespace {

@@ -1,7 +1,7 @@
 """How often words stand near each other."""
 
 from elmo_fast.ops._dispatch import register
-from elmo_fast.ops.cooccurrences.op import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
+from elmo_fast.static.cooccurrences.op import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 
 register(__name__, "native", "reference")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops._native import describe, has
-from elmo_fast.ops.cooccurrences._units import scale_of, weights_of
+from elmo_fast.static.cooccurrences._units import scale_of, weights_of
 
 LONGEST_STRETCH = 1 << 22  # numbers counted by one call, after which a Ctrl-C is heard
 _BYTES = 8  # of a cell, of a record, and of a key or sum of a run

@@ -10,7 +10,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_same, check_shape, check_words, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops.cooccurrences._units import LARGEST_WINDOW, most_words
+from elmo_fast.static.cooccurrences._units import LARGEST_WINDOW, most_words
 
 # What `words` holds for a number that ends a sentence, and for one that is passed over as if it were not there.
 BOUNDARY, LEFT_OUT = -1, -2

@@ -1,8 +1,9 @@
-"""GloVe's weighted least squares by AdaGrad."""
+"""GloVe: weighted least squares by AdaGrad over how often words stand near each other."""
 
 from elmo_fast.ops._dispatch import register
-from elmo_fast.ops.glove.op import GloveWeights, glove_
+from elmo_fast.static.glove.op import GloveWeights, glove_
+from elmo_fast.static.glove.training import SLICE, GloveEpoch, train_glove
 
 register(__name__, "native", "reference")
 
-__all__ = ["GloveWeights", "glove_"]
+__all__ = ["SLICE", "GloveEpoch", "GloveWeights", "glove_", "train_glove"]

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import BOUNDARY, LEFT_OUT, Cooccurrences, GloveWeights, cooccurrences, glove_
 from elmo_fast.static._numbered_text import NumberedText, numbered_text, ranked
+from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
+from elmo_fast.static.glove.op import GloveWeights, glove_
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.threads import torch_threads
 
@@ -73,7 +74,7 @@ def train_glove(
         min_count, max_vocab_size: words that are rarer, or less frequent than so many others, are left out of the text
         x_max, alpha: the weight f above; in a text of some million words few entries come near an x_max of 100, and 10
             does better
-        learning_rate: of AdaGrad's first steps; see `elmo_fast.ops.glove_`
+        learning_rate: of AdaGrad's first steps; see `glove_`
         epochs: passes; the paper makes 50 below 300 dimensions, else 100
         symmetric: count the words on both sides, else those before alone
         threads: None: torch's

@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops.vector_text.reference import BLANKS, is_number
+from elmo_fast.static.vector_text.reference import BLANKS, is_number
 
 
 class VectorText(NamedTuple):

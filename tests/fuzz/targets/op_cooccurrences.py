@@ -4,7 +4,8 @@ import random
 
 import torch
 
-from elmo_fast.ops import GloveWeights, cooccurrences, glove_
+from elmo_fast.static.cooccurrences import cooccurrences
+from elmo_fast.static.glove import GloveWeights, glove_
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.fuzz.tensors import compare, floating, kind, numbers, size, threads, whole
 

@@ -5,7 +5,7 @@ import random
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import read_vector_text, write_vector_text
+from elmo_fast.static.vector_text import read_vector_text, write_vector_text
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, sentence
 from tests.fuzz.tensors import threads
