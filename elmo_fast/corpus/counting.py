@@ -16,7 +16,7 @@ from elmo_fast.corpus.pieces import LINE_END, Ids, Piece, numbered, numbering, p
 from elmo_fast.errors import ElmoFastError
 
 # Called with the bytes done, the total bytes, and the words so far.
-Progress = Callable[[int, int, int], None]
+TextProgress = Callable[[int, int, int], None]
 # The amount of text that is read while a process starts.
 BYTES_PER_PROCESS = 1 << 24
 
@@ -75,7 +75,7 @@ class Types:
 
 
 def read_pieces(
-    pieces: list[Piece], work: pathlib.Path, processes: int | None, progress: Progress | None, *, keep_ids: bool
+    pieces: list[Piece], work: pathlib.Path, processes: int | None, progress: TextProgress | None, *, keep_ids: bool
 ) -> tuple[Types, list[str]]:
     """Counts all pieces; returns their types and the file stem of each piece in the folder `work`.
 
@@ -97,7 +97,7 @@ def read_pieces(
     return types, [task.stem for task in tasks]
 
 
-def count_words_of(pattern: str, processes: int | None = 1, progress: Progress | None = None) -> Counter[str]:
+def count_words_of(pattern: str, processes: int | None = 1, progress: TextProgress | None = None) -> Counter[str]:
     """How often each word occurs in the files that `pattern` names.
 
     Raises ElmoFastError and OSError as `read_corpus` does.

@@ -13,7 +13,7 @@ from elmo_fast.corpus import _format
 from elmo_fast.corpus._format import FileStamp, digests, is_prepared, read_meta
 from elmo_fast.corpus._new_folder import put
 from elmo_fast.corpus._shards import Shards, array_file, renumbered
-from elmo_fast.corpus.counting import Progress, read_pieces
+from elmo_fast.corpus.counting import TextProgress, read_pieces
 from elmo_fast.corpus.encoding import Corpus, fingerprint_begun, ranked
 from elmo_fast.corpus.folder import as_written, open_corpus
 from elmo_fast.corpus.pieces import pieces_matching
@@ -36,7 +36,7 @@ def prepare(
     processes: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: TextProgress | None = None,
 ) -> Corpus:
     """Writes the corpus of the files that `pattern` names into a folder that appears when complete, and opens it.
 

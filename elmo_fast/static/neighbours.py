@@ -9,10 +9,9 @@ import numpy.typing as npt
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.static.evaluation import unit_rows
 from elmo_fast.static.vectors import Vectors
+from elmo_fast.token_files.cache_file import rows_of_a_block
 
 Matrix = npt.NDArray[np.float32]
-# A block of rows stays in a core's cache while it is checked, measured and multiplied.
-BLOCK_BYTES = 1 << 20
 # Queries are taken together while their cosines fit into this.
 COSINE_BYTES = 1 << 28
 
@@ -44,7 +43,7 @@ def nearest(
     Raises ElmoFastError for shapes that do not fit and topn below 1.
     """
     _check(matrix, queries, topn)
-    step = block_rows or rows_of_a_block(matrix.shape[1])
+    step = block_rows or rows_of_a_block(matrix.dtype, matrix.shape[1])
     together = max(1, COSINE_BYTES // max(4 * len(matrix), 1))
     found = [
         _of_some(matrix, queries[first : first + together], topn, unit, check, step)
@@ -55,11 +54,6 @@ def nearest(
             np.empty((0, min(topn, len(matrix))), np.int64), np.empty((0, min(topn, len(matrix))), np.float32)
         )
     return Nearest(np.concatenate([part.rows for part in found]), np.concatenate([part.cosines for part in found]))
-
-
-def rows_of_a_block(width: int) -> int:
-    """How many rows of that width are looked at together."""
-    return max(1, BLOCK_BYTES // (4 * width))
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:

@@ -26,7 +26,7 @@ from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_
 MAX_TOKENS = 4096
 STORAGES = ("float32", "float16")
 Sentences = Sequence[Sequence[str]]
-Layers = npt.NDArray[Any]
+LayerArray = npt.NDArray[Any]
 
 
 class LayerCache:
@@ -36,7 +36,7 @@ class LayerCache:
     lengths: words of each sentence, [N]
     """
 
-    def __init__(self, layers: Layers, lengths: npt.ArrayLike) -> None:
+    def __init__(self, layers: LayerArray, lengths: npt.ArrayLike) -> None:
         self._layers, self._lengths = layers, np.asarray(lengths, np.int64)
         self._starts = np.cumsum(self._lengths) - self._lengths
 
@@ -131,7 +131,7 @@ def cached_layers(
 
 def _find(
     path: pathlib.Path, key: str, shape: tuple[int, int, int], storage: str, say: Callable[[str], None]
-) -> Layers | None:
+) -> LayerArray | None:
     """The layers of a file that is there and whole, all its bytes compared with their digest."""
     try:
         file = CacheFile(path)
@@ -179,7 +179,7 @@ def _write(
                 progress(done, total)
 
 
-def _stored(layers: Layers, storage: str) -> Layers:
+def _stored(layers: LayerArray, storage: str) -> LayerArray:
     with np.errstate(over="ignore"):
         values = layers.astype(storage, copy=False)
     if storage == "float16" and not np.isfinite(values).all():

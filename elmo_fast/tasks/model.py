@@ -13,7 +13,7 @@ from elmo_fast.tasks.classifier import Classifier
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
 from elmo_fast.tasks.formats import Example
-from elmo_fast.tasks.split import Batch
+from elmo_fast.tasks.split import TaskBatch
 from elmo_fast.tasks.tagger import Tagger
 
 PLACES: dict[str, tuple[str, ...]] = {
@@ -46,7 +46,7 @@ class TaskModel(nn.Module):
         super().__init__()
         self.static, self.characters, self.elmo, self.places, self.head = static, characters, elmo, places, head
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: TaskBatch) -> Tensor:
         """The scores of the labels, as the head's."""
         parts = [feature(batch.words) for feature in (self.static, self.characters) if feature is not None]
         mixes = {} if self.elmo is None else dict(zip(self.places, self.elmo(batch.words, batch.layers), strict=True))
@@ -54,12 +54,12 @@ class TaskModel(nn.Module):
             parts.append(mixes["input"])
         return self.head(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), batch.lengths, mixes.get("output"))
 
-    def loss(self, scores: Tensor, batch: Batch) -> Tensor:
+    def loss(self, scores: Tensor, batch: TaskBatch) -> Tensor:
         """The head's loss and the penalty of the mixes, []."""
         loss = self.head.loss(scores, batch.labels, batch.lengths)
         return loss if self.elmo is None else loss + self.elmo.penalty()
 
-    def decode(self, scores: Tensor, batch: Batch) -> list[list[int]]:
+    def decode(self, scores: Tensor, batch: TaskBatch) -> list[list[int]]:
         """The best labels of each sentence."""
         return self.head.decode(scores, batch.lengths)
 

@@ -18,7 +18,7 @@ from elmo_fast.tasks.formats import Example
 from elmo_fast.tasks.labels import UNSEEN, Labels
 
 
-class Batch(NamedTuple):
+class TaskBatch(NamedTuple):
     """Sentences that are run together.
 
     words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
@@ -56,12 +56,12 @@ class Split:
         self.words = sum(self.lengths)
         self._ids = [labels.ids(example.labels) if labels else [] for example in self.examples]
 
-    def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> Batch:
+    def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> TaskBatch:
         """The sentences of these indices, [B], as a batch on a device."""
         lengths = torch.tensor([self.lengths[index] for index in indices])
         layers = None if self.cache is None else self.cache.batch(indices, self._chosen)[0].to(device)
         words = [self.examples[index].words for index in indices]
-        return Batch(words, lengths.to(device), self._labels(indices, int(lengths.max())).to(device), layers)
+        return TaskBatch(words, lengths.to(device), self._labels(indices, int(lengths.max())).to(device), layers)
 
     def _labels(self, indices: Sequence[int], time: int) -> Tensor:
         if not self.per_word:

@@ -20,7 +20,7 @@ from elmo_fast.token_files import CacheFile, DamagedFile, check_room, writing_ca
 Floats = npt.NDArray[np.float32]
 
 
-class Corpus(NamedTuple):
+class CorpusLines(NamedTuple):
     """A text: its file, and of every line that has tokens its number (from 0) and how many it has."""
 
     path: str
@@ -37,7 +37,7 @@ class _MadeFrom(TypedDict):
 
 def search_cache(
     path: str | os.PathLike[str],
-    corpus: Corpus,
+    corpus: CorpusLines,
     bilm: BiLM,
     layers: Sequence[str],
     embedded: Iterable[tuple[int, Floats]],

@@ -15,7 +15,7 @@ from elmo_fast.modules.layers import Layers, layer_numbers
 from elmo_fast.modules.sentence_vectors import embed_batch, embed_batches
 from elmo_fast.progress import Progress
 from elmo_fast.text import read_sentences
-from elmo_fast.tokens.corpus_cache import Corpus, search_cache
+from elmo_fast.tokens.corpus_cache import CorpusLines, search_cache
 
 Floats = npt.NDArray[np.float32]
 
@@ -81,7 +81,7 @@ def nearest_tokens(
     if cache is None:
         found = _search(embed(), wanted, topn)
     else:
-        text = Corpus(os.fspath(corpus), list(lengths), list(lengths.values()))
+        text = CorpusLines(os.fspath(corpus), list(lengths), list(lengths.values()))
         made = ((line, vectors) for line, _, vectors in embed())
         found = _in_corpus(text, search_cache(cache, text, bilm, names, made, wanted, topn))
     return dict(zip(names, found, strict=True))
@@ -149,7 +149,7 @@ def _search(
     return [[NearestToken(c, -line, -place, tokens) for c, line, place, tokens in heap] for heap in ordered]
 
 
-def _in_corpus(text: Corpus, found: Sequence[Any]) -> list[list[NearestToken]]:
+def _in_corpus(text: CorpusLines, found: Sequence[Any]) -> list[list[NearestToken]]:
     """found: of each layer the Nearest among all tokens."""
     starts = np.cumsum([0, *text.lengths])
     at = [np.searchsorted(starts, part.rows[0], side="right") - 1 for part in found]

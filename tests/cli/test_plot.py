@@ -144,7 +144,7 @@ def test_help_tells_without_torch(words):
     code += "    assert stop.code == 0\nassert not {'torch', 'matplotlib', 'sklearn'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, "plot", *words, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    wanted = KINDS if not words else ["--output" if words != ["projector"] else "--outdir", "--config"]
+    wanted = KINDS if not words else ["--output" if words != ["projector"] else "--out_dir", "--config"]
     assert all(word in done.stdout for word in wanted)
 
 

@@ -1,5 +1,6 @@
 """The vectors that `plot words` and `plot projector` draw: of a file, of words by their letters, or of tokens."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,8 +88,7 @@ def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
 
 def _of_tokens(arguments: Any, device: Any) -> Labelled:
     """`count` tokens of a text, drawn by the seed, each in its sentence."""
-    from elmo_fast.modules.layers import layer_number
-    from elmo_fast.pictures import Occurrence, occurrence_vectors
+    from elmo_fast.pictures import Occurrence
     from elmo_fast.text import read_sentences
 
     tokens = [
@@ -102,15 +102,24 @@ def _of_tokens(arguments: Any, device: Any) -> Labelled:
         chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
         _common.logger().info("%d of %d tokens are drawn", arguments.count, len(tokens))
         tokens = [tokens[index] for index in np.sort(chosen)]
-    embedder = _model.load_embedder(arguments, device, stateful=False)
-    layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
-    total = sum(len(sentence) for sentence in {token.line: token.tokens for token in tokens}.values())
-    with _progress.ProgressBar(total, quiet=arguments.quiet) as progress:
-        matrix = occurrence_vectors(
-            embedder, tokens, arguments.layer, batch_size=arguments.batch_size, progress=progress.add
-        )
+    matrix, _ = embedded(arguments, tokens, device)
     columns = {
         "line": [str(token.line + 1) for token in tokens],
         "sentence": [" ".join(token.tokens) for token in tokens],
     }
     return Labelled([token.tokens[token.place] for token in tokens], matrix, columns)
+
+
+def embedded(arguments: Any, occurrences: Sequence[Any], device: Any) -> tuple[npt.NDArray[np.float32], int]:
+    """The vectors of tokens in their sentences, and the number of the layer."""
+    from elmo_fast.modules.layers import layer_number
+    from elmo_fast.pictures import occurrence_vectors
+
+    embedder = _model.load_embedder(arguments, device, stateful=False)
+    number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
+    total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
+    with _progress.ProgressBar(total, quiet=arguments.quiet) as progress:
+        vectors = occurrence_vectors(
+            embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
+        )
+    return vectors, number

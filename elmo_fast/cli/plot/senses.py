@@ -3,7 +3,8 @@
 import os
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.cli import _common, _model
+from elmo_fast.cli.plot import _vectors
 from elmo_fast.errors import ElmoFastError
 
 
@@ -45,7 +46,9 @@ def run(arguments: Any) -> int:
     )
     if total > len(occurrences):
         _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
-    vectors, about = _embedded(arguments, occurrences)
+    vectors, number = _vectors.embedded(arguments, occurrences, _common.set_up(arguments))
+    model = os.path.basename(os.path.normpath(_model.model_name(arguments)))
+    about = f"{os.path.basename(arguments.text)}, layer {number} of {model}"
     senses = senses_of(
         occurrences,
         vectors,
@@ -66,23 +69,6 @@ def _check_outputs(outputs: list[str]) -> None:
     for output in outputs:
         if not output.lower().endswith((".html", ".htm")):
             format_of(output)
-
-
-def _embedded(arguments: Any, occurrences: Any) -> tuple[Any, str]:
-    """The occurrences' vectors, and one line on what they are."""
-    from elmo_fast.modules.layers import layer_number
-    from elmo_fast.pictures import occurrence_vectors
-
-    device = _common.set_up(arguments)
-    embedder = _model.load_embedder(arguments, device, stateful=False)
-    number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
-    total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
-    with _progress.ProgressBar(total, quiet=arguments.quiet) as progress:
-        vectors = occurrence_vectors(
-            embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
-        )
-    model = os.path.basename(os.path.normpath(_model.model_name(arguments)))
-    return vectors, f"{os.path.basename(arguments.text)}, layer {number} of {model}"
 
 
 def _write(arguments: Any, senses: Any, occurrences: Any, about: str) -> None:

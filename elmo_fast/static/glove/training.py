@@ -37,7 +37,7 @@ class GloveEpoch(NamedTuple):
 
 
 # What is being done, how much of it is done, and how much there is.
-Progress = Callable[[str, int, int], None]
+GloveProgress = Callable[[str, int, int], None]
 
 
 def train_glove(
@@ -57,7 +57,7 @@ def train_glove(
     memory: int = 1 << 30,
     folder: str | os.PathLike[str] | None = None,
     report: Callable[[GloveEpoch], None] | None = None,
-    progress: Progress | None = None,
+    progress: GloveProgress | None = None,
 ) -> Vectors:
     """Trains word vectors w + w~ on a text, the most frequent words first.
 
@@ -129,7 +129,7 @@ def _counted(
     symmetric: bool,
     memory: int,
     folder: str | os.PathLike[str] | None,
-    progress: Progress | None,
+    progress: GloveProgress | None,
 ) -> tuple[list[str], Cooccurrences]:
     """The words that are kept, by falling count, and how often they stand near each other."""
     kept = ranked(text, min_count, max_vocab_size)
