@@ -9,7 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.threads import check_threads, unhindered_threads
 
 THREADS = (
-    "CPU threads (default: torch's own choice; where a trained model is run, one for each processor that other "
+    "CPU threads (default: torch's choice; commands that run a trained model use one per processor that other "
     "programs leave free)"
 )
 
@@ -22,17 +22,17 @@ def new_parser(
 ) -> Any:
     """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, --seed, --device, --threads.
 
-    Option names are written with underscores: `main.normalised` turns the hyphens a user types into them.
-    config_action, config_help: a kind of ConfigFile for --config, and what it takes.
+    Option names have underscores; `main.normalised` converts the hyphens that a user types.
+    config_action, config_help: a subclass of ConfigFile for --config, and its help.
     """
     from elmo_fast.cli._config_file import ConfigFile
     from elmo_fast.cli._parser import Parser
 
     parser = Parser(prog=f"elmo-fast {command}", description=description)
     parser.add_argument("--config", action=config_action or ConfigFile, help=config_help)
-    parser.add_argument("-v", "--verbose", action="store_true", help="say more")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings and errors")
-    parser.add_argument("--seed", type=int, default=0, help="seed of whatever is random")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print more")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
     parser.add_argument("--device", type=str, default="cpu", help='where to run: "cpu", "cuda", "cuda:1"')
     parser.add_argument("--threads", type=int | None, default=None, help=THREADS)
     return parser
@@ -53,7 +53,7 @@ def set_up_logging(arguments: Any) -> None:
 
 
 def set_up(arguments: Any) -> Any:
-    """Applies the common options and returns the torch device; ElmoFastError when it does not exist here."""
+    """Applies the common options and returns the torch device; ElmoFastError if this machine does not have it."""
     set_up_logging(arguments)
     if arguments.threads is not None:
         check_threads(arguments.threads, "--threads")
@@ -69,13 +69,13 @@ def set_up(arguments: Any) -> Any:
 
 
 def leave_busy_processors(arguments: Any) -> None:
-    """Where --threads names no number, starts a thread for each processor that other programs leave free, and says so.
+    """Without --threads, uses one thread for each processor that other programs leave free, and says so.
 
-    For commands that run a model that is trained already; training keeps the number that it began with.
+    For commands that run a trained model; training keeps the number that it started with.
     """
     import torch
 
     if arguments.threads is None:
         count, why = unhindered_threads(torch.get_num_threads())
         torch.set_num_threads(count)
-        logger().info("cpu    threads: %d: %s (--threads N: another number)", count, why)
+        logger().info("cpu    threads: %d: %s (--threads N sets the number)", count, why)

@@ -1,4 +1,4 @@
-"""--config: a YAML, JSON or TOML file of options; what is wrong in it is told with file and line."""
+"""--config: a YAML, JSON or TOML file of options; errors name the file and line."""
 
 import difflib
 import re
@@ -10,12 +10,12 @@ import yaml
 
 from elmo_fast.errors import ElmoFastError, sentence_of
 
-# The options that no file can hold.
+# The options that a file cannot set.
 NO_OPTIONS = ("help", "config", "print_config")
 
 
 class Given(NamedTuple):
-    """An option as a file gives it: its name there, its line from 1, where the name begins and ends, its value."""
+    """An option in a file: its name there, its line from 1, where the name begins and ends, its value."""
 
     name: str
     line: int
@@ -24,7 +24,7 @@ class Given(NamedTuple):
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):
-    """jsonargparse's --config, of a file that is read here first, for its lines and for old names of options."""
+    """jsonargparse's --config, of a file that is read here first, for line numbers and old option names."""
 
     def path_of(self, value: str) -> str:
         """The file that the option's value names."""
@@ -55,13 +55,13 @@ def checked(
                 f"{where}: there is no option {each.name!r}" + (f"; did you mean {close[0]}?" if close else "")
             )
         if option in found:
-            raise ElmoFastError(f"{where}: {each.name} is given again, after line {found[option][1].line}; leave one")
+            raise ElmoFastError(f"{where}: {each.name} is given again, after line {found[option][1].line}; remove one")
         found[option] = path, each
     return found
 
 
 def read_config_file(path: str) -> tuple[str, list[Given]]:
-    """A file as YAML text, and the options in it; ElmoFastError that names file and line where there are none."""
+    """A file as YAML text, and the options in it; ElmoFastError naming file and line if there are none."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -110,6 +110,6 @@ def _yaml_of(path: str, text: str) -> str:
 
 
 def _line_of(name: str, lines: list[str]) -> int:
-    """A key's line in TOML, whose reader keeps none: it begins one, in quotes or in the brackets of a table perhaps."""
+    """A key's line in TOML, whose parser keeps none: the key begins it, maybe in quotes or in a table's brackets."""
     pattern = re.compile(rf"\s*\[*\s*[\"']?{re.escape(name)}\b")
     return next((number for number, line in enumerate(lines, start=1) if pattern.match(line)), 1)

@@ -11,14 +11,14 @@ from elmo_fast.errors import ElmoFastError
 def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -> None:
     """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model.
 
-    softmax: adds --softmax_file too, for commands that want the language model whole.
+    softmax: also adds --softmax_file, for commands that need the complete language model.
     """
     parser.add_argument(
         "--model",
         type=str | None,
         default=None,
         help="folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json beside "
-        "*_weights.hdf5), or of a run (unfinished: its newest checkpoint)",
+        "*_weights.hdf5), or a run's folder (if unfinished: its newest checkpoint)",
     )
     parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
     parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
@@ -27,19 +27,19 @@ def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -
             "--softmax_file",
             type=str | None,
             default=None,
-            help="HDF5 with softmax/W and softmax/b, beside --options_file and --weight_file that lack them",
+            help="HDF5 with softmax/W and softmax/b, for --options_file and --weight_file without them",
         )
     if precision:
         parser.add_argument(
             "--precision",
             type=Literal["float32", "bfloat16", "float16"],
             default="float32",
-            help="to what the operands of matrix products are rounded; float32 rounds nothing",
+            help="dtype to which the operands of matrix products are rounded; float32 rounds nothing",
         )
 
 
 def resolve(arguments: Any) -> None:
-    """Makes --model the folder that holds the model, and says so where that is a checkpoint of an unfinished run.
+    """Sets --model to the folder with the model; prints it if that is a checkpoint of an unfinished run.
 
     Raises ElmoFastError unless the options name one model, and files that exist.
     """
@@ -47,18 +47,18 @@ def resolve(arguments: Any) -> None:
     softmax = getattr(arguments, "softmax_file", None)
     if (arguments.model is None) == (pair == (None, None)) or (arguments.model is None and None in pair):
         raise ElmoFastError(
-            "name a model by --model FOLDER, or by --options_file and --weight_file; "
+            "name a model with --model FOLDER, or with --options_file and --weight_file; "
             f"got --model {arguments.model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
     if arguments.model is not None and softmax is not None:
         raise ElmoFastError(
-            f"--softmax_file goes with --options_file and --weight_file; a folder (--model {arguments.model}) has its "
+            f"--softmax_file needs --options_file and --weight_file; a folder (--model {arguments.model}) has its "
             "own, named softmax.hdf5"
         )
     for path in (arguments.model, *pair, softmax):
         if path is not None and "://" not in path and not os.path.exists(path):
             named = path == arguments.model and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
-            hint = f"; a model of that name on the hub is fetched by `elmo-fast download {path}`" if named else ""
+            hint = f"; to download a model of that name from the hub: `elmo-fast download {path}`" if named else ""
             raise ElmoFastError(f"there is no {path!r}{hint}")
     if arguments.model is not None:
         from elmo_fast.checkpoints import model_files
@@ -71,7 +71,7 @@ def resolve(arguments: Any) -> None:
 
 
 def model_name(arguments: Any) -> str:
-    """What the options call the model, for messages and metadata."""
+    """The model's name in the options, for messages and metadata."""
     return str(arguments.model or arguments.weight_file)
 
 
@@ -90,5 +90,5 @@ def load_embedder(arguments: Any, device: Any, *, stateful: bool) -> Any:
 
 
 def layer_of(text: str) -> str | int:
-    """A layer as the options name it: a number where it is one, else the name."""
+    """A layer from an option: a number if it is one, else a name."""
     return int(text) if text.isdecimal() else text

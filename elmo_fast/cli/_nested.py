@@ -1,4 +1,4 @@
-"""Commands of two words (`elmo-fast plot senses`): a file for each second word, loaded when it is meant."""
+"""Commands of two words (`elmo-fast plot senses`): one file per second word, loaded on demand."""
 
 import difflib
 import importlib
@@ -14,7 +14,7 @@ from elmo_fast.errors import ElmoFastError
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the second word names, and its options as its own parser read them."""
+    """The command that the second word names, and its parsed options."""
 
     module: Any
     arguments: Any
@@ -29,7 +29,7 @@ class NestedParser:
     """Chooses among `elmo-fast COMMAND KIND ...` and lets the kind's own parser read the rest.
 
     command: the first word; kinds: second word -> what it does, a module elmo_fast.cli.<command>.<kind> each, with
-    build_parser() and run(arguments); default: the kind that is meant where the second word names none.
+    build_parser() and run(arguments); default: the kind used if the second word names none.
     """
 
     def __init__(self, command: str, description: str, kinds: Mapping[str, str], default: str | None = None) -> None:
@@ -40,13 +40,13 @@ class NestedParser:
         width = max(map(len, self.kinds))
         lines = [f"  {name:<{width}}  {text}" for name, text in self.kinds.items()]
         usage = f"usage: elmo-fast {self.command} KIND [options]"
-        tells = f"(elmo-fast {self.command} KIND --help tells the options)"
+        tells = f"(elmo-fast {self.command} KIND --help lists the options)"
         other = [] if self.default is None else ["", f"Without a kind: {self.default}."]
         description = textwrap.fill(self.description, shutil.get_terminal_size().columns - 2)  # as argparse does
         return "\n".join([f"{usage}    {tells}", "", description, "", *lines, *other])
 
     def parse_args(self, words: Sequence[str]) -> Chosen:
-        """The kind and its options; prints the help and leaves where that is asked for."""
+        """The kind and its options; prints the help and exits if requested."""
         if not words or words[0] in ("-h", "--help"):
             print(self.format_help())
             raise SystemExit(0 if words else 2)

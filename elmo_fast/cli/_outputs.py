@@ -1,5 +1,4 @@
-"""What a command writes is never what it reads, nor a second thing that it writes, and has a folder to be written to:
-asked before anything is done."""
+"""Checks before any work that no output is also an input or another output, and that its folder exists."""
 
 import contextlib
 import itertools
@@ -11,36 +10,35 @@ from typing import Any
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replaces, writing
 
-# The options, of all commands, that name what is read: a text (a file, a folder or a glob), else a file or a folder.
+# The options of all commands that name inputs: a text (a file, a folder or a glob), or a file or folder.
 TEXTS = ("train_prefix", "test_prefix")
 READ = (
     "input_file", "corpus", "text", "word_file", "vocab_file", "vectors", "analogies", "pairs", "path", "config",
     "options_file", "weight_file", "softmax_file", "model", "save_dir", "source", "run", "also",
 )  # fmt: skip
-# Outputs that are folders, which are made.
+# Outputs that are folders, which are created.
 MADE = ("out_dir",)
-# What commands read of the folder of a model, a run or a task, beside the model itself.
+# What commands read from the folder of a model, a run or a task, besides the model.
 KEPT = ("config.json", "metrics.jsonl", "vocab.txt", "labels.json", "words.json", "results.json")
 
 
 def check_outputs(arguments: Any, writes: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises ElmoFastError where an option that names an output names a file that is read, another output, or a file
-    in a folder that is not there: after hours of work it would be lost.
+    """Raises ElmoFastError if an output is a file that is read, is another output, or is in a missing folder.
 
-    writes: options -> the files' names where an option names a folder for some, () where it names the file itself
+    writes: option -> the names of the files if it names their folder, () if it names the file itself
     """
     for name in (name for name, files in writes.items() if not files and name not in MADE):
         for value in _values(arguments, name):
             folder = os.path.dirname(value) or "."
             if not os.path.isdir(folder):
-                raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; make it first")
+                raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; create it first")
     outputs = [(name, file) for name in writes for file in _written(arguments, name, writes[name])]
     inputs = [(name, file) for name in (*TEXTS, *READ) if name not in writes for file in _read(arguments, name)]
     for (name, file), (other, path) in [*itertools.product(outputs, inputs), *itertools.combinations(outputs, 2)]:
         if replaces(file, path):
             what = "also written" if other in writes else "read"
             where = "holds" if os.path.isdir(file) else "is the same file as"
-            raise ElmoFastError(f"{name} {file!r} {where} {other} {path!r}, which is {what}; name another to write")
+            raise ElmoFastError(f"{name} {file!r} {where} {other} {path!r}, which is {what}; choose another output")
 
 
 def write_json(path: str | None, value: Any) -> None:
@@ -64,7 +62,7 @@ def _read(arguments: Any, name: str) -> Iterator[str]:
 
     for value in _values(arguments, name):
         if name in TEXTS:
-            with contextlib.suppress(ElmoFastError):  # that there is none is said where it is read
+            with contextlib.suppress(ElmoFastError):  # a missing file is reported where it is read
                 yield from files_matching(value)
         elif os.path.isdir(value):
             yield from _files_of(value)

@@ -1,4 +1,4 @@
-"""The commands' parser: a mistake is one sentence, with the option that was probably meant."""
+"""The commands' parser: an error is one sentence, with the option that was probably meant."""
 
 import difflib
 import re
@@ -15,7 +15,7 @@ KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 class Parser(jsonargparse.ArgumentParser):
-    """jsonargparse's parser, whose complaints are a line in place of the usage of all options."""
+    """jsonargparse's parser, whose errors are one line instead of the usage of all options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -24,15 +24,15 @@ class Parser(jsonargparse.ArgumentParser):
         self.given_in_file: dict[str, tuple[str, Given]] = {}
 
     def renamed(self, old: str, option: str) -> None:
-        """Takes `old` for `option`, as a flag and in configuration files; --help does not tell it."""
+        """Accepts `old` for `option`, as a flag and in configuration files; --help does not list it."""
         self.old_names[old] = option
 
     def writes(self, option: str, *files: str) -> None:
-        """Makes known that `option` names a file that is written, or a folder for these `files`."""
+        """Declares that `option` names a file to write, or a folder for these `files`."""
         self._writes[option] = files
 
     def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
-        """The options; ElmoFastError where what is written would replace what is read."""
+        """The options; ElmoFastError if an output would replace an input."""
         words = [self._newest(word) for word in args] if args and self.old_names else args
         arguments = super().parse_args(words, *more, **kwargs)
         check_outputs(arguments, self._writes)
@@ -44,22 +44,22 @@ class Parser(jsonargparse.ArgumentParser):
         return f"--{known}{equals}{value}" if known else word
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse's own swallows what a write raises, and a closed pipe or a full disk would be a success."""
+        """argparse's own swallows write errors: a closed pipe or a full disk would look like a success."""
         if message:
             (file or sys.stderr).write(message)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Prints what is wrong and where the options are told, and leaves with status 2."""
+        """Prints the error and how to list the options, and exits with status 2."""
         if not self.exit_on_error:
             super().error(message, ex)
         options = list(self._option_string_actions)
         told = f"{self._where(message)}{_plain(message, options)}{_meant(message, options)}"
         print(f"{self.prog}: error: {told}", file=sys.stderr)
-        print(f"{self.prog} --help tells the options", file=sys.stderr)
+        print(f"{self.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
 
     def _where(self, message: str) -> str:
-        """'--config run.yaml, line 3: ' where the message is on a value that a file gives."""
+        """'--config run.yaml, line 3: ' if the message is about a value from a file."""
         path, given = self.given_in_file.get(_key_of(message), (None, None))
         told = given is not None and message.rstrip().endswith(f"Got value: {given.value}")
         return f"--config {path}, line {given.line}: " if given is not None and told else ""
@@ -82,7 +82,7 @@ def _plain(message: str, options: list[str]) -> str:
 
 
 def _meant(message: str, options: list[str]) -> str:
-    """'; did you mean --dev_path?' where the message names an unknown option that is close to a known one."""
+    """'; did you mean --dev_path?' if the message names an unknown option close to a known one."""
     if not message.startswith(UNKNOWN):
         return ""
     unknown = [word.partition("=")[0] for word in message.removeprefix(UNKNOWN).split() if word.startswith("--")]

@@ -13,17 +13,17 @@ from elmo_fast.files import writing
 from elmo_fast.text import files_matching, read_sentences
 
 COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
-# What exp can still hold.
+# The largest argument of exp without overflow.
 MOST_NATS = 700.0
 
 
 def write_table(path: str | os.PathLike[str], text: str, corpus: Corpus, losses: npt.NDArray[np.float64]) -> None:
-    """Writes one row per sentence, parted by tabs, under a row of COLUMNS.
+    """Writes one row per sentence, separated by tabs, below a header of COLUMNS.
 
-    text: what the corpus was read from, a file, a glob or a prepared folder; losses: of each sentence with its end,
-    nats, [2, sentences]. The perplexities are of the words and the end, the last one that of the mean of both losses.
+    text: the source of the corpus, a file, a glob or a prepared folder; losses: of each sentence with its end, in nats,
+    [2, sentences]. Perplexities are over words and sentence end; the last is that of the mean loss.
 
-    Raises ElmoFastError when the text has changed since it was read; OSError.
+    Raises ElmoFastError if the text has changed since it was read; OSError.
     """
     _, positions = corpus.places(np.arange(corpus.sentences))
     means = np.stack([*losses, losses.mean(0)]) / positions
@@ -37,9 +37,9 @@ def write_table(path: str | os.PathLike[str], text: str, corpus: Corpus, losses:
 
 
 def lines_of(text: str, words: npt.NDArray[np.int64]) -> Sequence[int]:
-    """The line of each sentence, from 1 and through all files; of a prepared corpus, which keeps no lines, its number.
+    """The line of each sentence, counted from 1 through all files; for a prepared corpus, without lines, its number.
 
-    words: of each sentence, by which a text that has changed since is noticed. Raises ElmoFastError when it has.
+    words: of each sentence, to detect a changed text. Raises ElmoFastError if it has changed.
     """
     if is_prepared(text):
         return range(1, len(words) + 1)
@@ -47,5 +47,5 @@ def lines_of(text: str, words: npt.NDArray[np.int64]) -> Sequence[int]:
     counts = np.fromiter(map(len, sentences), np.int64)
     lines = np.flatnonzero(counts)
     if not np.array_equal(counts[lines], words):
-        raise ElmoFastError(f"--test_prefix {text} has changed while it was read; run the command again")
+        raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")
     return (lines + 1).tolist()

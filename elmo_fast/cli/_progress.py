@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, lines for a log file."""
+"""Progress of a long command: a bar on a terminal, lines for a log file."""
 
 import sys
 import time
@@ -13,9 +13,9 @@ SECONDS_BETWEEN_LINES = 10.0
 class ProgressBar:
     """Counts tokens and shows the share done, tokens/s and the time left.
 
-    total: tokens in all
-    unit: what is counted, where that is not tokens
-    lines: write a line every ten seconds (--file_friendly_logging); else a bar, and that on a terminal only
+    total: total number of tokens
+    unit: what is counted, if not tokens
+    lines: write a line every ten seconds (--file_friendly_logging); otherwise a bar, only on a terminal
     quiet: show nothing
     stays: whether the bar stays on the terminal when it is complete
     """

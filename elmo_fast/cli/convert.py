@@ -1,4 +1,4 @@
-"""`elmo-fast convert`: between bilm-tf's options.json + HDF5 and the own config.json + safetensors, verified."""
+"""`elmo-fast convert`: between bilm-tf's options.json + HDF5 and our config.json + safetensors, verified."""
 
 import os
 import pathlib
@@ -7,18 +7,18 @@ from typing import Any, Literal
 from elmo_fast.cli import _common, _model
 from elmo_fast.errors import ElmoFastError
 
-# Beginning, end, a long word, several scripts, and sentences of unequal length.
+# First and last words, a long word, several scripts, and sentences of different length.
 SAMPLE = [
     ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "."],
     ["Résumé", "naïve", "日本語", "•", "x" * 60],
     ["."],
 ]
-# What a conversion may write; none of it may be there before, or the folder would hold parts of two models.
+# What a conversion may write; none of it may exist before, or the folder would contain parts of two models.
 WRITTEN = {
     "safetensors": ("config.json", "model.safetensors", "manifest.json", "vocab.txt"),
     "hdf5": ("options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"),
 }
-# Adding and taking away the forget bias's 1 may move the last place of a bias.
+# Adding and subtracting the forget bias's 1 may change the last place of a bias.
 TOLERANCE = 1e-5
 
 
@@ -34,7 +34,7 @@ def build_parser() -> Any:
         type=Literal["safetensors", "hdf5"],
         required=True,
         help="safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
-        "softmax.hdf5 where the model has a softmax. vocab.txt beside the model goes along",
+        "softmax.hdf5 if the model has a softmax. Also copies vocab.txt from beside the model",
     )
     parser.add_argument("--out_dir", type=str, required=True, help="folder to write; created if necessary")
     parser.renamed("outdir", "out_dir")
@@ -42,7 +42,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Converts, then verifies; exit status 2, with the files taken away again, when the vectors differ."""
+    """Converts, then verifies; exit status 2, with the files removed again, if the vectors differ."""
     from elmo_fast.checkpoints import load_checkpoint
 
     _model.resolve(arguments)
@@ -57,8 +57,8 @@ def run(arguments: Any) -> int:
         for file in files:
             file.unlink(missing_ok=True)
         raise ElmoFastError(
-            f"{folder}: what was written is another model (largest difference {difference:.3g}, wanted at most "
-            f"{TOLERANCE:g}); it was taken away again"
+            f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
+            f"{TOLERANCE:g}); it was removed again"
         )
     files += copied_vocabulary(arguments, folder)
     print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}")
@@ -66,7 +66,7 @@ def run(arguments: Any) -> int:
 
 
 def refuse_what_is_there(to: str, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError when the folder to write holds the files that are read, or others of their names."""
+    """Raises ElmoFastError if the folder to write contains the files that are read, or others with their names."""
     for name in WRITTEN[to]:
         if (folder / name).exists():
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
@@ -82,14 +82,14 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathl
     else:
         kept = bilm_part(state)
         if left := sorted(state.keys() - kept.keys()):
-            _common.logger().warning("bilm-tf's format has no place for %s: left out", ", ".join(left))
+            _common.logger().warning("bilm-tf's format cannot store %s: left out", ", ".join(left))
         write_bilm_hdf5(folder / "weights.hdf5", kept, options, softmax_file=folder / "softmax.hdf5")
         write_options(folder / "options.json", options.with_n_characters(262))
     return [folder / name for name in WRITTEN[to] if (folder / name).exists()]
 
 
 def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Copies vocab.txt from beside the model, where there is one; the file written."""
+    """Copies vocab.txt from beside the model, if present; returns the file written."""
     from elmo_fast.checkpoints import file_beside
     from elmo_fast.files import replacing
 

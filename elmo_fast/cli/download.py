@@ -9,19 +9,19 @@ def build_parser() -> Any:
     """The options of `elmo-fast download`."""
     parser = _common.new_parser(
         "download",
-        "Fetches the files of a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, checks that "
-        "they are whole, and prints their folder, which every command takes as --model.",
+        "Downloads a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, checks that it is "
+        "complete, and prints its folder, which every command accepts as --model.",
     )
     parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
     parser.add_argument(
-        "--out_dir", type=str | None, default=None, help="folder to put them in (default: the hub's cache)"
+        "--out_dir", type=str | None, default=None, help="folder to write to (default: the hub's cache)"
     )
     parser.renamed("outdir", "out_dir")
     return parser
 
 
 def run(arguments: Any) -> int:
-    """Fetches, reads the model once, prints the folder."""
+    """Downloads, reads the model once, prints the folder."""
     from elmo_fast.checkpoints import fetch, load_checkpoint
 
     _common.set_up(arguments)

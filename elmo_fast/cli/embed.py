@@ -16,8 +16,8 @@ def build_parser() -> Any:
 
     parser = _common.new_parser(
         "embed",
-        "Writes the vectors of every token of INPUT (one sentence per line, tokens split by white space; '-' is the "
-        "standard input, .gz is unpacked) to OUTPUT. A file appears under that name when it is complete.",
+        "Writes the vectors of every token of INPUT (one sentence per line, tokens separated by white space; '-' is "
+        "standard input, .gz is decompressed) to OUTPUT. The file appears only when it is complete.",
     )
     parser.add_argument("input_file", type=str, help="text, one sentence per line")
     parser.add_argument("output_file", type=str, help="file to write")
@@ -33,17 +33,19 @@ def build_parser() -> Any:
         default="hdf5",
         help="hdf5: a dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] and offsets",
     )
-    parser.add_argument("--dtype", type=Literal["f32", "f16"], default="f32", help="of the numbers written")
-    parser.add_argument("--batch_size", type=int, default=64, help="most sentences run together")
-    parser.add_argument("--max_tokens", type=int | None, default=None, help="most tokens run together, padding counted")
+    parser.add_argument("--dtype", type=Literal["f32", "f16"], default="f32", help="of the output")
+    parser.add_argument("--batch_size", type=int, default=64, help="maximum number of sentences per batch")
+    parser.add_argument(
+        "--max_tokens", type=int | None, default=None, help="maximum number of tokens per batch, including padding"
+    )
     parser.add_argument(
         "--stateful",
         action=ActionYesNo(no_prefix="no_"),
         default=True,
-        help="carry the state from batch to batch, as AllenNLP does; without it a sentence always has the same vectors "
-        "and sentences of like length are run together",
+        help="carry the state from batch to batch, as AllenNLP does; without it, a sentence always has the same "
+        "vectors and sentences of similar length run together",
     )
-    parser.add_argument("--forget_sentences", action="store_true", help="leave out the dataset sentence_to_index")
+    parser.add_argument("--forget_sentences", action="store_true", help="omit the dataset sentence_to_index")
     parser.add_argument("--use_sentence_keys", action="store_true", help="name the datasets by their sentences")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     parser.add_argument("--cuda_device", type=int, default=-1, help="number of the GPU; -1 is the CPU")

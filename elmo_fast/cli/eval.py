@@ -8,12 +8,12 @@ from elmo_fast.cli._model import add_options, resolve
 from elmo_fast.cli._outputs import write_json
 from elmo_fast.errors import ElmoFastError
 
-# Rows and steps beyond this are more than any text has, and too many for the arrays of their places.
+# No text has more rows or steps than this, and the arrays of positions could not hold them.
 MOST = 1 << 24
 
 
 def build_parser() -> Any:
-    """The flags of bilm-tf's bin/run_test.py, and those that name a model everywhere else."""
+    """The flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser = new_parser(
         "eval",
         "Perplexity of held-out text: forward, backward and mean, over the whole vocabulary, whatever the training "
@@ -22,7 +22,10 @@ def build_parser() -> Any:
     add_options(parser, softmax=True)
     parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
     parser.add_argument(
-        "--vocab_file", type=str | None, default=None, help="the vocabulary of the training; vocab.txt beside the model"
+        "--vocab_file",
+        type=str | None,
+        default=None,
+        help="the training vocabulary (default: vocab.txt beside the model)",
     )
     parser.add_argument(
         "--test_prefix",
@@ -63,7 +66,7 @@ def _check(arguments: Any) -> None:
 
 
 def run(arguments: Any) -> int:
-    """Prints the perplexity and, where asked, writes it as JSON, and that of each sentence as a table."""
+    """Prints the perplexity; writes it as JSON, and that of each sentence as a table, if requested."""
     from elmo_fast.cli._per_sentence import write_table
     from elmo_fast.cli._progress import ProgressBar
     from elmo_fast.pretrain.evaluate import evaluate
@@ -117,12 +120,12 @@ def _read(text: str, vocabulary: Any) -> Any:
         return read_corpus(text, vocabulary)
     corpus = open_corpus(text)
     if corpus.vocabulary.words != vocabulary.words:
-        raise ElmoFastError(f"--test_prefix {text} was prepared with another vocabulary than that of the model")
+        raise ElmoFastError(f"--test_prefix {text} was prepared with a different vocabulary than the model's")
     return corpus
 
 
 def _figures(perplexity: Any, unknown: float, loss: str) -> dict[str, Any]:
-    """What --output holds."""
+    """The content of --output."""
     return {
         "perplexity": perplexity.mean,
         "perplexity_forward": perplexity.forward,

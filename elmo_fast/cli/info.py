@@ -7,7 +7,7 @@ from typing import Any
 from elmo_fast import __version__
 from elmo_fast.cli import _common
 
-# What the kernels look for, in the words of /proc/cpuinfo.
+# The flags of /proc/cpuinfo that the kernels use.
 CPU_FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8")
 LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
 
@@ -18,7 +18,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Prints what is known about this machine."""
+    """Prints information about this machine."""
     device = _common.set_up(arguments)
     for line in [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]:
         print(line)
@@ -26,7 +26,7 @@ def run(arguments: Any) -> int:
 
 
 def versions() -> list[str]:
-    """elmo_fast, Python and the libraries it stands on."""
+    """elmo_fast, Python and the libraries it uses."""
     found = []
     for name in LIBRARIES:
         try:
@@ -37,7 +37,7 @@ def versions() -> list[str]:
 
 
 def processor() -> list[str]:
-    """The CPU's name, the instruction sets the kernels look for, and the threads torch uses."""
+    """The CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
     import torch
 
     name, flags = platform.machine(), set()
@@ -51,12 +51,12 @@ def processor() -> list[str]:
                     flags = set(value.split())
                     break
     except OSError:
-        pass  # not Linux: torch's own word for the CPU stands below
+        pass  # not Linux: torch's name of the CPU is printed below
     has = [flag for flag in CPU_FLAGS if flag in flags]
     lacks = [flag for flag in CPU_FLAGS if flag not in flags]
     return [
         f"CPU: {name} | torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads",
-        f"     has {' '.join(has) or 'none of what the kernels look for'} | lacks {' '.join(lacks) or 'nothing'}",
+        f"     has {' '.join(has) or 'none that the kernels use'} | lacks {' '.join(lacks) or 'nothing'}",
     ]
 
 
@@ -69,7 +69,7 @@ def devices() -> list[str]:
 
 
 def extension() -> list[str]:
-    """Whether the C++ extension is there, whether with CUDA kernels, and why not."""
+    """Whether the C++ extension is present, with CUDA kernels or not, and why."""
     from elmo_fast.ops import _native
 
     if _native.C is None:
@@ -81,16 +81,16 @@ def extension() -> list[str]:
 
 
 def precisions() -> list[str]:
-    """What each precision's matrix products run on, on this CPU."""
+    """What runs each precision's matrix products on this CPU."""
     from elmo_fast.ops import PRECISIONS, products_on_cpu
 
     return ["matrix products on the CPU:", *(f"  {name}: {products_on_cpu(name)}" for name in PRECISIONS)]
 
 
 def backends(device: Any) -> list[str]:
-    """One line per op: the backend it chooses, and the refusals of those made for this device and asked before.
+    """One line per op: the backend it chooses, and the refusals of preferred backends for this device.
 
-    That the extension is missing, and why, stands above all ops.
+    A missing extension is reported once, above the ops.
     """
     import torch
 

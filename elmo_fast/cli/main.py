@@ -18,20 +18,20 @@ from elmo_fast.shortage import is_shortage, told
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
 COMMANDS = {
     "vocab": "count the words of a corpus and write a vocabulary file",
-    "prepare": "text files to the folder of numbers that pretraining reads",
+    "prepare": "convert text files to the numbers that pretraining reads",
     "pretrain": "train a bidirectional language model on your own text",
-    "eval": "perplexity of held-out text under a pretrained model",
-    "plot": "pictures: curves of a run, weights of layers, words, senses of a word",
-    "report": "does ELMo help on your data: the paper's tables and figures in small",
-    "embed": "vectors of every token of a text file (the `allennlp elmo` form)",
-    "neighbours": "tokens of a corpus nearest to one token in its context",
+    "eval": "measure the perplexity of held-out text under a pretrained model",
+    "plot": "draw pictures: curves of a run, layer weights, words, senses of a word",
+    "report": "find out whether ELMo helps on your data: the paper's tables and figures on a small scale",
+    "embed": "write the vectors of every token of a text file (as `allennlp elmo`)",
+    "neighbours": "find the tokens of a corpus nearest to one token in its context",
     "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",
-    "convert": "between bilm-tf's options.json + HDF5 and config.json + safetensors",
-    "upload": "a model to the Hugging Face hub, with a page about it",
-    "download": "a model from the Hugging Face hub",
-    "static": "static word vectors: train, evaluate, neighbours, convert, export from a model",
-    "cache-vocab": "context-free vectors of a vocabulary file (bilm-tf's dump_token_embeddings)",
-    "info": "versions, CPU, and which kernels run here and why not the others",
+    "convert": "convert a model between bilm-tf's options.json + HDF5 and config.json + safetensors",
+    "upload": "upload a model and a page about it to the Hugging Face hub",
+    "download": "download a model from the Hugging Face hub",
+    "static": "static word vectors: train, evaluate, find neighbours, convert, export from a model",
+    "cache-vocab": "write context-free vectors of a vocabulary (bilm-tf's dump_token_embeddings)",
+    "info": "show versions, CPU, and which kernels run here and why not the others",
 }
 ALIASES = {
     "train": "pretrain",
@@ -53,7 +53,7 @@ def overview() -> str:
     aliases = ", ".join(f"{alias} = {name}" for alias, name in ALIASES.items())
     return "\n".join(
         [
-            "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help tells the options)",
+            "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help lists the options)",
             "",
             "ELMo at the speed of the hardware.",
             "",
@@ -66,7 +66,7 @@ def overview() -> str:
 
 
 def normalised(argv: Sequence[str]) -> list[str]:
-    """`argv` with the hyphens inside option names turned into underscores, up to a bare `--`; values are left alone."""
+    """`argv` with the hyphens in option names changed to underscores, up to a bare `--`; values stay."""
     out = list(argv)
     for i, word in enumerate(out):
         if word == "--":
@@ -78,7 +78,7 @@ def normalised(argv: Sequence[str]) -> list[str]:
 
 
 def command_module(name: str) -> Any:
-    """The module that serves a command or alias; ElmoFastError names the closest command when there is none."""
+    """The module that serves a command or alias; ElmoFastError names the closest command if there is none."""
     name = name.replace("_", "-")
     name = ALIASES.get(name, name)
     if name not in COMMANDS:
@@ -90,14 +90,14 @@ def command_module(name: str) -> Any:
 
 @contextlib.contextmanager
 def terminated_as_exit() -> Iterator[None]:
-    """While open, SIGTERM unwinds the stack (so that temporary files are removed) in place of killing at once."""
+    """While open, SIGTERM unwinds the stack (so that temporary files are removed) instead of killing at once."""
 
     def leave(number: int, frame: Any) -> None:
         raise SystemExit(128 + number)
 
     try:
         before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not the main thread: signals are another's business
+    except ValueError:  # not the main thread: signals are handled elsewhere
         yield
         return
     try:
@@ -112,7 +112,7 @@ def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: 
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
-    """Parses `argv` with the command's parser and runs it; ShortageError says what to lower where memory ran out."""
+    """Parses `argv` with the command's parser and runs it; ShortageError says what to lower if memory runs out."""
     arguments: Any = argparse.Namespace()
     try:
         module = command_module(name)
@@ -125,15 +125,15 @@ def run_command(name: str, argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `elmo-fast COMMAND ...`; returns the exit status: 0, 2 for what the user can put right, 130 for Ctrl-C."""
+    """Runs `elmo-fast COMMAND ...`; returns the exit status: 0, 2 for an error of the user, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
             return status_of(words)
         finally:
-            sys.stdout.flush()  # also where a parser has printed its help and leaves
+            sys.stdout.flush()  # also when a parser prints its help and exits
     except OSError as error:
-        # The interpreter's last flush is to go nowhere. That the reader of our output has left (`| head`) is no error.
+        # Discards the interpreter's last flush. A reader of our output that has exited (`| head`) is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def status_of(words: Sequence[str]) -> int:
-    """Runs the command of these words, as `main` does; BrokenPipeError where the reader of the output has left."""
+    """Runs the command of these words, as `main` does; BrokenPipeError if the reader of the output has exited."""
     if not words or words[0] in ("-h", "--help", "help"):
         if len(words) > 1 and words[0] == "help":
             return status_of([words[1], "--help"])

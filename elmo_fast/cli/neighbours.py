@@ -1,4 +1,4 @@
-"""`elmo-fast neighbours`: the tokens of a corpus whose vectors, in context, lie nearest to one token's."""
+"""`elmo-fast neighbours`: the tokens of a corpus whose vectors, in context, are nearest to one token's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,20 +17,22 @@ def build_parser() -> Any:
     )
     _model.add_options(parser)
     parser.add_argument("--corpus", type=str, required=True, help="text, one sentence per line")
-    parser.add_argument("--query", type=str, required=True, help="a sentence, its tokens split by spaces")
+    parser.add_argument("--query", type=str, required=True, help="a sentence, tokens separated by spaces")
     parser.add_argument("--index", type=int, required=True, help="which token of the query, from 0")
     parser.add_argument("--topn", type=int, default=10, help="how many to list")
     parser.add_argument(
         "--layer", type=str, default="top", help='"top", "average", "all" (a list for each), or a number from 0'
     )
-    parser.add_argument("--batch_size", type=int, default=64, help="most sentences run together")
-    parser.add_argument("--max_tokens", type=int | None, default=None, help="most tokens run together, padding counted")
+    parser.add_argument("--batch_size", type=int, default=64, help="maximum number of sentences per batch")
+    parser.add_argument(
+        "--max_tokens", type=int | None, default=None, help="maximum number of tokens per batch, including padding"
+    )
     parser.add_argument(
         "--cache",
         type=str | None,
         default=None,
         help="file for the corpus's vectors: written by the first query, read by the next, which take a second; "
-        "4 bytes x tokens x width (1024 for the published model) a layer",
+        "4 bytes x tokens x width (1024 for the published model) per layer",
     )
     parser.writes("cache")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
@@ -68,7 +70,7 @@ def run(arguments: Any) -> int:
 
 
 def shown(tokens: Sequence[str], place: int) -> str:
-    """The token at `place` in brackets among its neighbours in the sentence."""
+    """The token at `place` in brackets, with the words around it."""
     left = " ".join(tokens[max(0, place - CONTEXT) : place])
     right = " ".join(tokens[place + 1 : place + 1 + CONTEXT])
     before = "... " if place > CONTEXT else ""

@@ -1,4 +1,4 @@
-"""`elmo-fast prepare`: text files to the folder of numbers that pretraining reads."""
+"""`elmo-fast prepare`: converts text files to the folder of numbers that pretraining reads."""
 
 import shlex
 from typing import Any
@@ -13,8 +13,8 @@ def build_parser() -> Any:
     """The options of `elmo-fast prepare`."""
     parser = _common.new_parser(
         "prepare",
-        "Reads text once (one sentence per line, tokens parted by white space) and writes it as numbers, which "
-        "`elmo-fast pretrain` then reads at once however long the text is. The folder appears when it is complete.",
+        "Reads text once (one sentence per line, tokens separated by white space) and writes it as numbers, which "
+        "`elmo-fast pretrain` opens at once, however long the text. The folder appears only when it is complete.",
     )
     add_text_options(parser)
     parser.add_argument("--out_dir", type=str, required=True, help="folder to write")
@@ -23,18 +23,21 @@ def build_parser() -> Any:
         "--vocab_file", type=str | None, default=None, help="the words to predict; default: built from the text"
     )
     parser.add_argument(
-        "--min_count", type=int, default=1, help="leave rarer words out of the vocabulary that is built"
+        "--min_count", type=int, default=1, help="leave words that occur less often out of the vocabulary"
     )
     parser.add_argument(
-        "--max_vocab_size", type=int | None, default=None, help="most words of it, the three markers included"
+        "--max_vocab_size",
+        type=int | None,
+        default=None,
+        help="maximum size of the vocabulary, including the three markers",
     )
-    parser.add_argument("--shard_tokens", type=int, default=2**28, help="most numbers of one file")
+    parser.add_argument("--shard_tokens", type=int, default=2**28, help="maximum number of tokens per file")
     parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder of that name")
     return parser
 
 
 def run(arguments: Any) -> int:
-    """Prepares, and tells what it came to."""
+    """Prepares the corpus and prints a summary."""
     from elmo_fast.corpus import is_prepared, prepare
     from elmo_fast.text import Vocabulary
 
@@ -63,12 +66,12 @@ def run(arguments: Any) -> int:
 
 
 def report(corpus: Any, folder: str, there: bool, time: str) -> list[str]:
-    """What a prepared corpus holds, and what can be done with it."""
+    """A summary of a prepared corpus, and what to do next."""
     words, known = corpus.tokens, 1 - corpus.unknown / corpus.tokens
-    how = "was there already, the same" if there else f"written in {time}"
+    how = "existed already, unchanged" if there else f"written in {time}"
     return [
-        f"text   {words:,} words, {corpus.sentences:,} sentences; {len(corpus.types):,} distinct words, those of the "
-        "vocabulary with them",
+        f"text   {words:,} words, {corpus.sentences:,} sentences; {len(corpus.types):,} distinct words, including the "
+        "vocabulary",
         f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
         *corpus.hints,
         f"done   {folder} {how}; shards: {len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",

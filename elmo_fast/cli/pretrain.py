@@ -17,7 +17,7 @@ _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
 class PresetOrFile(ConfigFile):
-    """--config, which also takes the name of a preset where no file has that name."""
+    """--config, which also takes the name of a preset if no file has that name."""
 
     def path_of(self, value: str) -> str:
         """The file, or that of the preset."""
@@ -31,7 +31,7 @@ class PresetOrFile(ConfigFile):
 
 
 def build_parser() -> Any:
-    """Every field of the configuration as a flag of its own; --config takes a file or the name of a preset."""
+    """Every field of the configuration is a flag; --config takes a file or the name of a preset."""
     parser = new_parser(
         "pretrain",
         f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
@@ -81,8 +81,8 @@ def run(arguments: Any) -> int:
         logger().info(f"       elmo-fast plot {done.folder}")
     status = 128 + done.outcome.signal if interrupted else 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # All is written. A thread of gloo's that wakes up while Python takes itself apart would abort the process, and
-        # torchrun would take a run that has ended well for a failed one.
+        # Everything is written. A gloo thread that wakes up while Python shuts down would abort the process, and
+        # torchrun would consider a successful run failed.
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`elmo-fast report`: does ELMo help on this data? The paper's tables and figures in small."""
+"""`elmo-fast report`: does ELMo help on this data? The paper's tables and figures on a small scale."""
 
 import dataclasses
 import typing
@@ -14,8 +14,8 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "report",
         "Does ELMo help on your data? Trains small taggers or classifiers with and without the biLM, several seeds "
-        "each, and writes the paper's tables and figures in small: report.md with pictures, all numbers from the runs. "
-        "A report that was stopped goes on where it was. Experiments: "
+        "each, and writes the paper's tables and figures on a small scale: report.md with pictures. "
+        "Rerun the command to resume a stopped report. Experiments: "
         + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
         + ".",
     )
@@ -40,7 +40,7 @@ def run(arguments: Any) -> int:
         given[name] = tuple(value) if isinstance(value, list) else value
     settings = ReportSettings(**given)
     if arguments.device != "cpu" or arguments.seed:
-        raise ElmoFastError("a report's runs are on the CPU, with the seeds 0, 1, ...: leave out --device and --seed")
+        raise ElmoFastError("a report runs on the CPU, with the seeds 0, 1, ...: leave out --device and --seed")
     _common.set_up(arguments)
     print(write_report(settings, report=_common.logger().info))
     return 0

@@ -1,4 +1,4 @@
-"""`elmo-fast upload`: a model to the Hugging Face hub, with a page that tells what it is."""
+"""`elmo-fast upload`: uploads a model and a page about it to the Hugging Face hub."""
 
 import pathlib
 import re
@@ -12,19 +12,23 @@ def build_parser() -> Any:
     """The options of `elmo-fast upload`."""
     parser = _common.new_parser(
         "upload",
-        "Offers a model on the Hugging Face hub: its weights, its options, vocab.txt and a page about it (README.md of "
-        "FOLDER or, where there is none, one made of the options and of the run's metrics.jsonl). Nothing else of the "
-        "folder is uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.",
+        "Uploads a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it (README.md "
+        "of FOLDER or, if there is none, one generated from the options and the run's metrics.jsonl). Nothing else is "
+        "uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.",
     )
     parser.add_argument("folder", type=str, help="folder of a model, or of a run (then its newest checkpoint)")
-    parser.add_argument("repo", type=str, help="user/name on the hub, made if need be")
-    parser.add_argument("--private", action="store_true", help="for your eyes only; refused where the repo is public")
-    parser.add_argument("--licence", type=str | None, default=None, help="of the weights, as the hub spells it: mit")
+    parser.add_argument("repo", type=str, help="user/name on the hub; created if necessary")
+    parser.add_argument(
+        "--private", action="store_true", help="private repository; refused if the repo exists and is public"
+    )
+    parser.add_argument(
+        "--licence", type=str | None, default=None, help="license of the weights, as the hub spells it: mit"
+    )
     return parser
 
 
 def run(arguments: Any) -> int:
-    """Reads the model whole, so that nothing damaged goes out, then uploads it; prints its address."""
+    """Reads the whole model, so that nothing damaged is uploaded, then uploads it and prints its address."""
     from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, model_folder, offer
 
     _common.set_up(arguments)
@@ -46,15 +50,17 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
     written = pathlib.Path(arguments.folder) / "README.md"
     if written.is_file():
         if arguments.licence is not None:
-            raise ElmoFastError(f"{written} is there and will be the page; state the licence in it, without --licence")
+            raise ElmoFastError(
+                f"{written} exists and will be the page; state the license there, and leave out --licence"
+            )
         return written.read_text(encoding="utf-8")
     if arguments.licence is None:
-        _common.logger().warning("no --licence: the page will not say under which the weights may be used")
+        _common.logger().warning("no --licence: the page will not state the license of the weights")
     return model_card(arguments.repo, state, options, metrics_of(folder), arguments.licence)
 
 
 def metrics_of(folder: pathlib.Path) -> Any:
-    """The metrics of the run that left the model, up to the model's step; None where it is not a run's."""
+    """The metrics of the run that left the model, up to the model's step; None if it is not from a run."""
     from elmo_fast.checkpoints import file_beside, read_config
     from elmo_fast.pretrain.log.metrics import read_metrics
     from elmo_fast.pretrain.log.metrics_file import METRICS_FILE

@@ -163,9 +163,9 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
     softmax = ["--softmax_file", str(converted / "softmax.hdf5")]
     words = ["convert", "--to", "hdf5", "--outdir", str(tmp_path / "out"), *softmax]
     assert main([*words, "--model", str(pretrained)]) == 2
-    assert "--softmax_file goes with --options_file and --weight_file" in capsys.readouterr().err
+    assert "--softmax_file needs --options_file and --weight_file" in capsys.readouterr().err
     assert main(words) == 2
-    assert "name a model by --model FOLDER" in capsys.readouterr().err
+    assert "name a model with --model FOLDER" in capsys.readouterr().err
     pair = ["--options-file", toy[0], "--weight-file", toy[1]]
     assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair, "--softmax-file", "absent"]) == 2
     assert "there is no 'absent'" in capsys.readouterr().err

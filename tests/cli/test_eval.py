@@ -76,7 +76,7 @@ def test_a_prepared_corpus_gives_the_same_figures(model, text, tmp_path, capsys)
     assert [row[0] for row in table(tmp_path / "out.tsv")] == [1, 2, 3]
     prepare(text, tmp_path / "other", vocabulary=Vocabulary([*WORDS[:-1], "dog"]))
     assert main(["eval", "--model", model, "--test_prefix", str(tmp_path / "other")]) == 2
-    assert "was prepared with another vocabulary than that of the model" in capsys.readouterr().err
+    assert "was prepared with a different vocabulary than the model" in capsys.readouterr().err
 
 
 def test_the_standard_input_is_read_as_a_file(model, text, tmp_path, monkeypatch, capsys):
@@ -106,7 +106,7 @@ def test_a_text_that_changes_meanwhile_is_noticed(text, tmp_path):
     corpus = read_corpus(text, Vocabulary(WORDS))
     for changed in ("the cat sat .\n", "the cat sat .\nbirds\nmore\n", "the cat .\nbirds\n"):
         (tmp_path / "a.txt").write_text(changed)
-        with pytest.raises(ElmoFastError, match="has changed while it was read"):
+        with pytest.raises(ElmoFastError, match="changed while being read"):
             _per_sentence.write_table(tmp_path / "out.tsv", text, corpus, np.zeros((2, 3)))
     assert not (tmp_path / "out.tsv").exists()
 

@@ -184,7 +184,7 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
     words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "safetensors", "--outdir", str(tmp_path / "m")]
     assert main(["convert", *words]) == 0
     assert main(["upload", str(tmp_path / "m"), "me/elmo"]) == 0
-    assert "no --licence: the page will not say under which the weights may be used" in capsys.readouterr().err
+    assert "no --licence: the page will not state the license" in capsys.readouterr().err
     head, text = page(hub)
     assert "license" not in head
     assert "Training" not in text
@@ -197,7 +197,10 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
         (["upload", "absent", "me/elmo"], "absent: wanted a folder with a model, found nothing"),
         (["upload", "RUN", "elmo"], "wanted a name on the hub like user/name or user/name@revision, found 'elmo'"),
         (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
-        (["eval", "--model", "me/x", "--test_prefix", "y"], "fetched by `elmo-fast download me/x`"),
+        (
+            ["eval", "--model", "me/x", "--test_prefix", "y"],
+            "to download a model of that name from the hub: `elmo-fast download me/x`",
+        ),
         (["download", "me/absent"], "cannot be downloaded from the hub (404 Client Error. Repository Not Found)"),
         (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
     ],

@@ -38,7 +38,7 @@ def test_prepare_tells_what_there_is_and_what_comes_next(texts, tmp_path, capsys
     assert re.search(rf"/out written in \d+s; shards: 1, fingerprint: {corpus.fingerprint[:16]}", said)
     assert f"elmo-fast pretrain --config small --train_prefix {tmp_path}/out --save_dir run" in said
     assert main(words) == 0
-    assert "was there already, the same" in capsys.readouterr().err
+    assert "existed already, unchanged" in capsys.readouterr().err
     assert main([*words, "-q"]) == 0
     assert capsys.readouterr().err == ""
 
