@@ -146,6 +146,6 @@ def test_a_folder_that_is_not_there_is_told_before_the_work(place, capsys, words
     before = sorted(os.listdir(place))
     assert main(words.split()) == 2
     said = capsys.readouterr()
-    assert said.err.endswith(": there is no folder 'new'; make it first\n")
+    assert said.err.endswith(": there is no folder 'new'; create it first\n")
     assert len(said.err.splitlines()) == 1
     assert (said.out, sorted(os.listdir(place))) == ("", before)

@@ -105,7 +105,7 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
         (["absent"], "absent is not the folder of a run"),
         (["words"], "name either --vectors FILE, or a model"),
         (["words", "MODEL"], "a model needs words to draw"),
-        (["words", "MODEL", "--words", "a", "--text", "bank.txt"], "--text goes with a model, and without --words"),
+        (["words", "MODEL", "--words", "a", "--text", "bank.txt"], "--text needs a model, and excludes --words"),
         (["words", "MODEL", "--words", "a", "--output", "x.html"], "must end in one of .png, .pdf, .svg"),
         (["words", "MODEL", "--words", "a"], "tsne needs 4 vectors or more, and pca 2; got 1"),
         (["words", "MODEL", "--text", "bank.txt", "--layer", "7"], 'layer must be "top" or a number from 0 to 2'),

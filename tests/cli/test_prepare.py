@@ -119,7 +119,7 @@ def test_what_prepare_refuses(texts, tmp_path, monkeypatch, capsys, words, named
 
 def test_vocab_says_at_once_where_it_cannot_write(texts, tmp_path, capsys):
     assert main(["vocab", "--train-prefix", str(texts), "--vocab-file", str(tmp_path / "absent" / "v")]) == 2
-    assert "absent'; make it first" in capsys.readouterr().err
+    assert "absent'; create it first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

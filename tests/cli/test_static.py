@@ -179,6 +179,6 @@ def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path, capsys):
 def test_help_tells_the_kinds(capsys):
     with pytest.raises(SystemExit):
         main(["static", "--help"])
-    assert "word vectors of your own text" in capsys.readouterr().out
+    assert "train word vectors on your own text" in capsys.readouterr().out
     assert main(["static", "trian"]) == 2
     assert "did you mean 'train'?" in capsys.readouterr().err

@@ -192,7 +192,7 @@ def test_the_command_draws_and_names_the_file(tmp_path, capsys):
         (["absent"], "absent is not the folder of a run"),
         (["a", "--also", "absent"], "absent is not the folder of a run"),
         (["a", "--output", "x.docx"], "must end in one of .png, .pdf, .svg; got 'x.docx'"),
-        (["a", "--output", "no/x.png"], "there is no folder 'no'; make it first"),
+        (["a", "--output", "no/x.png"], "there is no folder 'no'; create it first"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, capsys, words, message):

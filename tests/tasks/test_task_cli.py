@@ -77,7 +77,7 @@ def test_bad_options_name_what_was_meant_in_two_lines(words, said, capsys):
     assert leaving.value.code == 2
     assert said in error
     assert "usage:" not in error
-    assert error.endswith("elmo-fast task train --help tells the options\n")
+    assert error.endswith("elmo-fast task train --help lists the options\n")
 
 
 def test_a_misspelt_second_word_is_told_what_was_meant(capsys):
@@ -97,4 +97,4 @@ def test_help_tells_every_option(capsys):
         with pytest.raises(SystemExit) as ended:
             main(["task", *words])
         assert ended.value.code == 0
-    assert "labels in it are not looked at" in " ".join(capsys.readouterr().out.split())
+    assert "labels in it are ignored" in " ".join(capsys.readouterr().out.split())

@@ -5,14 +5,14 @@ from elmo_fast.cli._nested import Chosen, NestedParser
 KINDS = {
     "curves": "perplexity, speed and gradient norm of a pretraining run (also: elmo-fast plot RUN)",
     "layers": "how much of each layer the scalar mixes of a model or a task have learned to use",
-    "words": "words or tokens in the plane, by t-SNE or PCA of their vectors",
-    "senses": "all occurrences of one word in a text, by sense, as a page that shows each one's sentence",
+    "words": "words or tokens in two dimensions, by t-SNE or PCA of their vectors",
+    "senses": "all occurrences of one word in a text, by sense, as a page that shows each sentence",
     "projector": "vectors of words or tokens as files for TensorBoard's projector",
 }
 
 
 def build_parser() -> NestedParser:
-    """The kinds of `elmo-fast plot`; where the first word names none, it is a run, and its curves are drawn."""
+    """The kinds of `elmo-fast plot`; if the first word names none, it is a run, whose curves are drawn."""
     return NestedParser("plot", "Draws pictures; a run in a folder named like a kind is ./KIND.", KINDS, "curves")
 
 

@@ -1,4 +1,4 @@
-"""The vectors that `plot words` and `plot projector` draw: of a file, of words by their letters, or of tokens."""
+"""The vectors that `plot words` and `plot projector` draw: from a file, of words by their characters, or of tokens."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ SHOWN_MISSING = 10
 
 
 class Labelled(NamedTuple):
-    """words: N labels; matrix: [N, D] float32; columns: what else is known of each, for a projector."""
+    """words: N labels; matrix: [N, D] float32; columns: additional information on each, for a projector."""
 
     words: list[str]
     matrix: npt.NDArray[np.float32]
@@ -26,24 +26,30 @@ def add_options(parser: Any, count: int) -> None:
         "--vectors", type=str | None, default=None, help="word vectors: word2vec, GloVe or safetensors, also .gz"
     )
     _model.add_options(parser)
-    parser.add_argument("--words", type=str, nargs="+", default=[], help="which words (of a model: by their letters)")
+    parser.add_argument(
+        "--words", type=str, nargs="+", default=[], help="which words (with a model: by their characters)"
+    )
     parser.add_argument("--word_file", type=str | None, default=None, help="more words, one per line")
-    parser.add_argument("--text", type=str | None, default=None, help="a text whose tokens a model gives its vectors")
-    parser.add_argument("--layer", type=str, default="top", help='of the tokens: "top", or a number from 0')
-    parser.add_argument("--count", type=int, default=count, help="most words (the file's first) or tokens (drawn)")
-    parser.add_argument("--batch_size", type=int, default=64, help="sentences run together")
+    parser.add_argument(
+        "--text", type=str | None, default=None, help="text whose tokens are drawn, by a model's vectors"
+    )
+    parser.add_argument("--layer", type=str, default="top", help='layer of the tokens: "top", or a number from 0')
+    parser.add_argument(
+        "--count", type=int, default=count, help="maximum number of words (the first of the file) or tokens (sampled)"
+    )
+    parser.add_argument("--batch_size", type=int, default=64, help="sentences per batch")
 
 
 def read(arguments: Any) -> Labelled:
-    """What the options name; ElmoFastError where they name nothing, or two things."""
+    """What the options name; ElmoFastError if they name nothing, or two things."""
     if arguments.count < 1:
         raise ElmoFastError(f"--count must be 1 or more; got {arguments.count}")
     named = any((arguments.model, arguments.options_file, arguments.weight_file))
     if named == (arguments.vectors is not None):
-        raise ElmoFastError("name either --vectors FILE, or a model by --model or --options_file and --weight_file")
+        raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
     words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))
     if arguments.text is not None and (words or not named):
-        raise ElmoFastError("--text goes with a model, and without --words and --word_file: its tokens are drawn")
+        raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
     if not named:
         return _of_file(arguments, words)
     _model.resolve(arguments)
@@ -79,7 +85,7 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
 
 
 def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
-    """Layer 0: what the encoder makes of each word alone."""
+    """Layer 0: the encoder's vector of each word."""
     from elmo_fast.static import context_free_vectors
 
     bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm
@@ -97,10 +103,10 @@ def _of_tokens(arguments: Any, device: Any) -> Labelled:
         for place in range(len(sentence))
     ]
     if not tokens:
-        raise ElmoFastError(f"--text {arguments.text} holds no token")
+        raise ElmoFastError(f"--text {arguments.text} contains no tokens")
     if len(tokens) > arguments.count:
         chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
-        _common.logger().info("%d of %d tokens are drawn", arguments.count, len(tokens))
+        _common.logger().info("sampled %d of %d tokens", arguments.count, len(tokens))
         tokens = [tokens[index] for index in np.sort(chosen)]
     matrix, _ = embedded(arguments, tokens, device)
     columns = {

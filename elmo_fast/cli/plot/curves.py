@@ -11,7 +11,7 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "plot curves",
         "Draws the perplexity of training and of held-out text, the speed and the gradient norm of a pretraining run "
-        "over the words seen, from its metrics.jsonl; also of a run that is still going on.",
+        "over the words seen, from its metrics.jsonl, finished or not.",
     )
     parser.add_argument("run", type=str, help="the folder of the run (--save_dir of `elmo-fast pretrain`)")
     parser.add_argument(
@@ -19,7 +19,7 @@ def build_parser() -> Any:
     )
     parser.writes("output")
     parser.add_argument(
-        "--also", type=str, nargs="+", default=[], metavar="RUN", help="other runs to draw beside it, a colour each"
+        "--also", type=str, nargs="+", default=[], metavar="RUN", help="other runs to draw in the same picture"
     )
     return parser
 

@@ -10,18 +10,18 @@ def build_parser() -> Any:
     """The options of `elmo-fast plot layers`."""
     parser = _common.new_parser(
         "plot layers",
-        "Draws how much of each layer the scalar mixes use: of a model with mixes (Elmo.save_pretrained), or of a "
-        "trained task (its folder or results.json).",
+        "Draws how much the scalar mixes use each layer, from a model with mixes (Elmo.save_pretrained) or a trained "
+        "task (its folder or results.json).",
     )
     parser.add_argument("source", type=str, nargs="+", help="folders of models or tasks, or files results.json")
     parser.add_argument("--output", type=str, default="layers.png", help="picture to write: .png, .pdf or .svg")
     parser.writes("output")
-    parser.add_argument("--title", type=str, default="", help="above the picture")
+    parser.add_argument("--title", type=str, default="", help="title of the picture")
     return parser
 
 
 def run(arguments: Any) -> int:
-    """Reads the weights of every source, then draws; with several sources, their names stand before the mixes'."""
+    """Reads the weights of every source, then draws; with several sources, their names prefix the mixes'."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
     _common.set_up_logging(arguments)

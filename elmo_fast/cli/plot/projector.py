@@ -10,7 +10,7 @@ def build_parser() -> Any:
     """The options of `elmo-fast plot projector`."""
     parser = _common.new_parser(
         "plot projector",
-        "Writes tensors.tsv, metadata.tsv and projector_config.pbtxt: `tensorboard --logdir OUTDIR` shows them, and "
+        "Writes tensors.tsv, metadata.tsv and projector_config.pbtxt: `tensorboard --logdir OUT_DIR` shows them, and "
         "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
     )
     _vectors.add_options(parser, count=10_000)
@@ -27,6 +27,6 @@ def run(arguments: Any) -> int:
     _common.set_up_logging(arguments)
     words, matrix, columns = _vectors.read(arguments)
     folder = write_projector(words, matrix, arguments.out_dir, columns)
-    _common.logger().info("%d vectors of %d numbers; look at them: tensorboard --logdir %s", *matrix.shape, folder)
+    _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
     print(folder)
     return 0

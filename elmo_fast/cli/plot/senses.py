@@ -13,22 +13,26 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "plot senses",
         "Draws every occurrence of a word in a text as a point, coloured by clusters of the vectors that a model gives "
-        "it in its sentences. A .html page shows the sentence where one points; .png, .pdf and .svg are still.",
+        "it in its sentences. A .html page shows the sentence under the pointer; .png, .pdf and .svg are static.",
     )
     _model.add_options(parser)
-    parser.add_argument("--word", type=str, required=True, help="the word, a token as the text has it")
-    parser.add_argument("--text", type=str, required=True, help="text, one sentence per line, tokens parted by spaces")
+    parser.add_argument("--word", type=str, required=True, help="the word, as a token of the text")
+    parser.add_argument(
+        "--text", type=str, required=True, help="text, one sentence per line, tokens separated by spaces"
+    )
     parser.add_argument(
         "--output", type=str, nargs="+", default=["senses.html"], help="files to write: .html, .png, .pdf, .svg"
     )
     parser.writes("output")
-    parser.add_argument("--layer", type=str, default="top", help='"top", or a number from 0 (0 knows no context)')
+    parser.add_argument("--layer", type=str, default="top", help='"top", or a number from 0 (0 has no context)')
     parser.add_argument("--clusters", type=str, default="auto", help='"auto" (by their silhouette), or a number')
-    parser.add_argument("--clustering", type=Literal["kmeans", "agglomerative"], default="kmeans", help="which method")
-    parser.add_argument("--method", type=Literal["pca", "tsne"], default="pca", help="how to come to two dimensions")
-    parser.add_argument("--match_case", action="store_true", help="upper and lower case are different words")
-    parser.add_argument("--most", type=int, default=2000, help="of more occurrences, so many are drawn by --seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="sentences run together")
+    parser.add_argument(
+        "--clustering", type=Literal["kmeans", "agglomerative"], default="kmeans", help="clustering method"
+    )
+    parser.add_argument("--method", type=Literal["pca", "tsne"], default="pca", help="projection to two dimensions")
+    parser.add_argument("--match_case", action="store_true", help="distinguish upper and lower case")
+    parser.add_argument("--most", type=int, default=2000, help="draw at most N occurrences, sampled by --seed")
+    parser.add_argument("--batch_size", type=int, default=64, help="sentences per batch")
     return parser
 
 

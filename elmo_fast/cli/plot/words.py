@@ -1,4 +1,4 @@
-"""`elmo-fast plot words`: words or tokens in the plane."""
+"""`elmo-fast plot words`: words or tokens in two dimensions."""
 
 from typing import Any, Literal
 
@@ -12,15 +12,15 @@ def build_parser() -> Any:
     """The options of `elmo-fast plot words`."""
     parser = _common.new_parser(
         "plot words",
-        "Draws words near to those whose vectors are alike: the words of a vectors file, words as a model's character "
-        "encoder sees them (--model, --words), or the tokens of a text in their sentences (--model, --text).",
+        "Draws words with similar vectors close together: the words of a vectors file, words by a model's character "
+        "encoder (--model, --words), or the tokens of a text in their sentences (--model, --text).",
     )
     _vectors.add_options(parser, count=300)
-    parser.add_argument("--method", type=Literal["tsne", "pca"], default="tsne", help="how to come to two dimensions")
-    parser.add_argument("--most_labels", type=int, default=300, help="words beyond these are points alone")
+    parser.add_argument("--method", type=Literal["tsne", "pca"], default="tsne", help="projection to two dimensions")
+    parser.add_argument("--most_labels", type=int, default=300, help="words beyond these are points without labels")
     parser.add_argument("--output", type=str, default="words.png", help="picture to write: .png, .pdf or .svg")
     parser.writes("output")
-    parser.add_argument("--title", type=str, default="", help="above the picture")
+    parser.add_argument("--title", type=str, default="", help="title of the picture")
     return parser
 
 

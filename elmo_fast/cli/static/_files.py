@@ -9,14 +9,16 @@ Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetenso
 
 def add_reading(parser: Any) -> None:
     """Adds the file to read, positional, and how."""
-    parser.add_argument("vectors", type=str, help="word2vec's (binary or text) or GloVe's file, .gz or not, or the own")
-    parser.add_argument("--format", type=Format, default="auto", help="of that file; auto looks into it")
-    parser.add_argument("--limit", type=int | None, default=None, help="read the first so many words only")
+    parser.add_argument(
+        "vectors", type=str, help="file of word2vec (binary or text), GloVe or our own format, plain or .gz"
+    )
+    parser.add_argument("--format", type=Format, default="auto", help="its format; auto detects it")
+    parser.add_argument("--limit", type=int | None, default=None, help="read only the first N words")
     parser.add_argument(
         "--cache",
         type=bool,
         default=True,
-        help="keep what a text file of 32 MB or more gave beside it (.cache.safetensors), for the next time",
+        help="cache text files of 32 MB or more beside the file (.cache.safetensors)",
     )
 
 
@@ -30,7 +32,7 @@ def read(arguments: Any) -> Any:
 
 
 def set_up(arguments: Any) -> None:
-    """Applies the common options, without torch where nothing asks for it, as it is slow to load."""
+    """Applies the common options, without torch, which is slow to load, unless it is needed."""
     _common.set_up_logging(arguments)
     if arguments.threads is not None:
         _common.set_up(arguments)
@@ -42,11 +44,11 @@ def add_output(parser: Any) -> None:
         "--output", type=str, required=True, help="file to write: .bin, .txt, .vec (+ .gz), .safetensors"
     )
     parser.writes("output")
-    parser.add_argument("--output_format", type=Format, default="auto", help="of that file; auto goes by its name")
+    parser.add_argument("--output_format", type=Format, default="auto", help="its format; auto uses the name")
 
 
 def write(arguments: Any, vectors: Any) -> None:
-    """Writes Vectors to where the options say."""
+    """Writes Vectors to the file in the options."""
     from elmo_fast.static import save_vectors
 
     save_vectors(vectors, arguments.output, arguments.output_format)
@@ -54,7 +56,7 @@ def write(arguments: Any, vectors: Any) -> None:
 
 
 def check_output(arguments: Any) -> None:
-    """Raises ElmoFastError for a name that says no format, before anything takes long."""
+    """Raises ElmoFastError for a name without a known format, before any long work."""
     from elmo_fast.static.vectors import writer_of
 
     writer_of(arguments.output, arguments.output_format)

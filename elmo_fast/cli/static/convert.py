@@ -10,8 +10,8 @@ def build_parser() -> Any:
     """The options of `elmo-fast static convert`."""
     parser = _common.new_parser(
         "static convert",
-        "Reads word vectors and writes them in another format, number for number: text holds the fewest digits that "
-        "give the same float32 again. .safetensors is the fastest to read.",
+        "Reads word vectors and writes them in another format, exactly: text has the fewest digits that "
+        "give the same float32. .safetensors is the fastest to read.",
     )
     _files.add_reading(parser)
     _files.add_output(parser)

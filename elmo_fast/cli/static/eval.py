@@ -13,26 +13,28 @@ def build_parser() -> Any:
     """The options of `elmo-fast static eval`."""
     parser = _common.new_parser(
         "static eval",
-        "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their cosines go "
-        "with people's scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose words have "
-        "vectors: compare two files on equal coverage only. Without --analogies and --pairs the sets are those that "
-        "gensim brings: Google's analogies, WordSim-353, SimLex-999.",
+        "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their "
+        "cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose words have "
+        "vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets are those in "
+        "gensim: Google's analogies, WordSim-353, SimLex-999.",
     )
     _files.add_reading(parser)
     parser.add_argument(
         "--analogies", type=str | None, default=None, help="lines of four words, sections begin with ': NAME'"
     )
-    parser.add_argument("--pairs", type=str, nargs="+", default=[], help="files of two words, a tab, a number a line")
-    parser.add_argument("--restrict_vocab", type=int, default=300_000, help="so many first words alone are known")
+    parser.add_argument(
+        "--pairs", type=str, nargs="+", default=[], help="files with two words and a number per line, separated by tabs"
+    )
+    parser.add_argument("--restrict_vocab", type=int, default=300_000, help="use only the first N words")
     parser.add_argument("--case_insensitive", type=bool, default=True, help="compare words in upper case")
     parser.add_argument(
         "--unknown_as_wrong",
         type=bool,
         default=False,
-        help="count unknown words' questions as wrong, pairs as cosine 0",
+        help="count questions with unknown words as wrong, pairs as cosine 0",
     )
     parser.add_argument("--batch_size", type=int, default=256, help="analogies answered together")
-    parser.add_argument("--results", type=str | None, default=None, help="JSON file to write the scores to as well")
+    parser.add_argument("--results", type=str | None, default=None, help="JSON file to also write the scores to")
     parser.writes("results")
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     return parser
@@ -62,7 +64,7 @@ def run(arguments: Any) -> int:
 
 
 def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]:
-    """Prints a line for each file of pairs; returns what JSON is to hold."""
+    """Prints a line for each file of pairs; returns the JSON content."""
     from elmo_fast.static import evaluate_similarity
 
     width = max(len("similarity"), *(len(os.path.basename(path)) for path in pairs))
@@ -85,7 +87,7 @@ def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]
 
 
 def answered(arguments: Any, vectors: Any, path: str, device: Any) -> Any:
-    """The scores of a file of analogies, with a bar meanwhile."""
+    """The scores of a file of analogies; shows a progress bar."""
     from elmo_fast.static import evaluate_analogies
 
     with _progress.ProgressBar(

@@ -12,29 +12,33 @@ def build_parser() -> Any:
     """The options of `elmo-fast static export`."""
     parser = _common.new_parser(
         "static export",
-        "Writes what an ELMo model makes of single words as word vectors, so that whatever reads word2vec's files "
-        "(gensim's KeyedVectors, elmo-fast static eval) can take them. --vocab_file: the character encoder's vectors, "
-        "which know no context. --corpus: the mean of a layer over each word's occurrences in a text.",
+        "Writes word vectors from an ELMo model, for programs that read word2vec's files (gensim's KeyedVectors, "
+        "elmo-fast static eval). --vocab_file: the character encoder's vectors, without context. --corpus: the mean of "
+        "a layer over each word's occurrences in a text.",
     )
     _model.add_options(parser)
-    parser.add_argument("--vocab_file", type=str | None, default=None, help="words, one a line; vectors of layer 0")
+    parser.add_argument("--vocab_file", type=str | None, default=None, help="words, one per line; vectors of layer 0")
     parser.add_argument("--corpus", type=str | None, default=None, help="text, one sentence per line; mean vectors")
     parser.add_argument(
-        "--layer", type=str, default="top", help='of --corpus: "top", "average", "all", or a number from 0'
+        "--layer", type=str, default="top", help='with --corpus: "top", "average", "all", or a number from 0'
     )
-    parser.add_argument("--min_count", type=int, default=1, help="of --corpus: words that are rarer are left out")
-    parser.add_argument("--max_words", type=int | None, default=None, help="of --corpus: so many frequent words only")
-    parser.add_argument("--batch_size", type=int, default=64, help="most sentences run together")
-    parser.add_argument("--max_tokens", type=int, default=4096, help="most tokens run together, padding counted")
+    parser.add_argument("--min_count", type=int, default=1, help="with --corpus: leave out words that occur less often")
+    parser.add_argument(
+        "--max_words", type=int | None, default=None, help="with --corpus: only the N most frequent words"
+    )
+    parser.add_argument("--batch_size", type=int, default=64, help="maximum number of sentences per batch")
+    parser.add_argument(
+        "--max_tokens", type=int, default=4096, help="maximum number of tokens per batch, including padding"
+    )
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     _files.add_output(parser)
     return parser
 
 
 def run(arguments: Any) -> int:
-    """Embeds words or a text, writes one vector a word."""
+    """Embeds words or a text; writes one vector per word."""
     if (arguments.vocab_file is None) == (arguments.corpus is None):
-        raise ElmoFastError("give --vocab_file (vectors of words by themselves) or --corpus (means over a text)")
+        raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
     _model.resolve(arguments)
     _files.check_output(arguments)
     if arguments.vocab_file is not None:
@@ -47,7 +51,7 @@ def run(arguments: Any) -> int:
 
 
 def of_vocabulary(arguments: Any, vocabulary: Vocabulary) -> Any:
-    """Layer 0 of every word but the markers."""
+    """Layer 0 of every word except the markers."""
     from elmo_fast.static import context_free_vectors
 
     words = [word for word in vocabulary.words if word not in MARKERS]
@@ -57,7 +61,7 @@ def of_vocabulary(arguments: Any, vocabulary: Vocabulary) -> Any:
 
 
 class Sentences:
-    """The sentences of a file, as often as they are gone through."""
+    """The sentences of a file, readable any number of times."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -13,26 +13,28 @@ def build_parser() -> Any:
     """The options of `elmo-fast static neighbours`."""
     parser = _common.new_parser(
         "static neighbours",
-        "Lists the words whose vectors have the greatest cosine with a word's, one table a word, or with a sum and "
-        "difference of words. For tokens in their sentences see `elmo-fast neighbours`.",
+        "Lists the words whose vectors have the largest cosine with a word's, one table per word, or with a sum and "
+        "difference of words. For tokens in their sentences use `elmo-fast neighbours`.",
     )
     _files.add_reading(parser)
-    parser.add_argument("--words", type=str, nargs="+", default=[], help="words, a table each; the file stands before")
+    parser.add_argument(
+        "--words", type=str, nargs="+", default=[], help="words, one table each; put the file before this option"
+    )
     parser.add_argument(
         "--analogy",
         type=str,
         nargs="+",
         default=[],
-        help="words with + or - between them, parted by blanks: king - man + woman",
+        help="words with + or - between them, separated by spaces: king - man + woman",
     )
     parser.add_argument("--topn", type=int, default=10, help="how many to list")
-    parser.add_argument("--results", type=str | None, default=None, help="JSON file to write them to as well")
+    parser.add_argument("--results", type=str | None, default=None, help="JSON file to also write them to")
     parser.writes("results")
     return parser
 
 
 def run(arguments: Any) -> int:
-    """Reads, looks, prints."""
+    """Reads, searches, prints."""
     from elmo_fast.static import most_similar, nearest_words
 
     _files.set_up(arguments)
@@ -43,7 +45,7 @@ def run(arguments: Any) -> int:
     if arguments.topn < 1:
         raise ElmoFastError(f"--topn must be 1 or more; got {arguments.topn}")
     vectors = _files.read(arguments)
-    # A vectors file can hold words with blanks in them; several words in one argument are parted.
+    # A vectors file can contain words with spaces; several words in one argument are split.
     words = [word for each in arguments.words for word in ([each] if each in vectors else each.split())]
     found = dict(zip(words, nearest_words(vectors, words, arguments.topn), strict=True))
     if signed:
@@ -62,7 +64,7 @@ def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
     signs, words = ["+", *signed[1::2]], signed[::2]
     if signed and (len(signed) % 2 == 0 or not {"+", "-"}.issuperset(signs)):
         raise ElmoFastError(
-            f"--analogy wants words with + or - between them, blanks around, as king - man + woman; got "
+            f"--analogy needs words with + or - between them, separated by spaces, such as king - man + woman; got "
             f"{' '.join(signed)!r}"
         )
     plus, minus = ([word for sign, word in zip(signs, words, strict=False) if sign == kind] for kind in "+-")

@@ -10,7 +10,7 @@ from elmo_fast.errors import ElmoFastError
 
 
 class Method(NamedTuple):
-    """What an algorithm does where an option is not given, and the options that it alone has."""
+    """The defaults of an algorithm, and the options that only it has."""
 
     defaults: dict[str, Any]
     own: tuple[str, ...]
@@ -24,14 +24,14 @@ def build_parser() -> Any:
     """The options of `elmo-fast static train`."""
     parser = _common.new_parser(
         "static train",
-        "Trains word vectors on text of one sentence per line, words parted by blanks. sg and cbow are word2vec, "
-        "trained by gensim (pip install 'elmo-fast[static]'); glove is trained here. After every pass a line tells its "
-        "time and speed, and GloVe's loss (gensim's is known to be wrong, and is not shown).",
+        "Trains word vectors on text of one sentence per line, words separated by spaces. sg and cbow are word2vec, "
+        "trained by gensim (pip install 'elmo-fast[static]'); glove is trained by elmo_fast. After every pass a line "
+        "gives its time and speed, and GloVe's loss (gensim's is known to be wrong and is not shown).",
     )
-    parser.add_argument("--train_prefix", type=str, required=True, help="file, folder or glob of text, .gz or not")
+    parser.add_argument("--train_prefix", type=str, required=True, help="file, folder or glob of text, plain or .gz")
     parser.add_argument("--algo", type=Literal["sg", "cbow", "glove"], default="sg", help="skip-gram, CBOW or GloVe")
-    parser.add_argument("--dimension", type=int, default=100, help="numbers a vector")
-    parser.add_argument("--min_count", type=int, default=5, help="words that are rarer are left out")
+    parser.add_argument("--dimension", type=int, default=100, help="numbers per vector")
+    parser.add_argument("--min_count", type=int, default=5, help="leave out words that occur less often")
     parser.add_argument("--epochs", type=int | None, default=None, help="passes (sg, cbow: 5; glove: 25)")
     parser.add_argument("--window", type=int | None, default=None, help="words on each side (sg, cbow: 5; glove: 10)")
     parser.add_argument(
@@ -43,13 +43,18 @@ def build_parser() -> Any:
         default="ns",
         help="sg, cbow: negative sampling or a hierarchical softmax",
     )
-    parser.add_argument("--negative", type=int, default=5, help="sg, cbow with ns: random words for each true one")
-    parser.add_argument("--sample", type=float, default=1e-3, help="sg, cbow: words of a greater share are thinned out")
+    parser.add_argument("--negative", type=int, default=5, help="sg, cbow with ns: random words per true one")
     parser.add_argument(
-        "--workers", type=int, default=1, help="sg, cbow: threads; with more than 1 a seed does not give the same twice"
+        "--sample", type=float, default=1e-3, help="sg, cbow: downsample words with a larger share than this"
     )
     parser.add_argument(
-        "--x_max", type=float, default=100.0, help="glove: pairs this frequent weigh 1; 10 for some million words"
+        "--workers", type=int, default=1, help="sg, cbow: threads; with more than 1, results are not reproducible"
+    )
+    parser.add_argument(
+        "--x_max",
+        type=float,
+        default=100.0,
+        help="glove: pairs this frequent have weight 1; use 10 for a few million words",
     )
     parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
     _files.add_output(parser)

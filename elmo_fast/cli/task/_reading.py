@@ -1,4 +1,4 @@
-"""How the file that a trained model is shown is read."""
+"""Options for reading the input of a trained model."""
 
 from typing import Any
 
@@ -9,6 +9,6 @@ def add_options(parser: Any) -> None:
         "--format",
         type=str | None,
         default=None,
-        help="of the file: conllu, columns, tsv, text (a sentence a line) or auto; null: as for training",
+        help="of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
     )
-    parser.add_argument("--batch_size", type=int | None, default=None, help="sentences per batch; null: as trained")
+    parser.add_argument("--batch_size", type=int | None, default=None, help="sentences per batch; null: as in training")

@@ -13,7 +13,7 @@ def build_parser() -> Any:
     parser = new_parser("task eval", "Scores a trained model on labelled sentences, class by class.")
     parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
     parser.add_argument("path", type=str, help="file of labelled sentences")
-    parser.add_argument("--output", type=str | None, default=None, help="JSON file of the scores to write")
+    parser.add_argument("--output", type=str | None, default=None, help="JSON file to write the scores to")
     parser.writes("output")
     _reading.add_options(parser)
     return parser

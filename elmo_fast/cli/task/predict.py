@@ -15,7 +15,7 @@ def build_parser() -> Any:
         "classifier writes label<TAB>sentence.",
     )
     parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
-    parser.add_argument("path", type=str, help="file of sentences; any labels in it are not looked at")
+    parser.add_argument("path", type=str, help="file of sentences; labels in it are ignored")
     parser.add_argument("output", type=str, help="file to write")
     parser.writes("output")
     _reading.add_options(parser)

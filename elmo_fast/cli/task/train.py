@@ -12,8 +12,8 @@ def build_parser() -> Any:
     """The options of `elmo-fast task train`."""
     parser = new_parser(
         "task train",
-        "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. The same command again goes "
-        "on with a run that was killed. Every option may stand in a YAML file: --config FILE.",
+        "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. Rerun the command to "
+        "resume a run that was killed. Options can also come from a YAML file: --config FILE.",
     )
     for field in dataclasses.fields(TaskConfig):
         if field.name not in ("seed", "threads"):
@@ -22,7 +22,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains as told, and prints the scores of the epoch that was kept."""
+    """Trains, and prints the scores of the epoch that was kept."""
     from elmo_fast.tasks.run import train_task
 
     device = set_up(arguments)
