@@ -1,6 +1,6 @@
 """ELMo as torch modules: parameters and state here, arithmetic in elmo_fast.ops.
 
-The parameters carry AllenNLP's names, so that its state_dicts load and are loaded there.
+Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
 from elmo_fast.modules.bilm import BiLM

@@ -31,23 +31,23 @@ class BiLM(nn.Module):
     """ELMo's bidirectional language model: the activations of all its layers.
 
     Args:
-        options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
-        weight_file: any checkpoint elmo_fast.checkpoints reads; with an ElmoOptions: a state as load_checkpoint returns
-            it, or None for new parameters, drawn as bilm-tf does.
+        options_file: bilm-tf's options.json, a folder with a model (then no weight_file), or an ElmoOptions.
+        weight_file: any checkpoint that elmo_fast.checkpoints reads; with an ElmoOptions: a state from load_checkpoint,
+            or None for new parameters, initialized as in bilm-tf.
         requires_grad: whether the parameters are trained.
-        vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first stands for the
+        vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first one is the
             padding.
-        stateful: whether each row of a batch starts from the state its predecessor ended with, as the originals do;
-            False: the same sentence always gives the same vectors.
-        unique_words, cache_size: as CharacterEncoder's.
+        stateful: whether each row of a batch starts from its final state in the previous batch, as in AllenNLP and
+            bilm-tf; False: the same sentence always has the same vectors.
+        unique_words, cache_size: as in CharacterEncoder.
         precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
         backend: "auto" | "native" | "reference".
-        vocabulary: the words of a model that reads word ids (char_cnn absent from its options), to read sentences with;
-            None: vocab.txt beside the files, where it is there.
+        vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt beside
+            the files, if present.
 
     Raises: ElmoFastError, CheckpointError.
 
-    Source: Peters et al. 2018; names of the parameters as AllenNLP's `_ElmoBiLm`.
+    Source: Peters et al. 2018; parameter names as in AllenNLP's `_ElmoBiLm`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BiLM(nn.Module):
         self._graph_replay = GraphReplay()
         if vocab_to_cache:
             if self.reads_words:
-                raise ElmoFastError("vocab_to_cache is of models that read characters; this one reads word ids")
+                raise ElmoFastError("vocab_to_cache needs a model that reads characters; this one reads word ids")
             if requires_grad:
                 warnings.warn(
                     "requires_grad=True with vocab_to_cache: the cached vectors are trained apart from the character "
@@ -99,30 +99,30 @@ class BiLM(nn.Module):
             self.create_cached_cnn_embeddings(vocab_to_cache)
 
     def checkpoint_state(self) -> dict[str, Tensor]:
-        """The parameters under the names of elmo_fast.checkpoints, the vectors of a vocab_to_cache left out.
+        """The parameters under the names of elmo_fast.checkpoints, without the vectors of vocab_to_cache.
 
-        Warns where these have been trained, and so are no more what the character encoder says.
+        Warns if these have been trained and so differ from the character encoder's.
         """
         if self.reads_words:
             return self.state_dict()
         if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
-            warnings.warn("the trained vectors of vocab_to_cache have no place in a checkpoint: left out", stacklevel=3)
+            warnings.warn("a checkpoint cannot store the trained vectors of vocab_to_cache: left out", stacklevel=3)
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
 
     @property
     def reads_words(self) -> bool:
-        """Whether the model reads word ids, in place of characters."""
+        """Whether the model reads word ids instead of characters."""
         return self.options.char_cnn is None
 
     @property
     def encoder(self) -> CharacterEncoder | WordEncoder:
-        """What makes the context-free vectors."""
+        """The encoder of context-free vectors."""
         return self._word_embedding if isinstance(self._word_embedding, WordEncoder) else self._token_embedder
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """What `forward` reads of tokenised sentences: character ids [B, T, C], or word ids + 1 [B, T]; int64.
+        """The input of `forward` for tokenized sentences: character ids [B, T, C], or word ids + 1 [B, T]; int64.
 
-        Raises: ElmoFastError where a model of word ids does not know its vocabulary.
+        Raises: ElmoFastError if a model of word ids does not know its vocabulary.
         """
         encoder = self.encoder
         if isinstance(encoder, WordEncoder):
@@ -135,7 +135,7 @@ class BiLM(nn.Module):
 
     @property
     def stateful(self) -> bool:
-        """Whether state is carried from one batch to the next; may be assigned."""
+        """Whether state is carried from batch to batch; can be assigned."""
         return self._elmo_lstm.stateful
 
     @stateful.setter
@@ -149,20 +149,20 @@ class BiLM(nn.Module):
     def forward(
         self, inputs: Tensor, word_inputs: Tensor | None = None, *, stateful: bool | None = None
     ) -> dict[str, Any]:
-        """Runs both directions over a batch of sentences, BOS and EOS put around each.
+        """Runs both directions over a batch of sentences, with BOS and EOS added to each.
 
         Args:
-            inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding. Of a model that reads
-                word ids: ids + 1 as from its `batch_to_ids`, [B, T] int64; 0 is padding.
-            word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, in place of the characters; where one
-                lies outside, or nothing is cached, the characters are used.
-            stateful: in place of the module's own setting, for this call; None: that.
+            inputs: character ids from batch_to_ids, [B, T, C] int64; rows of 0 are padding. For a model that reads word
+                ids: ids + 1 from its `batch_to_ids`, [B, T] int64; 0 is padding.
+            word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, instead of the characters; if one is
+                out of range, or nothing is cached, the characters are used.
+            stateful: overrides the module's setting for this call; None: no override.
 
         Returns:
             'activations': L+1 tensors [B, T+2, 2D], lowest first (layer 0 is the word's vector, twice), 0 at padding;
             'mask': [B, T+2] bool.
 
-        Raises: ElmoFastError: inputs of another shape; stateful, and exported or used by another thread meanwhile.
+        Raises: ElmoFastError: inputs of a wrong shape; a stateful module that is exported or in use by another thread.
         """
         carry = self.stateful if stateful is None else stateful
         with self._elmo_lstm.turn(carry):
@@ -179,7 +179,7 @@ class BiLM(nn.Module):
         return {"activations": [_lowest(words, mask), *layers.unbind(0)], "mask": mask}
 
     def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`forward` as a function of tensors alone: (activations [L+1, B, T+2, 2D], mask, h, c)."""
+        """`forward` as a function of tensors only: (activations [L+1, B, T+2, 2D], mask, h, c)."""
         words, mask = self._words(ids, None)
         layers, (h, c) = self._elmo_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
         return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
@@ -191,17 +191,16 @@ class BiLM(nn.Module):
         lengths: Tensor | None = None,
         drop: Drop | None = None,
     ) -> tuple[Tensor, LayerStates]:
-        """The top layer of each direction over its own stream, from which the next word of that stream is predicted.
+        """The top layer of each direction over its own stream, to predict the next word of that stream.
 
-        Nothing is added to the streams (they hold their BOS and EOS) and the carried state of `forward` is left alone.
-        While training, dropout falls on the input of every LSTM layer, before the residual branches off, and on the
-        result.
+        Nothing is added to the streams (they contain BOS and EOS), and the carried state of `forward` is not used. In
+        training, dropout applies to the input of every LSTM layer, before the residual connection, and to the result.
 
         Args:
             words: context-free vectors, [2, B, T, D]; the backward stream, [1], in its reading order.
-            state: what the call before returned, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
-            lengths: positions of each row that are text, [B] int64; None: all T. The state stands still past them.
-            drop: the dropout of the training mode; None: the options' probability, drawn by torch's global generator.
+            state: from the previous call, (h [L, 2, B, D], c [L, 2, B, H]); None: zeros.
+            lengths: positions of each row that are text, [B] int64; None: all T. The state does not change past them.
+            drop: the dropout of training; None: the options' probability, with torch's global generator.
 
         Returns:
             (top [2, B, T, D], state, detached).
@@ -225,12 +224,12 @@ class BiLM(nn.Module):
 
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
         """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
-        padding. Raises: ElmoFastError for a string, in place of a list."""
+        padding. Raises: ElmoFastError for a string instead of a list."""
         not_a_string(tokens, "vocab_to_cache", "a list of words")
         self._word_embedding = CachedWords(self._token_embedder.encode_words, tokens, self._requires_grad)
 
     def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words where they serve."""
+        """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words if possible."""
         table, numbers = self._word_embedding, inputs if self.reads_words else word_inputs
         if isinstance(table, CachedWords) and (numbers is None or not table.covers(numbers)):
             table = None

@@ -1,4 +1,4 @@
-"""Adding and removing the markers of a sentence's begin and end, for whole batches at once."""
+"""Adds and removes the begin and end markers of sentences, for whole batches at once."""
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ def add_sentence_boundary_token_ids(
 def add_boundaries_to_vectors(vectors: Tensor, mask: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """As add_sentence_boundary_token_ids for word vectors [B, T, D], but with the mask from the sentence lengths.
 
-    A vector without a positive component is a word all the same, and the mask depends on no float.
+    A vector without a positive component still counts as a word: the mask depends on no float.
     """
     lengths = mask.long().sum(dim=1)
     added = _with_boundaries(vectors, lengths, begin, end)
@@ -47,7 +47,7 @@ def _with_boundaries(tensor: Tensor, lengths: Tensor, begin: Tensor | int, end: 
 
 
 def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Takes the first and the last unmasked position of each row away; what then lies past the sentence is 0.
+    """Removes the first and the last unmasked position of each row; what is then past the sentence is 0.
 
     Args:
         tensor: vectors with both markers, [B, T+2, D].

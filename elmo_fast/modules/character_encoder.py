@@ -1,4 +1,4 @@
-"""From the characters of a word to its context-free vector."""
+"""Encodes the characters of a word to its context-free vector."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
 from elmo_fast.text import batch_to_ids
 
-# Ids of the model's input: bytes and markers of NUMERICS + 1; 0 is the padding of a sentence.
+# Ids of the model's input: raw bytes and markers + 1; 0 is the padding of a sentence.
 _BEGIN_WORD, _END_WORD, _PADDING = 259, 260, 261
 _BEGIN_SENTENCE, _END_SENTENCE = 257, 258
 CACHE_SIZE = 16384
@@ -40,23 +40,23 @@ class CharacterEncoder(nn.Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
     Args:
-        options_file: bilm-tf's options.json, a folder that holds a model (then no weight_file), or an ElmoOptions.
-        weight_file: any checkpoint elmo_fast.checkpoints reads; None (with an ElmoOptions): bilm-tf's initialisation.
+        options_file: bilm-tf's options.json, a folder with a model (then no weight_file), or an ElmoOptions.
+        weight_file: any checkpoint that elmo_fast.checkpoints reads; None (with an ElmoOptions): initialized
+            as in bilm-tf.
         requires_grad: whether the parameters are trained.
         unique_words: whether each distinct word of a batch is encoded once (exact, and faster). On a GPU the host does
-            not wait to know how many there are.
-        cache_size: how many vectors of words met before are kept where no gradient is wanted (exact; on the CPU); 0:
-            none.
+            not wait for their number.
+        cache_size: how many word vectors are cached across batches without gradients (exact; on the CPU); 0: none.
         precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
         backend: "auto" | "native" | "triton" | "reference".
-        state: the tensors, in place of a weight_file, under the names of this module's state_dict.
+        state: the tensors, instead of a weight_file, under the names of this module's state_dict.
 
     Raises: ElmoFastError, CheckpointError.
 
-    Source: Kim et al. 2016; Peters et al. 2018; names of the parameters as AllenNLP's `_ElmoCharacterEncoder`.
+    Source: Kim et al. 2016; Peters et al. 2018; parameter names as in AllenNLP's `_ElmoCharacterEncoder`.
     """
 
-    _waits_for_nothing = False  # on the CPU too, the path that never asks for a value; always so on a GPU
+    _waits_for_nothing = False  # use the path without host syncs on the CPU too; always so on a GPU
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class CharacterEncoder(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws new parameters as bilm-tf does.
+        """Initializes the parameters as in bilm-tf.
 
         Characters U(-1, 1); filters U(-.05, .05) under relu, N(0, 1/(k·E)) under tanh; highways and projection
         N(0, 1/fan_in); the gates' bias 2, so that they carry at first; all other biases 0.
@@ -137,8 +137,8 @@ class CharacterEncoder(nn.Module):
 
     @property
     def markers(self) -> Tensor:
-        """What BOS and EOS are spelled as, [2, C] int64, on the parameters' device."""
-        # Made anew: a buffer that is not in the state_dict would be lost on the way through the device "meta".
+        """The character ids of BOS and EOS, [2, C] int64, on the parameters' device."""
+        # Created on demand: a buffer outside the state_dict would be lost on the meta device.
         device = self._char_embedding_weights.device
         rows = torch.full((2, self.max_characters_per_token), _PADDING, dtype=torch.int64, device=device)
         for column, marks in enumerate(((_BEGIN_WORD,) * 2, (_BEGIN_SENTENCE, _END_SENTENCE), (_END_WORD,) * 2)):
@@ -152,7 +152,7 @@ class CharacterEncoder(nn.Module):
 
     @property
     def cache_size(self) -> int:
-        """How many words' vectors may be kept across batches; assign to change it (0: none)."""
+        """How many word vectors may be cached across batches; can be assigned (0: none)."""
         return self._cache.size
 
     @cache_size.setter
@@ -160,20 +160,20 @@ class CharacterEncoder(nn.Module):
         self._cache = WordCache(size)
 
     def clear_cache(self) -> None:
-        """Forgets the vectors kept across batches; ops.refresh_weights forgets all else that is made of parameters."""
+        """Clears the vectors cached across batches; ops.refresh_weights clears all other copies of parameters."""
         self._cache.clear()
 
     def train(self, mode: bool = True) -> "CharacterEncoder":
-        """As torch.nn.Module.train; training mode also forgets the vectors kept across batches."""
+        """As torch.nn.Module.train; training mode also clears the vectors cached across batches."""
         if mode:
             self._cache.clear()
         return super().train(mode)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Vectors of a batch's words, BOS and EOS put around each sentence.
+        """Vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
-            inputs: character ids as from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
+            inputs: character ids from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
 
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
@@ -195,7 +195,7 @@ class CharacterEncoder(nn.Module):
         return torch.cat([self.encode(some) for some in ids.split(1024)])
 
     def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
-        """Vectors [..., D] of words given by number; each distinct one is spelled and encoded once.
+        """Vectors [..., D] of words given by number; each distinct one is encoded once.
 
         Args:
             types: numbers of words, any shape, int64.
@@ -208,7 +208,7 @@ class CharacterEncoder(nn.Module):
         """Vectors of rows that name words, each distinct one encoded once; spelled: such rows to character ids."""
         backend = ops.backend_for("unique_rows", self.backend)
         if self._waits_for_nothing or rows.device.type == "cuda":
-            # The host does not ask how many words are distinct: the device alone knows.
+            # The host does not ask for the number of distinct words: only the device knows it.
             unique, inverse, count = ops.padded_unique_rows(rows, backend=backend)
             return ops.gather_rows(self._encode(spelled(unique), count), inverse, backend=backend)
         if torch.compiler.is_compiling() or rows.is_meta:
@@ -253,6 +253,6 @@ class CharacterEncoder(nn.Module):
         slots = self.max_characters_per_token
         if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
             raise ElmoFastError(
-                f"inputs must be character ids of shape [B, T, {slots}], whole numbers, as batch_to_ids gives them; "
+                f"inputs must be character ids of shape [B, T, {slots}], whole numbers, as from batch_to_ids; "
                 f"got {given(inputs)}"
             )

@@ -20,19 +20,19 @@ class Elmo(nn.Module):
     """Contextual word representations from a pretrained biLM, as learned mixes of its layers.
 
     Args:
-        options_file, weight_file: as BiLM's.
-        num_output_representations: M, how many mixes, each with its own weights.
+        options_file, weight_file: as in BiLM.
+        num_output_representations: M, the number of mixes, each with its own weights.
         requires_grad: whether the biLM is trained too.
-        do_layer_norm: as ScalarMix's.
-        dropout: on each mix, while training.
-        vocab_to_cache: as BiLM's.
-        keep_sentence_boundaries: whether the representations of BOS and EOS stay in.
+        do_layer_norm: as in ScalarMix.
+        dropout: on each mix, in training.
+        vocab_to_cache: as in BiLM.
+        keep_sentence_boundaries: whether to keep the representations of BOS and EOS.
         scalar_mix_parameters: the mixes' weights before the softmax, L+1 numbers, fixed; None: zeros, trained.
-        module: a biLM to use in place of the files' (both None then): has `num_layers`, returns 'activations' and
+        module: a biLM to use instead of the files (both None then): it has `num_layers`, returns 'activations' and
             'mask'.
-        statistics: as ScalarMix's, for do_layer_norm.
-        backend: as BiLM's.
-        settings: stateful, unique_words, cache_size, precision, vocabulary: as BiLM's.
+        statistics: as in ScalarMix, for do_layer_norm.
+        backend: as in BiLM.
+        settings: stateful, unique_words, cache_size, precision, vocabulary: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -60,13 +60,13 @@ class Elmo(nn.Module):
         if module is not None:
             if options_file is not None or weight_file is not None or settings:
                 raise ElmoFastError(
-                    "module stands in place of options_file, weight_file and the settings of a biLM; "
+                    "module replaces options_file, weight_file and the settings of a biLM; "
                     "give None for both files and no other setting; "
                     f"got {options_file!r}, {weight_file!r}, {settings!r}"
                 )
             self._elmo_lstm = module
         elif options_file is None:
-            raise ElmoFastError("options_file and weight_file are needed where no module is given")
+            raise ElmoFastError("options_file and weight_file are needed unless a module is given")
         else:
             self._elmo_lstm = BiLM(
                 options_file, weight_file, requires_grad, vocab_to_cache, backend=backend, **settings
@@ -97,12 +97,12 @@ class Elmo(nn.Module):
     def from_pretrained(
         cls, model: str | os.PathLike[str], num_output_representations: int | None = None, **settings: Any
     ) -> "Elmo":
-        """The model of a folder or of the hub, with the mixes' weights and the settings that save_pretrained kept.
+        """Loads a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 
         Args:
-            model: a folder that holds a model or a run, or a name of the hub, "user/name" or "user/name@revision".
-            num_output_representations: as many as there are mixes in the folder, or 1 where there are none, if None.
-            settings: as Elmo's, in place of those kept; with scalar_mix_parameters, these are the mixes' weights.
+            model: a folder with a model or a run, or a name on the hub, "user/name" or "user/name@revision".
+            num_output_representations: None: the number of mixes in the folder, or 1 if there are none.
+            settings: as in Elmo, overriding the saved ones; scalar_mix_parameters override the mixes' weights.
 
         Raises: ElmoFastError, CheckpointError.
         """
@@ -114,11 +114,11 @@ class Elmo(nn.Module):
         return elmo
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes config.json and model.safetensors: the biLM, the mixes' weights and what else from_pretrained needs to
-        make this module again; vocab.txt too, of a biLM that reads word ids.
+        """Writes config.json and model.safetensors: the biLM, the mixes' weights and what else from_pretrained
+        needs; also vocab.txt for a biLM that reads word ids.
 
-        Raises: ElmoFastError: a biLM that is not of this package; CheckpointError: the disk, or numbers that are not
-        finite float32.
+        Raises: ElmoFastError: a biLM from another package; CheckpointError: a write error, or numbers that are
+        not finite float32.
         """
         if not isinstance(self._elmo_lstm, BiLM):
             raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
@@ -135,7 +135,7 @@ class Elmo(nn.Module):
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """What `forward` reads of tokenised sentences; see BiLM. Raises: ElmoFastError."""
+        """The input of `forward` for tokenized sentences; see BiLM. Raises: ElmoFastError."""
         return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 
     def reset_states(self) -> None:
@@ -146,16 +146,16 @@ class Elmo(nn.Module):
         """Representations of a batch of sentences.
 
         Args:
-            inputs: character ids as from batch_to_ids, [B, T, C] int64, or with more dimensions, [B, ..., T, C]. Of a
-                biLM that reads word ids: ids + 1 as from this module's `batch_to_ids`, [B, ..., T] int64.
-            word_inputs: with vocab_to_cache: its indices, [B, T] or [B, ..., T]; see BiLM.
+            inputs: character ids from batch_to_ids, [B, T, C] int64, or with more dimensions, [B, ..., T, C]. For a
+                biLM that reads word ids: ids + 1 from this module's `batch_to_ids`, [B, ..., T] int64.
+            word_inputs: indices into vocab_to_cache, [B, T] or [B, ..., T]; see BiLM.
 
         Returns:
             'elmo_representations': M tensors [B, ..., T, 2D]; 'mask': [B, ..., T] bool. T+2 with
             keep_sentence_boundaries.
         """
         if word_inputs is not None and not self._has_cached_vocab:
-            word_inputs = None  # AllenNLP: indices say nothing without a vocabulary
+            word_inputs = None  # as in AllenNLP: indices mean nothing without a vocabulary
         # The dimensions of one sentence: words, and their characters.
         own = 1 if getattr(self._elmo_lstm, "reads_words", False) else 2
         outer = inputs.shape[:-own] if word_inputs is None else word_inputs.shape[:-1]
@@ -171,12 +171,12 @@ class Elmo(nn.Module):
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}
 
     def _fuses_dropout(self, device: torch.device) -> bool:
-        """On a GPU the mixes' kernel drops while it writes: no further pass, no mask in memory. Other random numbers
-        than torch's, so that the CPU keeps torch's."""
+        """On a GPU the mixes' kernel applies dropout as it writes: no extra pass, no mask in memory. Its random
+        numbers differ from torch's, so the CPU uses torch's."""
         return self.training and device.type == "cuda" and 0 < self._dropout.p < 1
 
     def _mixed(self, layers: list[Tensor], mask: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The M mixes, and their mask: mixed with the markers in (the statistics may want them), which then go."""
+        """The M mixes, and their mask: mixed with the markers (statistics may need them), which are then removed."""
         if self._count == 0:
             return [], mask if self._keep_sentence_boundaries else mask_without_boundaries(mask)
         dropout = self._dropout.p if self._fuses_dropout(mask.device) else 0.0

@@ -19,19 +19,19 @@ from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
 
 BATCH_SIZE = 64
-TOKENISED = "a list of words (text.split() makes one at blanks)"
+TOKENISED = "a list of words (use text.split() to split at white space)"
 
 
 class ElmoEmbedder:
-    """All layers of a pretrained biLM for tokenised sentences: one array [L+1, T, 2D] float32 per sentence.
+    """All layers of a pretrained biLM for tokenized sentences: one array [L+1, T, 2D] float32 per sentence.
 
-    The LSTM's state is carried from batch to batch, as ELMo always did: the same sentence gives other vectors the
-    second time. `stateful=False`, or `reset_states()` in between, gives the same ones.
+    The LSTM's state is carried from batch to batch, as in AllenNLP: the same sentence has different vectors the second
+    time. With `stateful=False`, or `reset_states()` in between, they are the same.
 
     Args:
-        options_file, weight_file: as BiLM's.
+        options_file, weight_file: as in BiLM.
         cuda_device: index of the GPU; -1: the CPU.
-        settings: stateful, unique_words, cache_size, precision, backend, vocabulary: as BiLM's.
+        settings: stateful, unique_words, cache_size, precision, backend, vocabulary: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -56,10 +56,10 @@ class ElmoEmbedder:
 
     @classmethod
     def from_pretrained(cls, model: str | os.PathLike[str], cuda_device: int = -1, **settings: Any) -> "ElmoEmbedder":
-        """The embedder of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
+        """The embedder for a folder with a model or a run, or for a name on the hub ("user/name@revision").
 
         Args:
-            cuda_device, settings: as ElmoEmbedder's.
+            cuda_device, settings: as in ElmoEmbedder.
 
         Raises: ElmoFastError, CheckpointError.
         """
@@ -71,28 +71,28 @@ class ElmoEmbedder:
 
     @torch.no_grad()
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """The vectors of B tokenised sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
+        """The vectors of B tokenized sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
         ids = self.elmo_bilm.batch_to_ids(batch)
         output = self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
         pairs = [remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]]
         return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
-        """The vectors of one tokenised sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
+        """The vectors of one tokenized sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
         not_a_string(sentence, "sentence", TOKENISED)
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
-        """The vectors of each tokenised sentence, [L+1, T, 2D], run as one batch.
+        """The vectors of each tokenized sentence, [L+1, T, 2D], run as one batch.
 
-        An empty sentence gives [L+1, 0, 2D]. Alone in a batch it is not run (the state stays as it is), as it never
-        was. Raises: ElmoFastError where the batch or a sentence of it is a string, in place of a list.
+        An empty sentence gives [L+1, 0, 2D]. A batch of only empty sentences does not run (the state does not
+        change), as in AllenNLP. Raises: ElmoFastError if the batch or a sentence is a string instead of a list.
         """
         not_a_string(batch, "batch", f"a list of sentences, each {TOKENISED}")
         return embed_batch(self.elmo_bilm, list(_checked(batch)), stateful=self.elmo_bilm.stateful)
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE) -> Iterator[Array]:
-        """The vectors of each tokenised sentence, in order, `batch_size` sentences at a time."""
+        """The vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
         not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
         for batch in embed_batches(
             self.elmo_bilm, _checked(sentences), stateful=self.elmo_bilm.stateful, batch_size=batch_size, window=0
@@ -116,32 +116,32 @@ class ElmoEmbedder:
         """Writes the vectors of a text's sentences; the file appears when it is complete. Returns their number.
 
         Args:
-            input_file: a path (.gz is unpacked), which is read twice; an open text stream, whose lines stay in memory
-                and which is closed; or a text that has been surveyed. One sentence per line, tokens separated by white
+            input_file: a path (.gz is decompressed), read twice; an open text stream, whose lines stay in memory and
+                which is closed; or a SurveyedText. One sentence per line, tokens separated by white
                 space.
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
-            batch_size: most sentences in a batch.
-            forget_sentences: leaves "sentence_to_index" out.
-            use_sentence_keys: names the datasets by the sentences, and leaves "sentence_to_index" out.
-            file_format: "hdf5": dataset "0", "1", ... per line, as AllenNLP, and "sentence_to_index", a JSON object
+            batch_size: maximum number of sentences in a batch.
+            forget_sentences: omit "sentence_to_index".
+            use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
+            file_format: "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
                 from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
                 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
                 metadata.
-            dtype: "float32", or "float16", of the numbers written.
-            max_tokens: most tokens in a batch, padding counted; a longer sentence runs alone, without carried state in
-                stretches.
-            progress: called after each batch with the tokens done and all tokens.
+            dtype: "float32" or "float16", of the output.
+            max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone, without
+                carried state in stretches.
+            progress: called after each batch with the tokens done and the total.
 
-        An embedder without carried state runs sentences of like length together.
+        Without carried state, sentences of similar length run together.
 
         Raises: ElmoFastError: an unknown format, one file for both, an empty line, a sentence that cannot name a
-            dataset, no room on the disk, vectors that are not finite; OSError.
+            dataset, a full disk, vectors that are not finite; OSError.
         """
         check_formats(output_format, file_format, dtype, use_sentence_keys)
         name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
-            raise ElmoFastError(f"output_file_path must be another file than input_file; got {name!r} for both")
+            raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
         keep_lines = file_format == "hdf5" and not forget_sentences
         text = (
             input_file

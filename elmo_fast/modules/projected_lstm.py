@@ -19,16 +19,16 @@ class ProjectedLSTM(nn.Module):
         input_size: I.
         hidden_size: D, width of the projection.
         cell_size: H.
-        go_forward: walks from the first position to the last; False: from the last to the first.
-        recurrent_dropout_probability: dropout on the hidden state while training, one mask per sequence, kept over
-            time.
+        go_forward: runs from the first position to the last; False: from the last to the first.
+        recurrent_dropout_probability: dropout on the hidden state in training, with one mask per sequence for all
+            steps.
         memory_cell_clip_value: bound of |cell|; None or 0: no clip.
         state_projection_clip_value: bound of |projection|; None or 0: no clip.
-        project: False leaves the projection out (D = H).
-        initialise: False leaves the parameters unset, for a caller who fills them at once.
-        precision, backend: as the op's.
+        project: False omits the projection (D = H).
+        initialise: False leaves the parameters uninitialized, for a caller that fills them.
+        precision, backend: as in the op.
 
-    Source: AllenNLP's `LstmCellWithProjection`; initialisation: block-orthogonal matrices, forget bias 1, other
+    Source: AllenNLP's `LstmCellWithProjection`; initialization: block-orthogonal matrices, forget bias 1, other
     biases 0.
     """
 
@@ -55,7 +55,7 @@ class ProjectedLSTM(nn.Module):
             )
         if not 0 <= recurrent_dropout_probability < 1:
             raise ElmoFastError(
-                f"recurrent_dropout_probability must lie in [0, 1); got {recurrent_dropout_probability!r}"
+                f"recurrent_dropout_probability must be in [0, 1); got {recurrent_dropout_probability!r}"
             )
         self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size
         self.go_forward = go_forward
@@ -73,7 +73,7 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws new parameters: each gate's matrices orthogonal, the projection as torch.nn.Linear's, forget bias 1."""
+        """Initializes: each gate's matrices orthogonal, the projection as torch.nn.Linear's, forget bias 1."""
         for linear in (self.input_linearity, self.state_linearity):
             for gate in linear.weight.split(self.cell_size):
                 nn.init.orthogonal_(gate)
@@ -83,7 +83,7 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters_glorot(self) -> None:
-        """Draws new parameters as TensorFlow's LSTMCell does: kernel [I+D, 4H] and projection [H, D] Glorot-uniform."""
+        """Initializes as TensorFlow's LSTMCell does: kernel [I+D, 4H] and projection [H, D] Glorot-uniform."""
         bound = (6 / (self.input_size + self.hidden_size + 4 * self.cell_size)) ** 0.5
         self.input_linearity.weight.uniform_(-bound, bound)
         self.state_linearity.weight.uniform_(-bound, bound)
@@ -98,7 +98,7 @@ class ProjectedLSTM(nn.Module):
 
     @property
     def weights(self) -> LSTMWeights:
-        """The parameters as the op takes them."""
+        """The parameters in the form of the op."""
         projection = None if self.state_projection is None else plain(self.state_projection).weight
         of_input, of_state = plain(self.input_linearity), plain(self.state_linearity)
         return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, projection)

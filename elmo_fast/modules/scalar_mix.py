@@ -14,15 +14,15 @@ EPS = 1e-12
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_k softmax(w)_k * h_k, with layer normalisation of the h_k over the whole batch if wanted.
+    """gamma * sum_k softmax(w)_k * h_k, optionally with layer normalization of the h_k over the whole batch.
 
     Args:
         mixture_size: L, number of layers.
-        do_layer_norm: whether each layer is normalised by one mean and one variance of all its unmasked elements.
-        initial_scalar_parameters: the w at first, L numbers; None: zeros.
+        do_layer_norm: whether each layer is normalized by one mean and one variance of all its unmasked elements.
+        initial_scalar_parameters: the initial w, L numbers; None: zeros.
         trainable: whether w and gamma are trained.
-        statistics: which positions the mean and the variance are of: "allennlp": all that the mask marks; "bilm": those
-            less the first and the last of each row (BOS and EOS), as bilm-tf, which removes them first.
+        statistics: the positions of the mean and the variance: "allennlp": all unmasked ones; "bilm": those without the
+            first and last of each row (BOS and EOS), as in bilm-tf, which removes them first.
         backend: "auto" | "native" | "triton" | "reference".
 
     Raises: ElmoFastError.
@@ -46,7 +46,7 @@ class ScalarMix(nn.Module):
         initial = [0.0] * mixture_size if initial_scalar_parameters is None else list(initial_scalar_parameters)
         if len(initial) != mixture_size:
             raise ElmoFastError(
-                f"initial_scalar_parameters must hold mixture_size={mixture_size} numbers; got {len(initial)}"
+                f"initial_scalar_parameters must have mixture_size={mixture_size} numbers; got {len(initial)}"
             )
         self.mixture_size = mixture_size
         self.do_layer_norm, self.statistics, self.backend = bool(do_layer_norm), statistics, backend
@@ -60,7 +60,7 @@ class ScalarMix(nn.Module):
 
         Args:
             tensors: the layers, lowest first.
-            mask: unmasked positions, [...]; needed with do_layer_norm, not used without.
+            mask: unmasked positions, [...]; used only with do_layer_norm, which needs it.
         """
         return mixes([self], tensors, mask)[0]
 

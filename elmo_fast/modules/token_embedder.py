@@ -1,4 +1,4 @@
-"""One ELMo representation per word, projected if wanted."""
+"""One ELMo representation per word, optionally projected."""
 
 import os
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from elmo_fast.modules.elmo import Elmo
 
 
 class ElmoTokenEmbedder(nn.Module):
-    """Elmo with one output representation, and a linear layer on it where projection_dim is given.
+    """Elmo with one output representation, and a linear layer on it if projection_dim is given.
 
     Args:
-        options_file, weight_file, do_layer_norm, dropout, requires_grad, vocab_to_cache, scalar_mix_parameters: as
-            Elmo's.
+        options_file, weight_file, do_layer_norm, dropout, requires_grad, vocab_to_cache, scalar_mix_parameters: as in
+            Elmo.
         projection_dim: width of the linear layer's output; None: no such layer.
         settings: the other keywords of Elmo.
 
@@ -59,8 +59,8 @@ class ElmoTokenEmbedder(nn.Module):
         """The representations [B, ..., T, output_dim].
 
         Args:
-            elmo_tokens: character ids as from batch_to_ids, [B, ..., T, C] int64.
-            word_inputs: with vocab_to_cache: its indices, [B, ..., T]; see BiLM.
+            elmo_tokens: character ids from batch_to_ids, [B, ..., T, C] int64.
+            word_inputs: indices into vocab_to_cache, [B, ..., T]; see BiLM.
         """
         representation = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
         return representation if self._projection is None else self._projection(representation)

@@ -165,7 +165,7 @@ def test_a_page_of_your_own_stays(hub, run, tmp_path, capsys):
     assert hub.repos["me/elmo"]["README.md"] == b"# Mine\n"
     assert "licence" not in capsys.readouterr().err
     assert main(["upload", str(folder), "me/elmo", "--licence", "mit"]) == 2
-    assert "README.md is there and will be the page" in capsys.readouterr().err
+    assert "README.md exists and will be the page" in capsys.readouterr().err
 
 
 def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):

@@ -85,7 +85,7 @@ def test_an_analogy(tmp_path, capsys):
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["man", "-", "king", "man"]
     for wrong in ("king man", "king -", "king - man woman"):
         assert main([*asked, "--analogy", wrong]) == 2
-        assert f"with + or - between them, blanks around, as king - man + woman; got '{wrong}'" in (
+        assert f"with + or - between them, separated by spaces, such as king - man + woman; got '{wrong}'" in (
             capsys.readouterr().err
         )
 

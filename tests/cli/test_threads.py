@@ -82,5 +82,5 @@ def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, ca
     finally:
         torch.set_num_threads(before)
     said = capsys.readouterr().err
-    line = "cpu    threads: 1: other programs keep 1.6 of 2 processors busy (--threads N: another number)\n"
+    line = "cpu    threads: 1: other programs keep 1.6 of 2 processors busy (--threads N sets the number)\n"
     assert (line in said, used) == ((False, 2) if given else (True, 1))

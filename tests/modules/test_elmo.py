@@ -129,7 +129,7 @@ def test_a_module_in_place_of_files(files):
     elmo = Elmo(None, None, 2, dropout=0.0, module=bilm)
     assert elmo._elmo_lstm is bilm
     assert [tuple(r.shape) for r in elmo(batch_to_ids(SENTENCES))["elmo_representations"]] == [(2, 7, 16)] * 2
-    with pytest.raises(ElmoFastError, match="module stands in place"):
+    with pytest.raises(ElmoFastError, match="module replaces"):
         Elmo(*files(), 1, module=bilm)
     with pytest.raises(ElmoFastError, match="options_file and weight_file are needed"):
         Elmo(None, None, 1)

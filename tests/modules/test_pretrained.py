@@ -133,7 +133,7 @@ def test_cached_vectors_are_left_out_and_trained_ones_with_a_warning(files, tmp_
     words = ["<pad>", "cat"]
     Elmo(*files, 1, vocab_to_cache=words).save_pretrained(tmp_path)
     assert not [name for name in load_checkpoint(tmp_path)[0] if name.startswith("_word_embedding")]
-    with pytest.warns(UserWarning, match="trained vectors of vocab_to_cache have no place in a checkpoint: left out"):
+    with pytest.warns(UserWarning, match="a checkpoint cannot store the trained vectors of vocab_to_cache: left out"):
         Elmo(*files, 1, requires_grad=True, vocab_to_cache=words).save_pretrained(tmp_path)
 
 

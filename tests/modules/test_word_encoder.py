@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_said(model, files):
         bilm(torch.zeros(1, 2, 50, dtype=torch.int64))
     with pytest.raises(ElmoFastError, match=r"from 0 to 7; got 3 to 8"):
         bilm(torch.tensor([[3, 8]]))
-    with pytest.raises(ElmoFastError, match="vocab_to_cache is of models that read characters"):
+    with pytest.raises(ElmoFastError, match="vocab_to_cache needs a model that reads characters"):
         BiLM(model, vocab_to_cache=["the"])
     with pytest.raises(ElmoFastError, match="wanted a model of word ids"):
         WordEncoder(read_options(files()[0]))

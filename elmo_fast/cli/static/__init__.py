@@ -16,8 +16,8 @@ def build_parser() -> NestedParser:
     return NestedParser(
         "static",
         "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an "
-        "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, fastest); the "
-        "first three also with .gz.",
+        "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, "
+        "fastest); the first three also with .gz.",
         KINDS,
     )
 

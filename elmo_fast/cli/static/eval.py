@@ -14,9 +14,9 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "static eval",
         "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their "
-        "cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose words have "
-        "vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets are those in "
-        "gensim: Google's analogies, WordSim-353, SimLex-999.",
+        "cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose "
+        "words have vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets are "
+        "those in gensim: Google's analogies, WordSim-353, SimLex-999.",
     )
     _files.add_reading(parser)
     parser.add_argument(
