@@ -30,7 +30,7 @@ def told(capsys, *words):
         ("typo.json", '{"dim": 16,\n"seeed": 8}\n', ", line 2: there is no option 'seeed'; did you mean seed?"),
         ("typo.toml", "dim = 16\n\nseeed = 8\n", ", line 3: there is no option 'seeed'; did you mean seed?"),
         ("value.yaml", "seed: 1\ndim: sixteen\n", ", line 2: --dim: wanted a whole number; got sixteen"),
-        ("twice.yaml", "dim: 1\nseed: 1\ndim: 2\n", ", line 3: dim after line 1; remove one"),
+        ("twice.yaml", "dim: 1\nseed: 1\ndim: 2\n", ", line 3: dim is given again, after line 1; remove one"),
         ("broken.yaml", "dim: 1\nfilters: [1,\n", ", line 3, column 1: not YAML: expected"),
         ("tab.yaml", "\tdim: 1\n", ", line 1, column 1: not YAML: found character '\\t'"),
         ("alias.yaml", "dim: *a\n", ", line 1, column 6: not YAML: found undefined alias"),
