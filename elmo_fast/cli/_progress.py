@@ -41,11 +41,11 @@ class ProgressBar:
             self._bar = None
 
     def add(self, tokens: int) -> None:
-        """`tokens` more are done."""
+        """Adds `tokens` to what is done."""
         self.reach(self.done + tokens, self.total)
 
     def reach(self, done: int, total: int) -> None:
-        """`done` of `total` are done now."""
+        """Sets what is done."""
         if done < self.done:  # of something else
             self.__exit__()
         self.done, self.total = done, total
@@ -85,7 +85,7 @@ class ProgressBar:
 
 
 class TextProgressBar(ProgressBar):
-    """Shows how much of a text is read, words/s and the time left; called with bytes done, bytes in all, words so far.
+    """Shows how much of a text is read, words/s and the time left; called with bytes done, total bytes, words so far.
 
     lines, quiet: as for `ProgressBar`.
     """
@@ -95,7 +95,7 @@ class TextProgressBar(ProgressBar):
         self._words = 0
 
     def __call__(self, done: int, total: int, words: int) -> None:
-        """So much is done now."""
+        """Sets what is done."""
         self._words = words
         self.reach(done, total)
 
