@@ -39,6 +39,7 @@ def without_other_blocks(text):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in WITH_CODE if runnable(p.read_text(encoding="utf-8"))], ids=name_of)
 def test_every_snippet_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch, commands):
     """In order, in one folder that holds a model's two files, as in the README."""

@@ -17,6 +17,7 @@ def folder(tmp_path_factory, commands):
     return make_folder(tmp_path_factory.mktemp("readme"), commands)
 
 
+@pytest.mark.slow
 def test_every_snippet_runs_and_prints_what_the_readme_says(folder, monkeypatch):
     """Python and shell blocks, in the order of the page, each Python block on its own."""
     monkeypatch.chdir(folder)

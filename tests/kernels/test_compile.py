@@ -51,6 +51,7 @@ def complaints(golden, found):
     return sorted(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_kernels_are_as_the_table_says(rows, op):
     kept = json.loads((HERE / f"{op}.json").read_text(encoding="utf-8"))

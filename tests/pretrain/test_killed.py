@@ -6,11 +6,14 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from tests.pretrain.processes import ROOT
 
 KILLS = 20
 
 
+@pytest.mark.slow
 def test_killed_runs_end_with_the_same_bytes_of_weights(tmp_path):
     """Killed ten times and more at random moments, and once at each moment at which a save touches the disk."""
     done = subprocess.run(

@@ -40,6 +40,7 @@ def losses(folder, name):
     return [(row["step"], row["loss_forward"], row["loss_backward"]) for row in rows if "loss" in row]
 
 
+@pytest.mark.slow
 def test_one_two_and_three_processes_train_alike(tmp_path):
     """Fifty steps with dropout and resets: losses agree to 1e-4, weights but for rounding; micro-batches too."""
     for name, count, parts in (("one", 1, 1), ("two", 2, 1), ("three", 3, 2)):
@@ -101,6 +102,7 @@ def workers_of(parent: int) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
 def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
