@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options, state_shapes
 from elmo_fast.errors import CheckpointError
+from tests.damaged import damaged_bytes
 from tests.weights import make_weights
 
 
@@ -166,15 +167,7 @@ def intact(request, tmp_path_factory):
 def test_random_damage_reads_rightly_shaped_or_is_refused(intact, data):
     """Cut anywhere, or with bytes changed: a CheckpointError, or tensors of the wanted shapes; nothing else."""
     options, content, path = intact
-    if data.draw(st.booleans(), "cut"):
-        content = content[: data.draw(st.integers(0, len(content) - 1), "length")]
-    else:
-        changed = bytearray(content)
-        places = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
-        for place, value in data.draw(st.lists(places, min_size=1, max_size=20), "bytes"):
-            changed[place] = value
-        content = bytes(changed)
-    path.write_bytes(content)
+    path.write_bytes(damaged_bytes(data, content))
     try:
         state = read_allennlp_state(path, options)
     except CheckpointError as error:

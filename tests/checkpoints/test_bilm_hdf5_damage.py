@@ -24,6 +24,7 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.errors import CheckpointError
 from tests.checkpoints.bilm_hdf5_cases import CELL, assert_equal_bits, damaged, read, remove, replace
+from tests.damaged import damaged_bytes
 from tests.weights import make_weights
 
 
@@ -287,16 +288,7 @@ def intact(tmp_path_factory):
 def test_random_damage_reads_rightly_shaped_or_is_refused(intact, data):
     """Cut anywhere, or with bytes changed: a CheckpointError, or tensors of the wanted shapes; nothing else."""
     options, content, path = intact
-    if data.draw(st.booleans(), "cut"):
-        content = content[: data.draw(st.integers(0, len(content) - 1), "length")]
-    else:
-        changed = bytearray(content)
-        for place, value in data.draw(
-            st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), min_size=1, max_size=20), "bytes"
-        ):
-            changed[place] = value
-        content = bytes(changed)
-    path.write_bytes(content)
+    path.write_bytes(damaged_bytes(data, content))
     try:
         state = read_bilm_hdf5(path, options)
     except CheckpointError as error:

@@ -9,6 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, coalesced, explain, hierarchical_softmax, huffman_tree
 from tests.backends import backends, needs
 from tests.ops.derivatives import check_second_derivative
+from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -183,11 +184,8 @@ def test_large_scores_do_not_overflow(backend, score):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_threads(backend, sparse):
     """One thread and two give the same numbers to rounding."""
-    arguments, results, threads = problem(60, 16, 1000, dtype=torch.float32), [], torch.get_num_threads()
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        results.append(losses_and_gradients(arguments, torch.float32, "float32", backend, sparse))
-    torch.set_num_threads(threads)
+    arguments = problem(60, 16, 1000, dtype=torch.float32)
+    results = with_one_and_two(lambda: losses_and_gradients(arguments, torch.float32, "float32", backend, sparse))
     for name, a, b in zip("lhwb", *results, strict=True):
         assert_close(name, a, b)
 

@@ -9,6 +9,7 @@ from elmo_fast.ops import PRECISIONS, _native, highway
 from tests.backends import needs_rows_alone
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients, needs_triton, skip_unless_served
 from tests.ops.saved import outputs_of
+from tests.threads import with_one_and_two
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -40,15 +41,8 @@ def test_a_row_is_the_same_in_any_batch(precision: str, backend: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_threads_change_nothing(precision: str) -> None:
-    c, before = case(130, 96).to(torch.float32), torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            results.append(gradients(c, precision=precision))
-    finally:
-        torch.set_num_threads(before)
-    (one, d_one), (two, d_two) = results
+    c = case(130, 96).to(torch.float32)
+    (one, d_one), (two, d_two) = with_one_and_two(lambda: gradients(c, precision=precision))
     assert torch.equal(one, two)
     assert all(torch.equal(a, b) for a, b in zip(d_one, d_two, strict=True))
 

@@ -9,6 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, alias_sample, alias_table, coalesced, explain, negative_sampling
 from tests.backends import backends, needs
 from tests.ops.derivatives import check_second_derivative
+from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -227,12 +228,8 @@ def test_chunks_change_nothing_but_rounding(backend, noise):
 @kernels
 def test_threads(backend):
     """One thread and two give the same numbers to rounding."""
-    (arguments, options), results = problem(60, 16, 300, 1000, dtype=torch.float32), []
-    threads = torch.get_num_threads()
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        results.append(losses_and_gradients(arguments, options, torch.float32, "float32", backend))
-    torch.set_num_threads(threads)
+    arguments, options = problem(60, 16, 300, 1000, dtype=torch.float32)
+    results = with_one_and_two(lambda: losses_and_gradients(arguments, options, torch.float32, "float32", backend))
     for name, a, b in zip("lhwb", *results, strict=True):
         assert_close(name, a, b)
 

@@ -10,6 +10,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _native, projected_lstm
 from tests.backends import backends
 from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
+from tests.threads import with_one_and_two
 from tests.tolerances import SMALL, assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -310,14 +311,7 @@ def test_packed_copies_die_with_their_parameters():
 @native
 def test_threads_do_not_change_the_result():
     case = cast(make(5, 6, 32, 32, 64), torch.float32)
-    before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            results.append(outputs_and_gradients(case, "native"))
-    finally:
-        torch.set_num_threads(before)
+    results = with_one_and_two(lambda: outputs_and_gradients(case, "native"))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 

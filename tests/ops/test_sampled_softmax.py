@@ -17,6 +17,7 @@ from elmo_fast.ops import (
 )  # fmt: skip
 from tests.backends import backends, device_of
 from tests.ops.derivatives import check_second_derivative
+from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -331,11 +332,8 @@ def test_logits_stay_within_the_bound(precision):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_threads(precision):
     """One thread and two give the same numbers to rounding."""
-    arguments, results, threads = problem(60, 16, 300, 1000, dtype=torch.float32), [], torch.get_num_threads()
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        results.append(exact_gradients(*arguments, torch.float32, precision, "native"))
-    torch.set_num_threads(threads)
+    arguments = problem(60, 16, 300, 1000, dtype=torch.float32)
+    results = with_one_and_two(lambda: exact_gradients(*arguments, torch.float32, precision, "native"))
     for name, a, b in zip("lhwb", *results, strict=True):
         assert_close(name, a, b)
 

@@ -8,6 +8,7 @@ from elmo_fast.ops import _dispatch, _native, scalar_mix
 from elmo_fast.ops.scalar_mix import dropout as generator
 from elmo_fast.ops.scalar_mix import host
 from tests.backends import backends, device_of
+from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -228,15 +229,13 @@ def test_only_wanted_gradients_are_computed(layer_norm, backend):
 @needs_native
 def test_the_thread_count_changes_nothing():
     """Outputs and gradients are bit-equal with one thread and two."""
-    results, threads = [], torch.get_num_threads()
-    for count in (1, 2):
-        torch.manual_seed(3)
-        torch.set_num_threads(count)
-        xs, scalars, gammas, mask = problem((31, 9, 65), dtype=torch.float32, grad=True)
+    xs, scalars, gammas, mask = problem((31, 9, 65), dtype=torch.float32, grad=True)
+
+    def outputs_and_gradients():
         y = scalar_mix(xs, scalars, gammas, layer_norm=True, statistics_mask=mask, backend="native")
-        results.append([y.detach(), *torch.autograd.grad(y.square().sum(), [*xs, scalars, gammas])])
-    torch.set_num_threads(threads)
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+        return [y.detach(), *torch.autograd.grad(y.square().sum(), [*xs, scalars, gammas])]
+
+    assert all(torch.equal(a, b) for a, b in zip(*with_one_and_two(outputs_and_gradients), strict=True))
 
 
 @triton
