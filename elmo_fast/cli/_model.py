@@ -2,10 +2,11 @@
 
 import os
 import re
-from typing import Any, Literal
+from typing import Any
 
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.op_choices import Precision
 
 
 def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -> None:
@@ -32,7 +33,7 @@ def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -
     if precision:
         parser.add_argument(
             "--precision",
-            type=Literal["float32", "bfloat16", "float16"],
+            type=Precision,
             default="float32",
             help="dtype to which the operands of matrix products are rounded; float32 rounds nothing",
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.modules.elmo_lstm import ElmoLstm
-from elmo_fast.ops import _graphs, _packed, _triton
+from elmo_fast.ops import _graphs, _packed, _triton, backend_for
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
@@ -29,7 +29,7 @@ class GraphReplay:
         return (
             _graphs.enabled(inputs.device)
             and not (dropout or wanted)
-            and lstm.backend in ("auto", "triton")
+            and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
             and inputs.numel() > 0
         )

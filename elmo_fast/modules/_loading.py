@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.ops import BACKENDS
+from elmo_fast.op_choices import BACKENDS
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
 
@@ -35,10 +35,14 @@ def plain(layer: _Module) -> _Module:
 
 
 def check_settings(precision: str, backend: str) -> None:
-    """Raises ElmoFastError unless both are known; whether a device can serve them is asked when an op runs there."""
+    """Raises ElmoFastError unless both are known.
+
+    A module passes one backend to several ops: those that do not have it choose by "auto" (`ops.backend_for`). Whether
+    a device can serve them is asked when an op runs there.
+    """
     check_precision(precision)
-    if backend not in ("auto", *BACKENDS):
-        raise ElmoFastError(f"backend must be one of auto, {', '.join(BACKENDS)}; got {backend!r}")
+    if backend not in BACKENDS:
+        raise ElmoFastError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
 
 
 def read_bilm(

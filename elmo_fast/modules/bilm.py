@@ -41,7 +41,7 @@ class BiLM(nn.Module):
             bilm-tf; False: the same sentence always has the same vectors.
         unique_words, cache_size: as in CharacterEncoder.
         precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
-        backend: "auto" | "native" | "reference".
+        backend: one of op_choices.BACKENDS; an op without it takes "auto".
         vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt beside
             the files, if present.
 

@@ -225,7 +225,7 @@ class ElmoLstm(StatefulModule):
                 residual=i > 0 and self.use_skip_connections,
                 recurrent_masks=masks or None,
                 precision=self.precision,
-                backend=self.backend,
+                backend=ops.backend_for("projected_lstm", self.backend),
             )
             both = [output[0], output[1]]
             outputs.append(output)

@@ -141,6 +141,6 @@ class ProjectedLSTM(nn.Module):
             projection_clip=self.state_projection_clip_value or None,
             recurrent_masks=None if mask is None else [mask],
             precision=self.precision,
-            backend=self.backend,
+            backend=ops.backend_for("projected_lstm", self.backend),
         )
         return outputs[0], state

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules._loading import check_settings
 from elmo_fast.modules.boundaries import mask_without_boundaries
 
 STATISTICS = ("allennlp", "bilm")
@@ -23,7 +24,7 @@ class ScalarMix(nn.Module):
         trainable: whether w and gamma are trained.
         statistics: the positions of the mean and the variance: "allennlp": all unmasked ones; "bilm": those without the
             first and last of each row (BOS and EOS), as in bilm-tf, which removes them first.
-        backend: "auto" | "native" | "triton" | "reference".
+        backend: one of op_choices.BACKENDS; an op without it takes "auto".
 
     Raises: ElmoFastError.
 
@@ -49,6 +50,7 @@ class ScalarMix(nn.Module):
                 f"initial_scalar_parameters must have mixture_size={mixture_size} numbers; got {len(initial)}"
             )
         self.mixture_size = mixture_size
+        check_settings("float32", backend)
         self.do_layer_norm, self.statistics, self.backend = bool(do_layer_norm), statistics, backend
         self.scalar_parameters = nn.ParameterList(
             nn.Parameter(torch.tensor([float(w)]), requires_grad=trainable) for w in initial
@@ -81,7 +83,7 @@ def mixes(
         statistics_mask=_statistics_mask(first, mask) if first.do_layer_norm else None,
         eps=EPS,
         dropout=dropout,
-        backend=first.backend,
+        backend=ops.backend_for("scalar_mix", first.backend),
     )
 
 

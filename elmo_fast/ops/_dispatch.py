@@ -4,17 +4,17 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 
+from elmo_fast import op_choices
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _finite, _native, _triton
 from elmo_fast.ops._precision import check_precision
 
-Backend = Literal["auto", "native", "cuda", "triton", "triton_persistent", "reference"]
-BACKENDS = get_args(Backend)[1:]
+BACKENDS = tuple(name for name in op_choices.BACKENDS if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 # The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-
-PRECISIONS = ("float32", "bfloat16", "float16")
+from elmo_fast.op_choices import PRECISIONS
 
 
 def check_precision(precision: str) -> None:

@@ -15,8 +15,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import described
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
-BACKENDS = ("auto", "native", "triton", "reference")
 ACTIVATIONS = ("relu", "tanh")
 OPTIMISERS = ("adagrad", "adamw")
 SCHEDULES = ("constant", "linear", "cosine")
@@ -151,7 +149,11 @@ class RunConfig:
         "Precision of the operands of matrix products: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
         "products only).",
     )
-    backend: str = described("auto", "Backend of the ops: auto, native (C++), triton or reference (plain torch).")
+    backend: str = described(
+        "auto",
+        "Backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); an op "
+        "without it takes auto.",
+    )
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
 
 

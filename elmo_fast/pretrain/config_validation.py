@@ -7,13 +7,12 @@ from typing import Any
 
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.op_choices import BACKENDS, PRECISIONS
 from elmo_fast.pretrain.config import (
     ACTIVATIONS,
-    BACKENDS,
     INPUTS,
     OPTIMISERS,
     PLACEMENTS,
-    PRECISIONS,
     SCHEDULES,
     DataConfig,
     ModelConfig,
@@ -41,7 +40,7 @@ _POSITIVE_NUMBER = ("initial_accumulator_value", "all_clip_norm_val")
 _POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "learning_rate", "max_seconds", "negatives")
 _CHOICES = {
     "activation": ACTIVATIONS,
-    "precision": PRECISIONS,
+    "precision": ("float32", "tf32", *PRECISIONS[1:]),
     "backend": BACKENDS,
     "optimiser": OPTIMISERS,
     "schedule": SCHEDULES,

@@ -61,7 +61,7 @@ class BiLSTM(nn.Module):
                 cell_clip=None,
                 projection_clip=None,
                 precision=self.precision,
-                backend=self.backend,
+                backend=ops.backend_for("projected_lstm", self.backend),
             )
             x = torch.cat([outputs[0], outputs[1]], dim=-1)
         return x

@@ -68,7 +68,11 @@ class TaskConfig:
     precision: str = described(
         "float32", "To what operands of matrix products are rounded in biLM and BiLSTM: float32, bfloat16 or float16."
     )
-    backend: str = described("auto", "Who computes: auto, native (C++), triton or reference (plain torch).")
+    backend: str = described(
+        "auto",
+        "Backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); an op "
+        "without it takes auto.",
+    )
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
     resume: bool = described(True, "Go on from what a run left in save_dir; false: begin anew.")
 

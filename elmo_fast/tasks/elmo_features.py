@@ -47,7 +47,7 @@ class ElmoFeatures(nn.Module):
         dropout: chance of dropping a number of a mix.
         l2: λ of the penalty.
         l2_kind: see penalty.
-        backend: "auto" | "native" | "triton" | "reference".
+        backend: one of op_choices.BACKENDS; an op without it takes "auto".
 
     Raises: ElmoFastError.
 

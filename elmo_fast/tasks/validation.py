@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.op_choices import BACKENDS, PRECISIONS
 from elmo_fast.tasks.config import TaskConfig
 
 TASKS = ("tag", "classify")
@@ -11,8 +12,6 @@ PLACES = ("none", "input", "output", "both")
 FORMATS = ("auto", "conllu", "columns", "tsv")
 POOLINGS = ("max", "mean", "both")
 L2_KINDS = ("paper", "bilm-tf")
-PRECISIONS = ("float32", "bfloat16", "float16")
-BACKENDS = ("auto", "native", "triton", "reference")
 
 
 def validate(config: TaskConfig) -> None:

@@ -1,0 +1,46 @@
+"""One list of backends and precisions serves ops, modules and configurations."""
+
+import pytest
+import torch
+
+from elmo_fast import ScalarMix, ops
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules.projected_lstm import ProjectedLSTM
+from elmo_fast.op_choices import BACKENDS, PRECISIONS
+from elmo_fast.ops import _dispatch
+from elmo_fast.pretrain import config_validation
+from elmo_fast.tasks import validation
+
+
+def lstm(backend):
+    torch.manual_seed(0)
+    module = ProjectedLSTM(4, 4, 6, True, 0.0, 3.0, 3.0, backend=backend)
+    return module(torch.ones(2, 3, 4), [3, 2])[0]
+
+
+def mix(backend):
+    return ScalarMix(2, backend=backend)([torch.ones(2, 3, 4), torch.zeros(2, 3, 4)])
+
+
+@pytest.mark.parametrize(("op", "module"), [("projected_lstm", lstm), ("scalar_mix", mix)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, module, backend):
+    """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
+    if backend in _dispatch._REGISTRY[op] and backend not in ("native", "reference"):
+        pytest.skip("a GPU's")
+    torch.testing.assert_close(module(backend), module("auto"))
+
+
+def test_an_unknown_name_is_refused_when_the_module_is_made():
+    for module in (lstm, mix):
+        with pytest.raises(ElmoFastError, match=r"backend must be one of auto, native, cuda, .*; got 'gpu'"):
+            module("gpu")
+
+
+def test_the_lists_agree():
+    """Every op's backends are among the names; configurations take all names, pretraining tf32 as well."""
+    assert {name for op in ops.op_names() for name in _dispatch._REGISTRY[op]} | {"auto"} == set(BACKENDS)
+    assert (*ops.BACKENDS,) == BACKENDS[1:]
+    assert ops.PRECISIONS == PRECISIONS == validation.PRECISIONS
+    assert BACKENDS == validation.BACKENDS == config_validation._CHOICES["backend"]
+    assert set(config_validation._CHOICES["precision"]) == {*PRECISIONS, "tf32"}
