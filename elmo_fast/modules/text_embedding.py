@@ -36,6 +36,10 @@ def embed_text(
 
     text: with its lines, where sentence_to_index or the keys are wanted; model: its name, for the file's metadata
     """
+    wanted = "as_keys" if use_sentence_keys else "keep_lines"
+    remembers = file_format == "hdf5" and not forget_sentences
+    if (use_sentence_keys and not text.as_keys) or (remembers and text.lines is None):
+        raise ElmoFastError(f"{text.name} must be surveyed with {wanted}=True, as the file is to hold its sentences")
     layers = bilm.num_layers if output_format == "all" else 0
     metadata = {
         "model": model,

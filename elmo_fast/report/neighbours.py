@@ -9,7 +9,7 @@ from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
 from elmo_fast.report.settings import ReportSettings
 from elmo_fast.report.tables import table
-from elmo_fast.static.neighbours import nearest
+from elmo_fast.static.neighbours import nearest_words
 from elmo_fast.static.vectors import Vectors, load_vectors
 from elmo_fast.tasks import Example
 from elmo_fast.tokens import TextTokens
@@ -92,10 +92,7 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
 
 
 def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
-    if word not in static.index:
-        return []
-    indices, _ = nearest(static.matrix, static.matrix[[static.index[word]]], topn=topn + 1)
-    return [static.words[i] for i in indices[0].tolist() if static.words[i] != word][:topn]
+    return [] if word not in static.index else [other for other, _ in nearest_words(static, [word], topn)[0]]
 
 
 def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, static: Vectors | None) -> str:

@@ -16,13 +16,19 @@ SHOWN_LINES = 5
 class SurveyedText:
     """A text of one sentence per line, tokens separated by white space, that can be read once more.
 
-    name: what messages call it; lengths: tokens of each line, [N] int64; lines: the lines, where they were kept.
+    name: what messages call it; lengths: tokens of each line, [N] int64; lines: the lines, where they were kept;
+    as_keys: whether the lines can name datasets of HDF5.
     """
 
     def __init__(
-        self, source: Any, name: str, lengths: np.ndarray[Any, np.dtype[np.int64]], lines: list[str] | None
+        self,
+        source: Any,
+        name: str,
+        lengths: np.ndarray[Any, np.dtype[np.int64]],
+        lines: list[str] | None,
+        as_keys: bool,
     ) -> None:
-        self.name, self.lengths, self.lines, self._source = name, lengths, lines, source
+        self.name, self.lengths, self.lines, self.as_keys, self._source = name, lengths, lines, as_keys, source
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -79,7 +85,7 @@ def survey(
         more = f" and {len(blank) - SHOWN_LINES} more" if len(blank) > SHOWN_LINES else ""
         shown = ", ".join(map(str, blank[:SHOWN_LINES]))
         raise ElmoFastError(f"{name}: nothing but white space on line {shown}{more}; remove such lines")
-    return SurveyedText(kept if streamed else source, name, np.array(lengths, np.int64), kept)
+    return SurveyedText(kept if streamed else source, name, np.array(lengths, np.int64), kept, as_keys)
 
 
 def _check_key(name: str, index: int, line: str, seen: dict[str, int]) -> None:

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.text import survey
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 
@@ -106,6 +107,9 @@ def test_a_path_another_format_and_progress(files, tmp_path):
     assert found["offsets"].tolist() == np.cumsum([0, *[array.shape[1] for array in wanted]]).tolist()
     with pytest.raises(ElmoFastError, match="file_format must be one of hdf5, hdf5-flat, safetensors, npz; got 'txt'"):
         embedder.embed_file(tmp_path / "in.txt", out, file_format="txt")
+    for wanted, keys in (("keep_lines", False), ("as_keys", True)):
+        with pytest.raises(ElmoFastError, match=f"in.txt must be surveyed with {wanted}=True"):
+            embedder.embed_file(survey(tmp_path / "in.txt", keep_lines=keys), out, use_sentence_keys=keys)
     with pytest.raises(ElmoFastError, match="dtype must be one of float32, float16; got 'f16'"):
         embedder.embed_file(tmp_path / "in.txt", out, dtype="f16")
 
