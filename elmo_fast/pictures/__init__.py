@@ -1,4 +1,4 @@
-"""What people look at: curves, layer weights, words and senses as PNG, SVG, PDF, one HTML page, or for a projector."""
+"""Pictures of curves, layer weights, words and senses as PNG, SVG, PDF, one HTML page, or files for a projector."""
 
 from elmo_fast.pictures.curves import draw as draw_curves
 from elmo_fast.pictures.layers import layer_weights, read_layer_weights

@@ -14,10 +14,10 @@ SUBS = (1, 2, 5)
 
 
 def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
-    """Writes one picture of all runs, a colour each.
+    """Writes one picture of all runs, one colour each.
 
-    runs: label -> its metrics; path: the file, whose suffix names the format (.png, .pdf, .svg).
-    Raises ElmoFastError when matplotlib is absent, for another suffix, or for a run that has not reported yet.
+    runs: label -> its metrics; path: the file, whose suffix gives the format (.png, .pdf, .svg).
+    Raises ElmoFastError without matplotlib, for another suffix, or for a run that has not reported yet.
     """
     format_of(path)
     for label, metrics in runs.items():

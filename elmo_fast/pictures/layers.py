@@ -29,7 +29,7 @@ def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
         path: a results.json or the folder of a trained task (its "mix_weights"), or a folder with a model and scalar
             mixes (`Elmo.save_pretrained`), whose softmax is taken.
 
-    Raises: ElmoFastError where there are none, CheckpointError.
+    Raises: ElmoFastError if there are none, CheckpointError.
     """
     place = pathlib.Path(path)
     results = place / RESULTS_FILE if place.is_dir() else place
@@ -78,12 +78,12 @@ def _check(groups: Mapping[str, Sequence[float]]) -> None:
 
 
 def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike[str], title: str = "") -> None:
-    """Writes the picture of the weights: a group of bars per layer, or a table where there are more than 6 mixes.
+    """Writes the picture of the weights: a group of bars per layer, or a table for more than 6 mixes.
 
     Args:
         groups: name of a mix -> its L weights, which sum to 1; layer 0 is the character encoder's.
-        path: the file, whose suffix names the format (.png, .pdf, .svg).
-        title: above the picture.
+        path: the file, whose suffix gives the format (.png, .pdf, .svg).
+        title: of the picture.
 
     Raises: ElmoFastError, MissingExtraError without matplotlib.
     """

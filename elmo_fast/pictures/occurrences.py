@@ -29,14 +29,14 @@ class Occurrence(NamedTuple):
 def find_occurrences(
     path: str | os.PathLike[str], word: str, *, most: int = MOST, match_case: bool = False, seed: int = 0
 ) -> tuple[list[Occurrence], int]:
-    """The occurrences of a word in a text, in its order, and how many there are in all.
+    """The occurrences of a word in a text, in order, and their total number.
 
     Args:
-        path: text, one sentence per line, tokens parted by white space, plain or .gz.
+        path: text, one sentence per line, tokens separated by white space, plain or .gz.
         word: a token; upper and lower case are the same unless match_case.
-        most: where there are more, so many of them are drawn by seed, each with the same chance.
+        most: the maximum number; if there are more, a uniform sample by seed.
 
-    Raises: ElmoFastError where there is none, or for text that cannot be read.
+    Raises: ElmoFastError if there is none, or for text that cannot be read.
     """
     if not word or len(word.split()) != 1:
         raise ElmoFastError(f"word must be one token without blanks; got {word!r}")
@@ -68,10 +68,10 @@ def occurrence_vectors(
     """The vector of each occurrence in its sentence, [N, 2D] float32.
 
     Args:
-        embedder: an ElmoEmbedder that carries no state (stateful=False): a sentence's vectors are its own.
-        layer: "top", or a number from 0 (0 knows no context).
-        batch_size: sentences run at a time.
-        progress: called with the tokens of each batch when it is done.
+        embedder: an ElmoEmbedder without carried state (stateful=False).
+        layer: "top", or a number from 0 (0 has no context).
+        batch_size: sentences per batch.
+        progress: called with the number of tokens of each finished batch.
 
     Raises: ElmoFastError.
     """

@@ -21,19 +21,18 @@ def write_projector(
     columns: Mapping[str, Sequence[str]] | None = None,
     name: str = "words",
 ) -> pathlib.Path:
-    """Writes tensors.tsv, metadata.tsv and projector_config.pbtxt to a folder that `tensorboard --logdir` takes.
+    """Writes tensors.tsv, metadata.tsv and projector_config.pbtxt to a folder for `tensorboard --logdir`.
 
-    The first two are also what projector.tensorflow.org loads. Every float32 is written with the digits that give it
-    back.
+    projector.tensorflow.org loads the first two. Every float32 is written with enough digits to read it back exactly.
 
     Args:
         words: N labels.
         matrix: their vectors, [N, D], finite.
-        folder: made where it is not there; files of these names in it are replaced.
-        columns: further columns of the metadata: name -> N texts.
+        folder: created if missing; files of these names in it are replaced.
+        columns: additional columns of the metadata: name -> N strings.
         name: of the tensor.
 
-    Raises: ElmoFastError for shapes that do not fit, or a label with a tab or a line break, which these files part by.
+    Raises: ElmoFastError for shapes that do not match, or a label with a tab or a line break.
     """
     not_a_string(words, "words", "a list of words")
     if matrix.ndim != 2 or len(matrix) != len(words) or not len(words):

@@ -21,7 +21,7 @@ TYPICAL = 6
 
 
 class Senses(NamedTuple):
-    """Occurrences in clusters, the largest cluster first."""
+    """Occurrences in clusters, largest cluster first."""
 
     points: npt.NDArray[np.float32]
     """where each occurrence is drawn, [N, 2]"""
@@ -50,17 +50,17 @@ def senses_of(
 ) -> Senses:
     """Clusters of occurrences by the first 10 principal components of their vectors.
 
-    "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987); or one cluster
-    where ten single clouds, normal and of the same variances, cut into as many, have one that is as large: then nothing
-    tells that the vectors part into groups.
+    "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987). It takes one
+    cluster if one of ten single normal clouds with the same variances, divided likewise, has a silhouette as large:
+    then there is no evidence of groups.
 
     Args:
-        occurrences: N, for the words typical of each cluster: those with the largest log-odds ratio, under a prior of
-            all contexts, to stand within 5 words (Monroe, Colaresi and Quinn 2008, equation 22).
+        occurrences: N, for the words typical of each cluster: those with the largest log-odds ratio, with all contexts
+            as the prior, to occur within 5 words (Monroe, Colaresi and Quinn 2008, equation 22).
         vectors: [N, D], finite.
         clusters: "auto", or the number.
         clustering: "kmeans", or "agglomerative" (Ward).
-        method: of the points: "pca" or "tsne".
+        method: projection of the points: "pca" or "tsne".
         seed: of k-means, t-SNE and the clouds.
 
     Raises: ElmoFastError, MissingExtraError without scikit-learn.

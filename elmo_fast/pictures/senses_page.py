@@ -39,17 +39,18 @@ def write_senses_page(
     about: str = "",
     language: str = "en",
 ) -> None:
-    """Writes the page: points coloured by cluster, a legend that shows and hides clusters, sentences where one points.
+    """Writes the page: points coloured by cluster, a legend that shows and hides clusters, the sentence under the
+    pointer.
 
-    The file loads nothing from anywhere, and forbids its browser to; what comes from the text is text in it, never
-    markup. It works with a mouse, by touch, and by keyboard.
+    The file loads nothing else and forbids the browser to; content of the text is escaped. It works with mouse, touch
+    and keyboard.
 
     Args:
-        senses: as from senses_of, of these occurrences.
+        senses: from senses_of, for these occurrences.
         occurrences: N, whose sentences are shown.
         word: for the title.
         path: the file, .html.
-        about: which text and which model, in one line.
+        about: the text and the model, in one line.
         language: of the text, as HTML names it.
 
     Raises: ElmoFastError.

@@ -14,10 +14,10 @@ def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], abou
     """Writes the picture of a word's occurrences, with the size and the most typical words of each cluster.
 
     Args:
-        senses: as from senses_of.
+        senses: from senses_of.
         word: for the title.
-        path: the file, whose suffix names the format (.png, .pdf, .svg).
-        about: below the picture: which text and which model.
+        path: the file, whose suffix gives the format (.png, .pdf, .svg).
+        about: text below the picture, such as the text and the model.
 
     Raises: ElmoFastError, MissingExtraError without matplotlib.
     """

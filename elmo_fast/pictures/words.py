@@ -37,16 +37,16 @@ def words_picture(
 ) -> Drawn:
     """Writes the picture of words by t-SNE or PCA of their vectors' directions (each divided by its length).
 
-    Labels are placed in the order of the words, so put the most important first; those without room are left out, and
+    Labels are placed in the order of the words, so put the most important first; labels without room are left out, and
     the picture says how many.
 
     Args:
-        words: N words; a word may come more than once (tokens).
+        words: N words; a word may occur more than once (tokens).
         matrix: their vectors, [N, D].
-        path: the file, whose suffix names the format (.png, .pdf, .svg).
-        method, seed: as to_plane's.
-        most_labels: so many words get a label at most; the others are points.
-        title: above the picture.
+        path: the file, whose suffix gives the format (.png, .pdf, .svg).
+        method, seed: as in to_plane.
+        most_labels: maximum number of labels; other words are points.
+        title: of the picture.
 
     Raises: ElmoFastError; MissingExtraError without matplotlib or scikit-learn.
     """

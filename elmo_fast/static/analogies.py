@@ -78,19 +78,20 @@ def evaluate_analogies(
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> AnalogyScores:
-    """Answers each question a : b = c : ? with the nearest word to b - a + c (3CosAdd), many questions to one product.
+    """Answers each question a : b = c : ? with the nearest word to b - a + c (3CosAdd), many questions per matrix
+    product.
 
         argmax over w of cos(w, b/|b| - a/|a| + c/|c|),    w none of a, b, c
 
-    path: lines of four words, in sections that begin with ": NAME"; None: Google's set of 19,544 questions that gensim
-        brings (MissingExtraError without gensim)
-    restrict_vocab: so many first words alone are known; None: all
-    case_insensitive: words are compared in upper case, where the first of several has its row
-    unknown_as_wrong: count questions with unknown words as wrong (gensim's dummy4unknown); else they are left out
-    batch_size: questions answered together; takes 4 * batch_size * restrict_vocab bytes
-    device: where the products are computed
-    progress: called with questions answered and all
-    Raises ElmoFastError for a file with no section or no question.
+    path: lines of four words, in sections that begin with ": NAME"; None: Google's set of 19,544 questions from gensim
+        (MissingExtraError without gensim)
+    restrict_vocab: use only the first N words; None: all
+    case_insensitive: compare words in upper case; the first of several spellings wins
+    unknown_as_wrong: count questions with unknown words as wrong (gensim's dummy4unknown); otherwise they are skipped
+    batch_size: questions per product; takes 4 * batch_size * restrict_vocab bytes
+    device: the device of the products
+    progress: called with questions answered and the total
+    Raises ElmoFastError for a file without sections or questions.
     Source: Mikolov et al. 2013 (arXiv:1301.3781), section 4; gensim's evaluate_word_analogies, whose counts these are.
     """
     names, sections, questions = _read(bundled("questions-words.txt") if path is None else os.fspath(path))

@@ -21,13 +21,13 @@ Matrix = npt.NDArray[np.float32]
 def context_free_vectors(
     model: Model, words: Sequence[str], *, batch_size: int = 1024, progress: Callable[[int], None] | None = None
 ) -> Vectors:
-    """What the encoder of words makes of each, which no neighbour changes: [V, D].
+    """The encoder's context-free vector of each word: [V, D].
 
-    model: a BiLM, or a folder or name of the hub that holds one
-    words: different words, by custom the most frequent first
+    model: a BiLM, or a folder or a name on the hub
+    words: distinct words, usually the most frequent first
     batch_size: words encoded together
-    progress: called with how many words more are done
-    Raises ElmoFastError where a word stands twice.
+    progress: called with the number of words just done
+    Raises ElmoFastError if a word occurs twice.
     """
     not_a_string(words, "words", "a list of words")
     bilm = model if isinstance(model, BiLM) else shared_bilm(model)
@@ -60,8 +60,8 @@ def write_word_vectors(
 ) -> None:
     """Writes the dataset `embedding` [V, D] of an HDF5 file: the encoder's vector of each word, batch by batch.
 
-    words, batch_size, progress: as context_free_vectors'
-    Raises ElmoFastError for a model of word ids, whose vectors are a table already; OSError.
+    words, batch_size, progress: as in context_free_vectors
+    Raises ElmoFastError for a model of word ids, whose vectors are already a table; OSError.
     Source: bilm-tf's dump_token_embeddings.
     """
     if bilm.reads_words:
@@ -88,13 +88,13 @@ def averaged_vectors(
 ) -> Vectors:
     """The mean of each word's vectors over its occurrences in a text, the most frequent word first: [V, 2D].
 
-    model: a BiLM, or a folder or name of the hub that holds one; every sentence starts from a state of zeros
-    sentences: gone through twice, so a list or what can be gone through again
-    layer: "top", "average" (of all layers), "all" (side by side), or a number from 0
-    min_count, max_words: rarer words, and those after so many, get no vector
-    batch_size, max_tokens: most sentences, and most tokens with their padding, run together
-    progress: called with how many tokens more are done
-    Raises ElmoFastError: no such layer; no word is frequent enough; sentences that can be read once.
+    model: a BiLM, or a folder or a name on the hub; every sentence starts from a zero state
+    sentences: read twice, so pass a list or another reusable iterable
+    layer: "top", "average" (of all layers), "all" (concatenated), or a number from 0
+    min_count, max_words: words that occur less often, and all after the first max_words, get no vector
+    batch_size, max_tokens: maximum number of sentences, and of tokens including padding, per batch
+    progress: called with the number of tokens just done
+    Raises ElmoFastError: no such layer; no word is frequent enough; sentences that can be read only once.
     Source: of such means as word vectors: Bommasani et al. 2020, "Interpreting Pretrained Contextualized
     Representations via Reductions to Static Embeddings", ACL.
     """

@@ -32,15 +32,15 @@ def nearest(
     check: Callable[[int, Matrix], None] | None = None,
     block_rows: int | None = None,
 ) -> Nearest:
-    """The `topn` rows whose cosine with each query is greatest.
+    """The `topn` rows with the largest cosine with each query.
 
     matrix: [N, D] float32, in memory or a memmap; it is read once for every 268 MB of cosines
     queries: [Q, D] float32
-    unit: the rows of the matrix have length 1 (or 0) already, and are not measured
-    check: called with the number of each block and its rows, before they are used
-    block_rows: rows of a block; None: a megabyte of them
-    Returns n = min(topn, N) of each; a row or query of zeros has cosine 0 with everything.
-    Raises ElmoFastError for shapes that do not fit and topn below 1.
+    unit: the rows of the matrix already have length 1 (or 0)
+    check: called with the number of each block and its rows before use
+    block_rows: rows per block; None: one megabyte
+    Returns n = min(topn, N) per query; a row or query of zeros has cosine 0 with everything.
+    Raises ElmoFastError for shapes that do not match and topn below 1.
     """
     _check(matrix, queries, topn)
     step = block_rows or rows_of_a_block(matrix.dtype, matrix.shape[1])
@@ -57,9 +57,9 @@ def nearest(
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:
-    """The `topn` words nearest to each of `words` by itself, but that word, and their cosines: a list for each.
+    """The `topn` words nearest to each of `words`, without that word, and their cosines: one list per word.
 
-    Raises ElmoFastError for a word without a vector, topn below 1, and a string in place of a list.
+    Raises ElmoFastError for a word without a vector, topn below 1, and a string instead of a list.
     """
     not_a_string(words, "words", "a list of words")
     queries = [vectors.vector(word) for word in words]
@@ -78,7 +78,7 @@ def most_similar(
 
     positive, negative: words, or a word; positive=["king", "woman"], negative=["man"] asks what is to woman as king is
         to man (3CosAdd)
-    Raises ElmoFastError for a word without a vector, no word at all, and topn below 1.
+    Raises ElmoFastError for a word without a vector, no words, and topn below 1.
     Source: the name, arguments and numbers of gensim's KeyedVectors.most_similar.
     """
     plus, minus = _given_words("positive", positive), _given_words("negative", negative)

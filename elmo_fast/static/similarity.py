@@ -49,14 +49,14 @@ def evaluate_similarity(
     case_insensitive: bool = True,
     unknown_as_zero: bool = False,
 ) -> SimilarityScores:
-    """How the cosines of pairs of words go with scores that people gave those pairs.
+    """The correlation of the cosines of word pairs with human scores of those pairs.
 
-    path: lines of two words and a number, parted by `delimiter`; those that begin with # are comments. None:
-        WordSim-353, which gensim brings (MissingExtraError without gensim)
-    restrict_vocab, case_insensitive: as for evaluate_analogies
-    unknown_as_zero: a pair with an unknown word counts as of cosine 0 (gensim's dummy4unknown); else it is left out
-    Returns correlations that are NaN where fewer than two pairs are left, or one of the columns is constant.
-    Raises ElmoFastError for a file with no pair.
+    path: lines of two words and a number, separated by `delimiter`; lines that begin with # are comments. None:
+        WordSim-353 from gensim (MissingExtraError without gensim)
+    restrict_vocab, case_insensitive: as in evaluate_analogies
+    unknown_as_zero: a pair with an unknown word has cosine 0 (gensim's dummy4unknown); otherwise it is skipped
+    The correlations are NaN if fewer than two pairs are left, or one of the columns is constant.
+    Raises ElmoFastError for a file without pairs.
     Source: gensim's evaluate_word_pairs, whose correlations these are.
     """
     path = bundled(WORDSIM353) if path is None else os.fspath(path)

@@ -92,15 +92,15 @@ def load_vectors(
     """The word vectors in a file, plain or gzip.
 
     path: what word2vec, gensim's save_word2vec_format, GloVe, fastText (.vec) or save_vectors wrote
-    format: "word2vec-binary", "word2vec-text", "glove" (as word2vec's text, without its first line), "safetensors";
-        "auto" tells them apart by what is in the file
-    limit: read the first so many words only
-    cache: keep what a text file of 32 MB or more gave beside it, as PATH.cache.safetensors, and read that the next time
-        while the file's size, time and ends are the same; one that is damaged is not used, and said
+    format: "word2vec-binary", "word2vec-text", "glove" (as word2vec's text, without the header line), "safetensors";
+        "auto" detects the format from the content
+    limit: read only the first N words
+    cache: cache a text file of 32 MB or more as PATH.cache.safetensors, and read that as long as the file's size, time
+        and ends are unchanged; a damaged cache is ignored, with a message
 
-    Of a word that stands in a file twice the first vector is kept, and words that are not UTF-8 get U+FFFD for what is
-    wrong in them; a warning says how many. Raises ElmoFastError naming the file and the line or word: no such format,
-    a vector of another width, something that is no finite number, an end that comes too early.
+    If a word occurs twice the first vector is kept, and in words that are not UTF-8 invalid bytes become U+FFFD; a
+    warning says how many. Raises ElmoFastError naming the file and the line or word: an unknown format, a vector of the
+    wrong width, an invalid or infinite number, a truncated file.
     """
     path = os.fspath(path)
     if limit is not None and limit < 0:
@@ -115,13 +115,13 @@ def load_vectors(
 
 
 def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "auto") -> None:
-    """Writes word vectors; the file appears whole or not at all, and gzip where its name ends in .gz.
+    """Writes word vectors; the file appears complete or not at all, gzip if its name ends in .gz.
 
-    format: as for load_vectors; "auto" goes by the name: .bin is word2vec's binary form, .txt and .vec its text,
-        .safetensors the own format, which is the fastest and takes any word
+    format: as in load_vectors; "auto" uses the name: .bin is word2vec's binary form, .txt and .vec its text,
+        .safetensors our own format, which is the fastest and takes any word
 
-    Text holds the fewest digits that give the same float32 again. Raises ElmoFastError for a name that says nothing,
-    a vector with something infinite, and for a word that the format cannot hold (with a blank in it).
+    Text has the fewest digits that give the same float32. Raises ElmoFastError for a name without a known format, a
+    vector that is not finite, and a word that the format cannot store (with a space in it).
     """
     path = os.fspath(path)
     write = writer_of(path, format)

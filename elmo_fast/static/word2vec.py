@@ -44,20 +44,20 @@ def train_word2vec(
 ) -> Vectors:
     """Trains word vectors on a text, the most frequent words first.
 
-    path: one sentence per line, words parted by blanks: a file, a folder or a glob; several, and gzip, are copied
-        together first
+    path: one sentence per line, words separated by spaces: a file, a folder or a glob; several files, and gzip, are
+        first copied into one
     algorithm: "sg" (skip-gram) or "cbow"
     objective: "ns" (negative sampling) or "hs" (hierarchical softmax)
-    dimension, window: D; words on each side, drawn from 1 to so many
-    min_count: words that are rarer are left out of the text
-    negative: random words for each true one (objective "ns")
-    sample: words with a greater share of the text are left out at random
-    epochs, learning_rate: passes; the step at the start, which falls to 0.0001
-    workers: threads; with more than 1 the same seed gives other vectors every time
-    report: called after every pass. There is no loss in it: what gensim computes is wrong for several threads and for
+    dimension, window: D; maximum words on each side, drawn from 1 to this number
+    min_count: words that occur less often are left out of the text
+    negative: random words per true one (objective "ns")
+    sample: words with a larger share of the text are dropped at random
+    epochs, learning_rate: passes; the initial step size, which decreases to 0.0001
+    workers: threads; with more than 1, the same seed gives different vectors every time
+    report: called after every pass, without a loss: gensim's is wrong for several threads and for
         skip-gram with hierarchical softmax (gensim #2135, #3397)
-    Raises MissingExtraError without gensim, ElmoFastError for wrong options, text that is not UTF-8, and where no word
-    is frequent enough.
+    Raises MissingExtraError without gensim, ElmoFastError for wrong options, text that is not UTF-8, and if no word is
+    frequent enough.
     Source: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546.
     """
     _check(algorithm, objective, dimension, window, min_count, negative, epochs, workers)

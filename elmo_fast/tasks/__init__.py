@@ -1,6 +1,6 @@
 """Taggers and classifiers over ELMo: files of examples, features, the cache of a frozen biLM, training, scores.
 
-Names are loaded when first used, so that the options of a command cost no torch.
+Names are loaded on first use, so that a command's options need no torch.
 """
 
 from elmo_fast._lazy import loader

@@ -89,18 +89,18 @@ def cached_layers(
     progress: Progress | None = None,
     report: Callable[[str], None] | None = None,
 ) -> LayerCache:
-    """The layers of all words of `examples`: from the file in `folder` that holds them, or computed and kept there.
+    """The layers of all words of `examples`, read from a file in `folder`, or computed and cached there.
 
-    Every sentence starts from the state zero, whatever `model.stateful`, so that its vectors depend on no other. The
-    file's name is a digest of the model's weights, its settings and the sentences. Its own digest is compared with its
-    bytes before it is used: a damaged file is computed anew, and that is said. Runs that share a folder wait for the
-    one that computes what they need. For several shares of one text, keep all of it and use `subset`.
+    Every sentence starts from a zero state, whatever `model.stateful`, so its vectors depend on no other sentence. The
+    file's name is a digest of the model's weights, its settings and the sentences. Its own digest is checked before
+    use: a damaged file is computed again, with a message. Runs that share a folder wait for the one that computes what
+    they need. For several shares of one text, cache all of it and use `subset`.
 
     Args:
         model: the biLM, on any device.
         examples: the sentences; their labels do not matter.
-        folder: made where it is missing.
-        storage: "float32", or "float16", half as large, with 11 of 24 bits.
+        folder: created if missing.
+        storage: "float32", or "float16": half the size, with 11 of 24 significant bits.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in stretches of so many.
         progress: called with the words done and all words, while they are computed.
         report: takes a sentence on a damaged file, or on waiting; None: a warning.

@@ -22,9 +22,9 @@ class CharacterFeatures(nn.Module):
     Args:
         embedding_dim: E, numbers per character.
         filters: (width, number) of each group of convolutions; W is the sum of the numbers.
-        max_characters: slots of a word; a word keeps this many bytes less two.
+        max_characters: slots per word; a word keeps at most this many bytes minus two.
         activation: "relu" | "tanh".
-        precision, backend: as elmo_fast.ops.char_cnn's.
+        precision, backend: as in elmo_fast.ops.char_cnn.
 
     Raises: ElmoFastError.
 
@@ -56,7 +56,7 @@ class CharacterFeatures(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws new parameters: characters U(±√(3/E)), filters glorot-uniform, biases 0."""
+        """Initializes the parameters: characters U(±√(3/E)), filters glorot-uniform, biases 0."""
         bound = math.sqrt(3 / self.embedding.shape[1])
         self.embedding.uniform_(-bound, bound)
         for convolution in self.convolutions:
@@ -68,7 +68,7 @@ class CharacterFeatures(nn.Module):
         return sum(number for _, number in self.filters)
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """The vectors of a batch of tokenised sentences, [B, T, W], 0 at padding."""
+        """The vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
         rows: dict[str, int] = {}
         places = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
         longest = max(map(len, places), default=0)

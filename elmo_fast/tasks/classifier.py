@@ -16,8 +16,8 @@ class Classifier(nn.Module):
     """One label per sentence.
 
     Args:
-        pooling: what is taken over the words of the BiLSTM's output: the "max", the "mean", or "both", side by side.
-        width, labels, hidden, lstm_layers, output_width, dropout, precision, backend: as Tagger's.
+        pooling: of the BiLSTM's output over the words: "max", "mean", or "both", concatenated.
+        width, labels, hidden, lstm_layers, output_width, dropout, precision, backend: as in Tagger.
 
     Raises: ElmoFastError.
     """
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         return self.linear(dropout(pooled, self.dropout, self.training))
 
     def loss(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
-        """-log p of the label, a mean over the batch, []; labels: [B] int64, where UNSEEN counts for nothing."""
+        """-log p of the label, a mean over the batch, []; labels: [B] int64; UNSEEN is ignored."""
         total = F.cross_entropy(scores, labels, ignore_index=UNSEEN, reduction="sum")
         return total / (labels != UNSEEN).sum().clamp(min=1)
 

@@ -15,8 +15,8 @@ class CRF(nn.Module):
     Args:
         labels: K, the number of labels.
 
-    transitions is [K, K], from the row's label to the column's; start and end are [K]. All begin as zeros, where the
-    field is K independent softmaxes.
+    transitions is [K, K], from the row's label to the column's; start and end are [K]. All start at zero, where
+    the field is K independent softmaxes.
 
     Source: Lafferty et al. 2001; Lample et al. 2016, section 2.2.
     """
@@ -33,7 +33,7 @@ class CRF(nn.Module):
         """log p(labels | scores) of each row, [B].
 
         Args:
-            scores: of each label at each word, [B, T, K]; what lies past a row's length counts for nothing.
+            scores: of each label at each word, [B, T, K]; values past a row's length are ignored.
             labels: [B, T] int64, 0..K-1 within each length, anything past it.
             lengths: [B] int64, each 1..T.
         """

@@ -26,7 +26,7 @@ Lines = Iterator[tuple[int, str]]
 
 
 class Example(NamedTuple):
-    """A tokenised sentence and what is known of it: a tag per word, one label for all of it, or none."""
+    """A tokenized sentence and its labels: a tag per word, one label for the sentence, or none."""
 
     words: list[str]
     """the tokens"""
@@ -35,7 +35,7 @@ class Example(NamedTuple):
 
 
 def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
-    """The format of a file, from its suffix (less .gz) where "auto" was asked for. Raises: ElmoFastError."""
+    """The format of a file, from its suffix (without .gz) if "auto". Raises: ElmoFastError."""
     if format not in FORMATS:
         raise ElmoFastError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
     if format != "auto":
@@ -55,17 +55,17 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
 
     Args:
         path: the file.
-        format: "conllu": ten columns; the words are the syntactic ones, so that the lines of multiword tokens (1-2) and
-            of empty nodes (1.1) are left out. "columns": one word a line, its columns split by tabs or else by blanks,
-            a blank line after each sentence, lines of -DOCSTART- left out. "tsv": a line `label<TAB>sentence`, the
-            sentence's words split by blanks; a first line of the names `label` and `sentence` or `text`, in whatever
-            order, is a header. "text": a sentence a line, no labels. "auto": by the suffix.
+        format: "conllu": ten columns; syntactic words only; lines of multiword tokens (1-2) and empty nodes (1.1) are
+            skipped. "columns": one word per line, columns separated by tabs or else by white space, a blank line after
+            each sentence, -DOCSTART- lines skipped. "tsv": lines `label<TAB>sentence`, words separated by white space;
+            a first line with the names `label` and `sentence` or `text`, in either order, is a header. "text": one
+            sentence per line, no labels. "auto": by the suffix.
         column: where the labels are. "conllu": a column's name (default "upos") or number from 0. "columns": a number
             from 0, or from the end if negative (default -1, the last; the word is the first). "tsv": 0 (default) for
-            `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which says it.
+            `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which decides.
 
     Raises:
-        ElmoFastError: a line that does not fit, with its number; a column that is not there; no sentence at all.
+        ElmoFastError: an invalid line, with its number; a missing column; no sentence.
     """
     readers: dict[str, Callable[[str, Lines, Column], Iterator[Example]]] = {
         "conllu": _conllu,
@@ -78,14 +78,15 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
         raise ElmoFastError(f"there is no {name!r}")
     examples = list(readers[format_of(path, format)](name, read_lines(path), column))
     if not examples:
-        raise ElmoFastError(f"{name}: holds no sentence; every split needs at least one")
+        raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
     return examples
 
 
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
-    """Writes labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv"; gzip by .gz.
+    """Writes labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv"; gzip if it ends
+    in .gz.
 
-    Raises: ElmoFastError: another format; a word or label that the format cannot hold.
+    Raises: ElmoFastError: another format; a word or label that the format cannot store.
     """
     format = format_of(path, format)
     if format not in ("columns", "tsv"):

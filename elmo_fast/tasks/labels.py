@@ -19,9 +19,9 @@ _SHOWN = 5
 class Labels:
     """The labels of a training split, numbered from 0.
 
-    names: each once, in the order of their numbers.
+    names: distinct, in the order of their numbers.
 
-    Raises: ElmoFastError: none, or one of them twice.
+    Raises: ElmoFastError: no names, or one twice.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -9,19 +9,19 @@ from elmo_fast.tasks.scores import Scores
 
 @dataclasses.dataclass(frozen=True)
 class TaskResult:
-    """How training went.
+    """The result of training.
 
-    dev, test: scores of the epoch that was kept; test is None without a test_path
+    dev, test: scores of the kept epoch; test is None without a test_path
     epochs: a row per epoch (see TaskTrainer)
-    best_epoch: the one that was kept, from 1
+    best_epoch: the kept epoch, from 1
     mix_weights: place ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
         first; empty without ELMo
     gammas: place -> the mix's γ
-    config: as it was given
+    config: the configuration
     seconds: of all epochs
-    words, sentences: of the share of the training sentences that was used
-    parameters: how many numbers were trained
-    notes: what a reader of the scores must know, such as labels that training has not seen
+    words, sentences: of the training sentences that were used
+    parameters: number of trained parameters
+    notes: what a reader of the scores must know, such as labels that did not occur in training
     """
 
     dev: Scores
@@ -38,7 +38,7 @@ class TaskResult:
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """All fields, for JSON."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         test = None if self.test is None else self.test.as_dict()
         return plain | {"dev": self.dev.as_dict(), "test": test, "config": self.config.flat()}

@@ -1,4 +1,4 @@
-"""A whole task: from a configuration to a trained tagger or classifier on the disk, its scores, and its predictions."""
+"""A task from end to end: trains a tagger or classifier from a configuration, scores it, and predicts with it."""
 
 import dataclasses
 import os
@@ -35,10 +35,10 @@ def train_task(
     device: Device = "cpu",
     progress: Progress | None = None,
 ) -> TaskResult:
-    """Trains as configured, or goes on with what save_dir holds of the same run, and scores the best epoch.
+    """Trains as configured, or resumes the run in save_dir, and scores the best epoch.
 
     Leaves in save_dir: config.json, labels.json, words.json, model.safetensors (what was trained), results.json,
-    metrics.jsonl (a row per epoch) and training.safetensors (what a killed run needs).
+    metrics.jsonl (a row per epoch) and training.safetensors (to resume a killed run).
 
     Args:
         config: see TaskConfig.
@@ -114,12 +114,12 @@ def evaluate_task(
     Args:
         save_dir: the folder that train_task wrote.
         path: the file.
-        format, column: as read_examples'; None: as for training.
-        batch_size: sentences per batch; None: as trained.
-        report: takes a line on labels that training has not seen.
-        device, progress: as train_task's.
+        format, column: as in read_examples; None: as in training.
+        batch_size: sentences per batch; None: as in training.
+        report: called with a line about labels that did not occur in training.
+        device, progress: as in train_task.
 
-    Raises: ElmoFastError: the folder holds no trained task, or the file does not fit it.
+    Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
     task = load_task(save_dir, device)
     reading = dataclasses.replace(
@@ -149,13 +149,13 @@ def predict_task(
 
     Args:
         save_dir: the folder that train_task wrote.
-        path: sentences in any format that read_examples knows; any labels in it are not looked at.
+        path: sentences in any format of read_examples; labels in it are ignored.
         out: the file to write, another than `path`: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence)
             for a classifier.
-        format, batch_size, device, progress: as evaluate_task's.
+        format, batch_size, device, progress: as in evaluate_task.
 
-    Raises: ElmoFastError: the folder holds no trained task, the file holds no sentence, it is `out`, or it is a .txt
-    and no format is given.
+    Raises: ElmoFastError: the folder contains no trained task, the file contains no sentence or is `out`, or it is a
+    .txt file and no format is given.
     """
     if replaces(out, path):
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")

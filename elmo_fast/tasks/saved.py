@@ -48,9 +48,9 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
 
 
 def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cpu") -> SavedTask:
-    """The trained task of a folder, ready to predict.
+    """Loads the trained task of a folder, ready to predict.
 
-    ElmoFastError where a file is missing, damaged, changed after it was written, or another one.
+    Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
     settle(folder)

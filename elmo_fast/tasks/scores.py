@@ -17,13 +17,13 @@ Sentences = Sequence[Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What a split scores.
+    """The scores of a split.
 
-    accuracy: share of labels that are right
-    precision, recall, f1: over all spans (micro), or over all labels, where all three are the accuracy
+    accuracy: share of correct labels
+    precision, recall, f1: over all spans (micro), or over all labels, where all three equal the accuracy
     macro_f1: mean of the classes' F1
-    per_class: class -> precision, recall, f1, support (how many there are in truth), in the order of names
-    spans: whether classes are types of spans, else labels
+    per_class: class -> precision, recall, f1, support (true count), ordered by name
+    spans: whether classes are span types, else labels
     count: how many labels were compared
     """
 
@@ -37,7 +37,7 @@ class Scores:
     count: int
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """All fields, for JSON."""
         return dataclasses.asdict(self)
 
     def table(self) -> str:

@@ -31,18 +31,18 @@ class WordVectors(Protocol):
 
 
 class StaticFeatures(nn.Module):
-    """A vector [D] for each word, looked up as it is written, else in lower case, else that of unknown words.
+    """A vector [D] for each word, looked up as written, else in lower case, else the vector of unknown words.
 
-    The vector of unknown words is trained always; it starts as the mean of all. A frozen table is in no state_dict,
-    since its file has it.
+    The vector of unknown words is always trained; it starts as the mean of all vectors. A frozen table is not in the
+    state_dict, because its file has it.
 
     Args:
         vectors: words and matrix [V, D] float32.
         trainable: whether the table is trained too.
-        lower_case: whether a word that is not there is looked up in lower case.
-        width: D, where it must be a certain one.
-        replaced: numbers in the table (0 for the first word) of words that stand for the unknown half of the time while
-            training, so that a table of the training text's own words learns what an unknown word is like.
+        lower_case: whether a missing word is looked up in lower case.
+        width: D, if a certain width is required.
+        replaced: indices of words that are replaced by the unknown word half of the time in training, so that a table
+            of the training text's own words learns a vector for unknown words.
 
     Raises: ElmoFastError: no words, one twice, a matrix of another shape or width, numbers that are not finite.
 
@@ -103,7 +103,7 @@ class StaticFeatures(nn.Module):
         return self.table.shape[1]
 
     def coverage(self, sentences: Iterable[Sequence[str]]) -> float:
-        """The share of the words of a text that are found."""
+        """The share of the words of a text that have a vector."""
         found = [self._number(word) != _UNKNOWN for words in sentences for word in words]
         return sum(found) / max(1, len(found))
 

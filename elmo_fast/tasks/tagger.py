@@ -19,8 +19,8 @@ class Tagger(nn.Module):
         hidden, lstm_layers: the BiLSTM's H and layers; 0 layers: linear on the features.
         output_width: of features that join the BiLSTM's output; 0: none.
         dropout: on the features, between layers and on the output.
-        crf: whether the tags of a sentence are scored together (CRF) or word by word (softmax).
-        precision, backend: as elmo_fast.ops.projected_lstm's.
+        crf: whether the tags of a sentence are scored jointly (CRF) or word by word (softmax).
+        precision, backend: as in elmo_fast.ops.projected_lstm.
 
     Source: Peters et al. 2018, section 3.3 (ELMo at the input, and at the output of the task's RNN).
     """
@@ -61,8 +61,8 @@ class Tagger(nn.Module):
 
         Args:
             scores: as `forward` returns them.
-            labels: [B, T] int64; UNSEEN past each length, and where a word has a tag that training did not see: such a
-                word counts for nothing in the softmax's loss, such a sentence for nothing in the CRF's.
+            labels: [B, T] int64; UNSEEN past each length, and for a tag that did not occur in training: the softmax's
+                loss ignores such a word, the CRF's loss such a sentence.
             lengths: [B] int64.
         """
         if self.crf is None:

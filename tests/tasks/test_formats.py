@@ -111,7 +111,7 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
         ("pos\ta b\nneg c d\n", None, r"line 2: wanted two columns, .*; got 1: neg c d"),
         ("pos\ta\tb\n", None, r"line 1: wanted two columns, .*; got 3: pos \| a \| b"),
         ("pos\ta\n", 2, r"must be 0 \(label<TAB>sentence\) or 1 \(the reverse\); got 2"),
-        ("label\tsentence\n", None, "holds no sentence"),
+        ("label\tsentence\n", None, "contains no sentence"),
     ],
 )
 def test_tsv_that_does_not_fit(tmp_path, text, column, words):
@@ -145,7 +145,7 @@ def test_line_ends_that_were_translated_twice_part_no_sentence(tmp_path):
 @pytest.mark.parametrize("format", ["conllu", "columns", "tsv", "text"])
 def test_an_empty_split_is_an_error(tmp_path, format):
     for text in ("", "\n\n"):
-        with pytest.raises(ElmoFastError, match=r"a\.x: holds no sentence; every split needs at least one"):
+        with pytest.raises(ElmoFastError, match=r"a\.x: contains no sentence; every split needs at least one"):
             read_examples(write(tmp_path, "a.x", text), format)
 
 

@@ -164,7 +164,7 @@ def test_sentences_of_one_word_and_of_two_thousand(tmp_path, crf):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("dev.conll", "", "holds no sentence"),
+        ("dev.conll", "", "contains no sentence"),
         ("train.conll", "Ann NAME\nBob\n", "line 2"),
         ("dev.conll", None, "there is no"),
     ],

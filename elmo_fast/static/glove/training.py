@@ -63,30 +63,30 @@ def train_glove(
 
         J = sum over X_ij > 0 of min(1, (X_ij / x_max)^alpha) (w_i · w~_j + b_i + b~_j - ln X_ij)²
 
-    Entries are shuffled once and passed `epochs` times. With threads=1 equal arguments give equal vectors; more
-    threads change the tables without locks, and the vectors differ from run to run.
+    Entries are shuffled once and visited `epochs` times. With threads=1 equal arguments give equal vectors; more
+    threads update the tables without locks, so the vectors differ from run to run.
 
     Args:
-        text: one sentence per line, words parted by blanks: a file, a folder or a glob; a prepared folder or an open
-            corpus, which is read where it lies; or sentences as lists of words
+        text: one sentence per line, words separated by spaces: a file, a folder or a glob; a prepared folder or an open
+            corpus, read in place; or sentences as lists of words
         dimension: D
-        window: words on each side, 1 to 255, those that are left out not counted
-        min_count, max_vocab_size: words that are rarer, or less frequent than so many others, are left out of the text
-        x_max, alpha: the weight f above; in a text of some million words few entries come near an x_max of 100, and 10
-            does better
+        window: words on each side, 1 to 255, not counting words that are left out
+        min_count, max_vocab_size: words that occur less often, or are not among the most frequent, are left out
+        x_max, alpha: of the weight above; in a text of a few million words few entries approach an x_max of 100, and 10
+            works better
         learning_rate: of AdaGrad's first steps; see `glove_`
-        epochs: passes; the paper makes 50 below 300 dimensions, else 100
-        symmetric: count the words on both sides, else those before alone
-        threads: None: torch's
-        seed: of the first vectors and the order of entries
-        memory: bytes for counting; beyond it there is the matrix, 12 bytes an entry, 24 while it is shuffled
-        folder: where temporary files are made
+        epochs: passes; the paper uses 50 below 300 dimensions, else 100
+        symmetric: count the words on both sides; False: only those before
+        threads: None: torch's number
+        seed: of the initial vectors and the order of entries
+        memory: bytes for counting; the matrix needs 12 more bytes per entry, 24 while it is shuffled
+        folder: for temporary files
         report: called after every pass
-        progress: called with "counting" or "training", what is done of it (words; entries of all passes), and all of it
+        progress: called with "counting" or "training", how much is done (words; entries of all passes), and the total
 
     Raises:
-        ElmoFastError: settings out of their range, a text that cannot be read, no words frequent enough or none near
-            each other, a loss that is not finite (take a smaller learning_rate).
+        ElmoFastError: settings out of range, a text that cannot be read, no words that are frequent enough or near each
+            other, a loss that is not finite (use a smaller learning_rate).
 
     Source: Pennington et al. 2014, eq. 8 and sections 3 and 4.2.
     """
