@@ -42,7 +42,7 @@ test: build
 	$(BIN)/python -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10
 
 check: build lint
-	$(BIN)/python -m pytest -q -m "not slow" $$($(BIN)/python tools/changed_tests.py $(BASE))
+	tests=$$($(BIN)/python tools/changed_tests.py $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests
 
 kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels.compile --write
