@@ -264,6 +264,7 @@ static void nan_stays_where_it_belongs() {
 int main() {
   every_column_has_one_owner(kElmo);
   every_column_has_one_owner(kAwkward);
+  every_column_has_one_owner(Shapes(kMaxWidths, {2, 3}));
   parts_cover_everything_once();
   rounding_is_to_nearest_even();
   for (const int64_t rows : {0, 1, 7, 8, 9, 16, 17, 23, 24, 25, 33, 81}) compare<int64_t>({kAwkward, rows, 31, 5}, 1);

@@ -143,6 +143,7 @@ def test_bad_weights_are_refused(weights, wanted):
         ({"num_samples": 0}, "num_samples must be at least 1; got 0"),
         ({"seed": -1}, "seed must be from 0"),
         ({"offset": 2**63}, "offset must be from 0"),
+        ({"table": AliasTable(torch.ones(3, 1), torch.arange(3))}, r"table.thresholds must have shape \[V\]"),
         ({"table": AliasTable(torch.ones(3), torch.arange(3))}, "table.thresholds must be float64"),
         ({"table": AliasTable(torch.ones(3).double(), torch.arange(2))}, r"table.aliases must have shape \[V=3\]"),
         ({"table": AliasTable(torch.ones(0).double(), torch.arange(0))}, "from 1 to 2.31 - 1 words"),

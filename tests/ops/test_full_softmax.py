@@ -227,6 +227,7 @@ def test_precision_rounds_operands_alone():
     ("change", "wanted"),
     [
         ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8"),
+        ({"hidden": torch.zeros(2, 1, 3)}, r"hidden must have shape \[N, D\]; got shape \(2, 1, 3\)"),
         ({"weight": torch.zeros(0, 3), "bias": torch.zeros(0)}, "at least one word"),
         ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
         ({"targets": torch.zeros(2)}, "targets must be int64"),
@@ -258,3 +259,12 @@ def test_a_table_of_nan_but_for_the_target_is_nan(backend, words):
     for chunk_bytes in (8 * words, 1):
         losses = full_softmax(hidden, targets, weight, bias, backend=backend, chunk_bytes=chunk_bytes)
         assert losses.isnan().all()
+
+
+@needs_native
+def test_the_logits_that_are_held_stay_within_chunk_bytes():
+    """All 64 x 20,000 of them would take 5 MB."""
+    arguments = problem(64, 4, 20_000, dtype=torch.float32)
+    with torch.autograd.profiler.profile(profile_memory=True) as found:
+        full_softmax(*arguments, chunk_bytes=10_000, backend="native")
+    assert 0 < max(event.self_cpu_memory_usage for event in found.function_events) <= 20_000

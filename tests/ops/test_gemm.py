@@ -1,5 +1,8 @@
 """Packed matrix products: right at every precision and odd shape, also on the fall-back; rows independent."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -63,6 +66,27 @@ def test_rounding_follows_torch_to_the_bit():
         ours = torch.ops.elmo_fast.matmul(values, one, precision)
         _native.C.disable_block_kernels(False)
         assert torch.equal(ours, rounded(values, precision))
+
+
+def test_kernels_are_on_until_they_are_disabled():
+    """In a process of its own; a sentence says which they are."""
+    program = """
+from elmo_fast.ops import _native
+first = _native.C.has_float32_kernel(), _native.products_on_cpu("float32")
+for off in (True, False):
+    _native.C.disable_block_kernels(off)
+    print(_native.C.has_float32_kernel(), _native.products_on_cpu("float32"), sep=": ")
+print(*first, sep=": ")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    off, on, first = done.stdout.splitlines()
+    assert off == "False: torch's own product (no AVX-512 kernel here)"
+    assert on == first
+    assert on in ("True: block kernels (AVX-512)", off)
+
+
+def test_it_says_whether_it_was_built_with_cuda():
+    assert _native.C.has_cuda == (_native.why_no_cuda() is None)
 
 
 def test_sixteen_bit_precision_refuses_float64():

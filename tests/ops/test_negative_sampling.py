@@ -1,5 +1,6 @@
 """negative_sampling: the loss by hand, gradients dense and sparse, chunks, precisions, on every backend."""
 
+import functools
 import math
 
 import pytest
@@ -7,8 +8,10 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, alias_sample, alias_table, coalesced, explain, negative_sampling
+from elmo_fast.ops.negative_sampling import reference
 from tests.backends import backends, needs
 from tests.ops.derivatives import check_second_derivative
+from tests.ops.saved import outputs_of
 from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
@@ -308,3 +311,30 @@ def test_the_dense_form_compiles_without_a_break(backend, noise):
         results.append([losses.detach(), *torch.autograd.grad(losses.sum(), (hidden, weight, bias))])
     for name, a, b in zip("lhwb", *results, strict=True):
         assert_close(name, a, b, "float64")
+
+
+@pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+def test_slopes_are_kept_where_any_gradient_is_wanted():
+    """7 x 10 of them; none of 7 rows where none is."""
+    (hidden, targets, weight, bias, samples), _ = problem()
+
+    def kept(*wanted):
+        for tensor in (hidden, weight, bias):
+            tensor.requires_grad_(any(tensor is each for each in wanted))
+        call = functools.partial(negative_sampling, hidden, targets, weight, bias, samples, backend="native")
+        return tuple(outputs_of("negative_sampling", call)[2].shape)
+
+    assert [kept(hidden), kept(weight), kept(bias), kept()] == [(7, 10)] * 3 + [(0, 10)]
+
+
+def test_the_definition_takes_as_many_rows_at_a_time_as_chunk_bytes_holds(monkeypatch):
+    arguments, options = problem()
+    sizes = []
+
+    def losses(hidden, *rest):
+        sizes.append(len(hidden))
+        return hidden.new_zeros(len(hidden))
+
+    monkeypatch.setattr(reference, "_losses", losses)
+    negative_sampling(*arguments, **options, chunk_bytes=3 * 10 * 8, backend="reference")
+    assert sizes == [3, 3, 1]

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _native, projected_lstm
@@ -281,6 +282,23 @@ def test_strided_views_and_empty_batches(backend):
         assert not h.any()
 
 
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
+def test_published_clips_are_the_default(backend):
+    case = make(4, 6, 12, 12, 16, scale=6.0)
+    found = projected_lstm(*case, backend=backend)
+    assert torch.equal(found[0], projected_lstm(*case, cell_clip=3.0, projection_clip=3.0, backend=backend)[0])
+    assert found[1][1].abs().max() == 3
+
+
+@native
+def test_one_direction_has_its_shapes_without_numbers():
+    inputs, weights, lengths, _ = make(3, 4, 6, 5, 8, state=False, directions=1)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [torch.empty(inputs[0].shape)], [LSTMWeights(*(torch.empty(p.shape) for p in w)) for w in weights]
+        out, (h, c) = projected_lstm(*fakes, lengths, reverse=(True,), backend="native")
+    assert [tuple(t.shape) for t in (out, h, c)] == [(1, 3, 4, 5), (1, 3, 5), (1, 3, 8)]
+
+
 @native
 def test_more_rows_than_a_tile_of_them():
     """70 active rows: the second tile begins its sums anew."""
@@ -304,6 +322,9 @@ def test_packed_copies_die_with_their_parameters():
     case = make(2, 3, 12, 12, 32)
     projected_lstm(*case, backend="native")
     assert _native.C.packed_count() == 6
+    _native.C.clear_packed()
+    assert _native.C.packed_count() == 0
+    projected_lstm(*case, backend="native")
     del case
     assert _native.C.packed_count() == 0
 

@@ -268,7 +268,7 @@ def test_second_derivatives_are_refused(backend):
         ({"layers": [torch.zeros(2, 3, dtype=torch.long)] * 2}, "floating-point"),
         ({"scalars": torch.zeros(1, 3)}, r"scalars must have shape \[M, L=2\]"),
         ({"gammas": torch.zeros(2)}, r"gammas must have shape \[M=1\]"),
-        ({"gammas": torch.zeros(1, dtype=torch.float64)}, "share one device and dtype"),
+        ({"gammas": torch.zeros(1, dtype=torch.float64)}, "scalars and gammas must share one device and dtype"),
         ({"layer_norm": True, "statistics_mask": torch.ones(3)}, r"statistics_mask must have shape \(2,\)"),
         ({"layer_norm": True, "statistics_mask": torch.zeros(2)}, "marks no position"),
         ({"backend": "cuda"}, "backend must be one of auto"),

@@ -69,6 +69,9 @@ CASES = {
             ({"lengths": words(3)}, r"lengths must have shape \[2\], Long; got shape \[3\]"),
             ({"values": [words(9)]}, r"values\[0\] must have shape \[any\], Int; got shape \[9\], Long"),
             ({"values": [words(18, dtype=torch.int32)[::2]]}, "values must be contiguous"),
+            ({"first": words(4)[::2]}, "first must be contiguous"),
+            ({"lengths": torch.tensor([2, 0, 1])[::2]}, "lengths must be contiguous"),
+            ({"out": words(6, dtype=torch.int32)[::2]}, "out must be contiguous"),
             ({"upward": 3}, "upward must be from 0 to R = 2; got 3"),
             ({"lengths": torch.tensor([2, 10])}, "run 1 begins at 0, has 10 numbers"),
         ],
@@ -221,6 +224,10 @@ CASES = {
         ({"rows": words(3, dtype=torch.int32) + 9}, "rows must lie from 0 to 8; got 9 to 9"),
         ({"columns": words(3, dtype=torch.int32) - 1}, "columns must lie from 0 to 8"),
         ({"columns": words(2, dtype=torch.int32)}, r"columns must have shape \[3\]"),
+        *(
+            ({name: torch.cat([GLOVE[name]] * 2)[::2]}, f"{name} must be contiguous")
+            for name in ("rows", "columns", "values")
+        ),
         ({"weights": GLOVE["weights"][:3]}, "weights and squares must be 4 tensors each"),
         ({"squares": [numbers(V, D), numbers(V, 2), numbers(V), numbers(V)]}, r"must have shape \[9, 3\]"),
         ({"weights": [numbers(D, V).t(), *GLOVE["weights"][1:]]}, "weights and squares must be contiguous"),
@@ -258,6 +265,7 @@ CASES = {
         [
             ({"thresholds": numbers(0, dtype=torch.float64), "aliases": words(0)}, "thresholds hold a word"),
             ({"aliases": words(2)}, r"aliases must have shape \[3\]"),
+            ({"thresholds": numbers(3)}, r"thresholds must have shape \[any\], Double; got shape \[3\], Float"),
             ({"num_samples": -1}, "num_samples must be at least 0"),
         ],
     ),

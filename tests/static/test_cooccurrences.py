@@ -189,3 +189,13 @@ def test_bad_arguments_say_what_was_wanted(change, message):
     good = {"numbers": [torch.zeros(3, dtype=torch.int32)], "words": WORDS, "num_words": 2}
     with pytest.raises(ElmoFastError, match=message):
         cooccurrences(**{**good, **change})
+
+
+@native
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_table_of_frequent_pairs_is_as_large_as_fits(symmetric):
+    for most in (0, 1, 7, 50, 400, 10_000):
+        product = kernels.corner_product(30, symmetric, most)
+        cells = [torch.ops.elmo_fast.cooccurrence_corner_cells(30, product + more, symmetric) for more in (0, 1)]
+        assert cells[0] <= most
+        assert cells[1] > most or product == 30**2

@@ -158,6 +158,14 @@ def test_a_bad_line_is_named(backend, content, message):
         read(content, 2, source="vectors.txt", first_line=11, backend=backend)
 
 
+@pytest.mark.parametrize("backend", ["native", "reference"] if _native.C is not None else ["reference"])
+def test_a_number_ends_with_the_text_whatever_lies_behind_it(backend):
+    """In memory a digit follows."""
+    matrix, words = read_vector_text(text_of(b"a 15")[:3], 1, backend=backend)
+    assert matrix.tolist() == [[1.0]]
+    assert words.tolist() == [[0, 1]]
+
+
 BAD_WORDS = [b"a b\n", b" a", b"a\t", b"x 12", b"\r", b"1 -1e3"]
 
 

@@ -10,7 +10,12 @@ from typing import Any
 from tools.mutants.sites import Mutation, cpp_mutations, python_mutations
 
 HERE = pathlib.Path(__file__).parent
-SOURCES = ("csrc/**/*.cpp", "csrc/**/*.h", "elmo_fast/ops/**/*.py")
+SOURCES = (
+    "csrc/**/*.cpp",
+    "csrc/**/*.h",
+    "elmo_fast/ops/**/*.py",
+    *(f"elmo_fast/static/{op}/*.py" for op in ("cooccurrences", "glove", "vector_text")),
+)
 
 
 class Plan:
