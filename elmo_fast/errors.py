@@ -31,6 +31,11 @@ def sentence_of(error: OSError) -> str:
     return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
 
 
+def shortened(text: str) -> str:
+    """At most 60 characters of what was given, so that a message with it in remains a sentence."""
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def not_a_string(value: Any, name: str, wanted: str) -> None:
     """Raises ElmoFastError if a string is given instead of a list: it would be read letter by letter.
 

@@ -7,7 +7,7 @@ import pathlib
 import types
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from elmo_fast.errors import CheckpointError
+from elmo_fast.errors import CheckpointError, shortened
 
 Kind = TypeVar("Kind")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
@@ -76,7 +76,9 @@ def _object(value: dict[str, Any], kind: Any, key: str) -> Any:
         defaults = (dataclasses.MISSING, dataclasses.MISSING)
         required = {f.name for f in dataclasses.fields(kind) if (f.default, f.default_factory) == defaults}
         if unknown := sorted(value.keys() - hints.keys()):
-            raise CheckpointError(f"{_below(key, unknown[0])}: unknown key; known: {', '.join(sorted(hints))}")
+            raise CheckpointError(
+                f"{_below(key, shortened(unknown[0]))}: unknown key; known: {', '.join(sorted(hints))}"
+            )
     if missing := sorted(required - value.keys()):
         raise CheckpointError(f"{_below(key, missing[0])}: wanted {_words(hints[missing[0]])}, found nothing")
     made = {name: _made(value[name], hints[name], _below(key, name)) for name in hints.keys() & value.keys()}
@@ -99,5 +101,4 @@ def _words(kind: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(json.dumps(value))

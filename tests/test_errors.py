@@ -1,10 +1,20 @@
-"""What an absent library, or a broken one, looks like to the user."""
+"""What an absent library, a broken one, or a very long value looks like to the user."""
 
+import dataclasses
+import functools
 import sys
 
 import pytest
 
+from elmo_fast.checkpoints import read_options
 from elmo_fast.errors import ElmoFastError, MissingExtraError, require
+from elmo_fast.json_files import read_json
+from elmo_fast.static import load_vectors
+
+
+@dataclasses.dataclass
+class Empty:
+    """A file of no keys."""
 
 
 def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it():
@@ -27,3 +37,20 @@ def test_an_import_that_fails_inside_a_library_is_not_taken_for_its_absence(tmp_
     with pytest.raises(ModuleNotFoundError, match="nowhere_2") as caught:
         require("half_installed", "plots", "A map")
     assert not isinstance(caught.value, MissingExtraError)
+
+
+@pytest.mark.parametrize(
+    ("read", "content"),
+    [
+        (read_options, '{"lstm": {"%s": 1}}'),
+        (functools.partial(read_json, kind=Empty), '{"%s": 1}'),
+        (load_vectors, "the 1.0 2.0\ncat 1.0 %s\n"),
+    ],
+    ids=["options", "json", "vectors"],
+)
+def test_a_long_value_is_cut_so_that_the_message_remains_a_sentence(tmp_path, read, content):
+    path = tmp_path / "given.txt"
+    path.write_text(content % ("x" * 9000))
+    with pytest.raises(ElmoFastError, match=r"x\.\.\.") as error:
+        read(path)
+    assert len(str(error.value)) < 2000

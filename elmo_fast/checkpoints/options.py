@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shortened
 from ..json_files import read_json
 from ..manifest import check_written
 from ._writing import written_aside
@@ -220,8 +220,7 @@ def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(json.dumps(value, default=repr))
 
 
 def _complaints(section: type, found: dict[str, Any], prefix: str) -> list[str]:
@@ -238,7 +237,7 @@ def _complaints(section: type, found: dict[str, Any], prefix: str) -> list[str]:
     for key in found.keys() - fields.keys():
         near = difflib.get_close_matches(key, fields, n=1)
         hint = f"did you mean {prefix}{near[0]}?" if near else "remove it if it is a note of your own"
-        complaints.append(f"{prefix}{key}: unknown key; {hint}")
+        complaints.append(f"{prefix}{shortened(key)}: unknown key; {hint}")
     return sorted(complaints, key=lambda text: "unknown key" in text)
 
 

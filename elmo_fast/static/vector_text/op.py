@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, shortened
 from elmo_fast.ops._checks import check_dtype, check_shape, given
 from elmo_fast.ops._dispatch import select
 from elmo_fast.static.vector_text.reference import BLANKS, is_number
@@ -124,5 +124,5 @@ def _complaint(line: bytes, dimension: int) -> str:
         return f"{len(fields) - 1} numbers after the word; {wanted}"
     for field in fields[-dimension:]:
         if not is_number(field):
-            return f"{field.decode(errors='replace')!r} is not a finite number of float32; {wanted}"
+            return f"{shortened(field.decode(errors='replace'))!r} is not a finite number of float32; {wanted}"
     return f"more numbers than that after the word; {wanted}"

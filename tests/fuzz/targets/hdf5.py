@@ -47,8 +47,10 @@ def _change(rng, file, folder):
     names = []
     file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
     name = rng.choice(names or ["embedding"])
-    values = file[name][()] if name in file else np.zeros((3, 4), "f4")
-    if name in file:
+    values = np.asarray(file[name][()]) if name in file else np.zeros((3, 4), "f4")
+    if values.dtype.kind == "f":
+        values = np.where(values == SECRET, 0, values)  # what the change before reads from elsewhere is not copied
+    if file.get(name, getlink=True) is not None:  # also a link that leads nowhere
         del file[name]
     how = rng.randrange(11)
     if how == 0:
@@ -79,9 +81,9 @@ def _change(rng, file, folder):
     elif how == 8:
         inner = file
         for _ in range(rng.choice((20, 1500))):
-            inner = inner.create_group("g")
+            inner = inner.require_group("g")
     elif how == 9:
         file[name] = np.where(np.random.default_rng(0).random(values.shape) < 0.1, np.nan, values)
     else:
         file.create_dataset(name, data=values, **({"compression": "gzip"} if values.shape else {}))
-        file["CNN/extra" if rng.random() < 0.5 else "unknown/x"] = values
+        file.require_group(rng.choice(("CNN", "unknown"))).create_dataset(f"extra{len(names)}", data=values)
