@@ -17,56 +17,53 @@ class TaskConfig:
 
     task: str = described("tag", "tag: a label per word; classify: a label per sentence.")
     train_path: str = described("", "File of training sentences.")
-    dev_path: str = described("", "File of the sentences whose score ends training and chooses the epoch that is kept.")
-    test_path: str | None = described(None, "File of the sentences that the kept epoch is scored on; null: none.")
+    dev_path: str = described("", "File of sentences whose score stops training and chooses the epoch to keep.")
+    test_path: str | None = described(None, "File of sentences to score the kept epoch on; null: none.")
     format: str = described(
-        "auto", "Of these files: conllu, columns (CoNLL 2000/2003), tsv, or auto: by name and look."
+        "auto", "Format of these files: conllu, columns (CoNLL 2000/2003), tsv, or auto: by the suffix."
     )
     column: int | str | None = described(
-        None, "Where the label is: upos, xpos, ... or a number; null: the format's own."
+        None, "Column of the label: upos, xpos, ... or a number; null: the format's default."
     )
-    save_dir: str = described("", "Folder for the trained model, its scores and what a killed run needs to go on.")
+    save_dir: str = described("", "Folder for the trained model, its scores and the state for resuming.")
 
-    model: str | None = described(None, "Folder of a pretrained biLM, which `elmo` puts in.")
+    model: str | None = described(None, "Folder of a pretrained biLM; `elmo` chooses where it is used.")
     elmo: str = described(
-        "none", "Where ELMo goes in: none, input (of the BiLSTM), output (beside the BiLSTM's), both."
+        "none", "Where ELMo is used: none, input (of the BiLSTM), output (beside the BiLSTM's), both."
     )
-    layer: int | str = described("mix", "What of the biLM is used: mix (of all, learned), top, or a layer's number.")
+    layer: int | str = described("mix", "Layers of the biLM: mix (of all, learned), top, or a layer's number.")
     mix_l2: float = described(0.001, "λ: weight of the mix's penalty.")
     mix_l2_kind: str = described(
-        "paper", "What the penalty is: paper, λ Σ w² of the weights before the softmax; or bilm-tf, as bilm-tf's."
+        "paper", "The penalty: paper, λ Σ w² of the weights before the softmax; or bilm-tf's form of it."
     )
-    elmo_dropout: float = described(0.5, "Chance of dropping a number of ELMo's vectors.")
+    elmo_dropout: float = described(0.5, "Dropout probability on ELMo's vectors.")
     fine_tune: bool = described(False, "Whether the biLM's own weights are trained too.")
     elmo_learning_rate: float = described(0.0001, "Adam's step size for a fine-tuned biLM's weights.")
     cache_dir: str | None = described(None, "Folder for the layers of a frozen biLM; null: save_dir/cache.")
 
     vectors: str | None = described(None, "File of static word vectors (word2vec, GloVe, safetensors).")
     train_vectors: bool = described(False, "Whether these vectors are trained too.")
-    word_dim: int = described(100, "Width of random word embeddings, trained, where no vectors are given; 0: none.")
-    characters: bool = described(
-        False, "Whether a small character CNN, trained with the task, is part of the features."
-    )
+    word_dim: int = described(100, "Width of random, trained word embeddings if no vectors are given; 0: none.")
+    characters: bool = described(False, "Whether to add a small character CNN, trained with the task, to the features.")
 
     hidden: int = described(128, "Cells of the BiLSTM per layer and direction.")
     lstm_layers: int = described(1, "Layers of the BiLSTM; 0: linear on the features.")
-    dropout: float = described(
-        0.5, "Chance of dropping a number at the BiLSTM's input, between layers and at its output."
-    )
-    crf: bool = described(False, "Whether a CRF scores the tags of a sentence together.")
-    pooling: str = described("both", "What a classifier takes over the words: max, mean, or both side by side.")
+    dropout: float = described(0.5, "Dropout probability at the BiLSTM's input, between its layers and at its output.")
+    crf: bool = described(False, "Whether a CRF scores the tags of a sentence jointly.")
+    pooling: str = described("both", "A classifier's pooling over the words: max, mean, or both, concatenated.")
 
     batch_size: int = described(32, "Sentences per step.")
-    epochs: int = described(50, "Most passes over the training sentences.")
-    patience: int = described(5, "Epochs without a better dev score after which training ends; 0: never.")
+    epochs: int = described(50, "Maximum number of passes over the training sentences.")
+    patience: int = described(5, "Training stops after this many epochs without a better dev score; 0: never.")
     learning_rate: float = described(0.001, "Adam's step size.")
-    grad_clip: float = described(5.0, "Largest norm of all gradients together.")
+    grad_clip: float = described(5.0, "Maximum norm of all gradients together.")
     train_share: float = described(
-        1.0, "Share of the training sentences that is used, drawn by the seed; a smaller share is part of a larger one."
+        1.0, "Share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one."
     )
     seed: int = described(0, "Seed of initial weights, order, dropout and the share.")
     precision: str = described(
-        "float32", "To what operands of matrix products are rounded in biLM and BiLSTM: float32, bfloat16 or float16."
+        "float32",
+        "Dtype to which operands of matrix products are rounded in biLM and BiLSTM: float32, bfloat16 or float16.",
     )
     backend: str = described(
         "auto",
@@ -74,7 +71,7 @@ class TaskConfig:
         "without it takes auto.",
     )
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
-    resume: bool = described(True, "Go on from what a run left in save_dir; false: begin anew.")
+    resume: bool = described(True, "Resume the run in save_dir; false: start over.")
 
     @classmethod
     def from_flat(cls, values: dict[str, Any]) -> "TaskConfig":

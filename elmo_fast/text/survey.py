@@ -1,4 +1,4 @@
-"""A text that has been read once: how long its sentences are, before anything is computed of them."""
+"""A text that has been read once, to know the lengths of its sentences before computing anything."""
 
 import os
 from array import array
@@ -34,7 +34,7 @@ class SurveyedText:
         return len(self.lengths)
 
     def sentences(self) -> Iterator[list[str]]:
-        """The sentences, read again; ElmoFastError when the text is no longer the same."""
+        """The sentences, read again; ElmoFastError if the text has changed."""
         count = 0
         for index, line in enumerate(self._source) if isinstance(self._source, list) else read_lines(self._source):
             tokens = line.split()
@@ -57,9 +57,9 @@ def survey(
 
     Args:
         source: a file as read_lines takes it, or an open text stream, whose lines are kept.
-        name: what messages call it; None: its path.
+        name: its name in messages; None: its path.
         keep_lines: whether the lines stay in memory.
-        as_keys: whether the lines are to name datasets of HDF5; they stay in memory then.
+        as_keys: whether the lines become names of HDF5 datasets; they then stay in memory.
 
     Raises: ElmoFastError naming the lines that are blank or cannot be keys, and as read_lines; OSError.
     """
@@ -92,11 +92,11 @@ def _check_key(name: str, index: int, line: str, seen: dict[str, int]) -> None:
     """seen: line -> its first index."""
     if "/" in line or line == ".":
         raise ElmoFastError(
-            f"{name}, line {index + 1}: {line[:60]!r} cannot be the name of a dataset (HDF5 takes '/' for a group "
-            "and '.' for this one); leave out use_sentence_keys"
+            f"{name}, line {index + 1}: {line[:60]!r} cannot be the name of a dataset (in HDF5 '/' separates "
+            "groups and '.' is the group itself); leave out use_sentence_keys"
         )
     if seen.setdefault(line, index) != index:
         raise ElmoFastError(
-            f"{name}: lines {seen[line] + 1} and {index + 1} are the same sentence, and a name can be given once; "
+            f"{name}: lines {seen[line] + 1} and {index + 1} are the same sentence, but names must differ; "
             "leave out use_sentence_keys"
         )
