@@ -28,7 +28,7 @@ def main() -> int:
         return repeat(given.case)
     counts: collections.Counter[str] = collections.Counter()
     findings: dict[tuple[str, str, str], dict[str, Any]] = {}
-    begun = time.monotonic()
+    begun, stopped = time.monotonic(), ""
     try:
         for target, seed, found in runner.attack(
             given.targets, given.folder, seconds=given.seconds, cases=given.cases, first=given.first
@@ -44,9 +44,9 @@ def main() -> int:
                 print(f"{found['kind']} in {found['where']}: {last}\n    make fuzz CASE={target}:{seed}", flush=True)
             findings[alike]["cases"] += 1
     except KeyboardInterrupt:
-        pass
+        stopped = "stopped: "
     seconds = time.monotonic() - begun
-    print(f"{sum(counts.values())} cases in {seconds:.0f} s, {len(findings)} findings")
+    print(f"{stopped}{sum(counts.values())} cases in {seconds:.0f} s, {len(findings)} findings")
     if given.json is not None:
         from tests.fuzz.figures import add
 

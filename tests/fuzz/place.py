@@ -3,9 +3,12 @@
 import atexit
 import functools
 import pathlib
+import random
 import shutil
 import tempfile
 from collections.abc import Callable
+
+from tests.fuzz.damage import damaged, damaged_json
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 
@@ -32,6 +35,19 @@ def copied(valid: pathlib.Path) -> pathlib.Path:
     target = fresh() / valid.name
     (shutil.copytree if valid.is_dir() else shutil.copyfile)(valid, target)
     return target
+
+
+def damaged_copy(valid: pathlib.Path, rng: random.Random) -> pathlib.Path:
+    """A file of `copied(valid)`, chosen and damaged, now and then removed: its folder is the parent."""
+    folder = copied(valid)
+    path = folder / rng.choice(sorted(each.name for each in folder.iterdir() if each.is_file()))
+    if rng.random() < 0.03:
+        path.unlink()
+    elif path.suffix == ".json" and path.read_bytes():
+        path.write_bytes(damaged_json(rng, path.read_text()))
+    else:
+        path.write_bytes(damaged(rng, path.read_bytes()))
+    return path
 
 
 def valid(make: Callable[[pathlib.Path], pathlib.Path]) -> Callable[[], pathlib.Path]:

@@ -10,6 +10,7 @@ import torch
 
 from elmo_fast.threads import torch_threads
 from tests.fuzz import runner
+from tests.fuzz.__main__ import main
 from tests.fuzz.choices import Choices, smaller
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong
@@ -121,6 +122,17 @@ def test_an_activation_in_its_last_place_passes_and_more_does_not():
     compare("tanh", off_by(2), [torch.full((3,), 6.0)], Choices(DIFFERENTIATES))
     with pytest.raises(Wrong):
         compare("tanh", off_by(20), [torch.full((3,), 6.0)], Choices(DIFFERENTIATES))
+
+
+def test_a_run_that_is_interrupted_says_so(monkeypatch, capsys):
+    def attack(*arguments, **options):
+        yield "hdf5", 0, {}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "attack", attack)
+    monkeypatch.setattr("sys.argv", ["fuzz"])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith("stopped: 1 cases in")
 
 
 @pytest.mark.parametrize("target", runner.TARGETS)

@@ -6,7 +6,6 @@ import torch
 
 from elmo_fast.checkpoints import load_checkpoint, load_folder, save_folder
 from tests.fuzz import place
-from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.weights import make_weights
 
@@ -18,17 +17,9 @@ def valid(folder):
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
-    files = sorted(path.name for path in folder.iterdir() if path.is_file())
-    path = folder / rng.choice(files)
-    if rng.random() < 0.03:
-        path.unlink()
-    elif path.suffix == ".json":
-        path.write_bytes(damaged_json(rng, path.read_text()))
-    else:
-        path.write_bytes(damaged(rng, path.read_bytes()))
+    path = place.damaged_copy(valid(), rng)
     with may_refuse():
-        state, options = load_folder(folder)
+        state, options = load_folder(path.parent)
         whole, wanted = load_folder(valid())
         if options != wanted:
             raise Wrong(f"{path.name} damaged and believed: other options")

@@ -6,7 +6,6 @@ import torch
 
 from elmo_fast.tasks import load_task, train_task
 from tests.fuzz import place
-from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.tasks.toy import silent, toy_config
 
@@ -19,17 +18,9 @@ def valid(folder):
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
-    files = sorted(path.name for path in folder.iterdir() if path.is_file())
-    path = folder / rng.choice(files)
-    if rng.random() < 0.03:
-        path.unlink()
-    elif path.suffix == ".json" and path.read_bytes():
-        path.write_bytes(damaged_json(rng, path.read_text()))
-    else:
-        path.write_bytes(damaged(rng, path.read_bytes()))
+    path = place.damaged_copy(valid(), rng)
     with may_refuse():
-        found, whole = load_task(folder), load_task(valid())
+        found, whole = load_task(path.parent), load_task(valid())
         state, wanted = found.model.state_dict(), whole.model.state_dict()
         if found.labels != whole.labels:
             raise Wrong(f"saved_task: {path.name} damaged and believed: other labels")
