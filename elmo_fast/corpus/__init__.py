@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elmo_fast.corpus._format import is_prepared
-    from elmo_fast.corpus.counting import count_words_of
     from elmo_fast.corpus.encoding import Corpus, encode, read_corpus
     from elmo_fast.corpus.folder import open_corpus
     from elmo_fast.corpus.preparation import prepare
     from elmo_fast.corpus.streams import Batch, Stream
     from elmo_fast.corpus.type_table import TypeCharacters, TypeTable
+    from elmo_fast.corpus.word_counts import count_words_of
 
 _HOMES = {
     "Batch": "streams",

@@ -13,10 +13,10 @@ from elmo_fast.corpus import _format
 from elmo_fast.corpus._format import FileStamp, digests, is_prepared, read_meta
 from elmo_fast.corpus._new_folder import put
 from elmo_fast.corpus._shards import Shards, array_file, renumbered
-from elmo_fast.corpus.counting import TextProgress, read_pieces
 from elmo_fast.corpus.encoding import Corpus, fingerprint_begun, ranked
 from elmo_fast.corpus.folder import as_written, open_corpus
 from elmo_fast.corpus.pieces import pieces_matching
+from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.lock import FolderLock
