@@ -22,7 +22,7 @@ _HOMES = {
     "Stream": "streams",
     "TypeCharacters": "type_table",
     "TypeTable": "type_table",
-    "count_words_of": "counting",
+    "count_words_of": "word_counts",
     "encode": "encoding",
     "is_prepared": "_format",
     "open_corpus": "folder",
