@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ IMPORTED = ("torch.distributed", "h5py", "yaml", "jsonargparse", "matplotlib.pyp
 
 
 def serve(path: str) -> None:
-    """Forks a process for every connection, until it is terminated."""
+    """Forks a process for every connection, until the standard input ends: with the process that started it."""
     for name in IMPORTED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -31,7 +32,7 @@ def serve(path: str) -> None:
     listening.bind(f"{path}.new")
     listening.listen()
     os.rename(f"{path}.new", path)  # a client that finds it is served
-    while True:
+    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
@@ -78,7 +79,8 @@ def ask(path: str, words: list[str]) -> int:
 def serving(path: pathlib.Path, environment: dict[str, str]) -> Iterator[pathlib.Path]:
     """While open, `path` is a server's socket."""
     # -P: the folders of tests beside this file are no packages to import.
-    process = subprocess.Popen([sys.executable, "-P", __file__, str(path)], env=environment, start_new_session=True)
+    words = [sys.executable, "-P", __file__, str(path)]
+    process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, start_new_session=True)
     try:
         while not path.exists():
             assert process.poll() is None, "the server ended"
@@ -86,7 +88,7 @@ def serving(path: pathlib.Path, environment: dict[str, str]) -> Iterator[pathlib
         yield path
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
 if __name__ == "__main__":
