@@ -85,7 +85,7 @@ print(*first, sep=": ")
     assert on in ("True: block kernels (AVX-512)", off)
 
 
-def test_it_says_whether_it_was_built_with_cuda():
+def test_it_says_what_gpu_kernels_are_in_it():
     assert _native.C.has_cuda == (_native.why_no_cuda() is None)
 
 

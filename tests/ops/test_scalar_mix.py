@@ -277,6 +277,10 @@ def test_second_derivatives_are_refused(backend):
         ({"dropout": 0.5, "seed": torch.zeros(1, dtype=torch.long)}, r"seed must have shape \[\]"),
         ({"dropout": 0.5, "seed": torch.tensor(1.0)}, "seed must be int64"),
         ({"layers": [torch.zeros(2, 3).half()] * 2, "scalars": torch.zeros(1, 2).bfloat16()}, "share one device and"),
+        (
+            {"layers": [torch.zeros(2, 3).half()] * 2, "gammas": torch.zeros(1, dtype=torch.float64)},
+            "scalar_mix: scalars and gammas must share",
+        ),
         ({"layers": [torch.zeros(2, 3).half(), torch.zeros(2, 3)]}, "layers must share one device and dtype"),
     ],
 )
