@@ -23,7 +23,8 @@ def run(settings: Settings, only: str = "") -> Report:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "ops.json"
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ELMO_FAST_BENCH_QUICK": str(int(settings.quick))}
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+        environment = {**outside, "OMP_NUM_THREADS": "1", "ELMO_FAST_BENCH_QUICK": str(int(settings.quick))}
         command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
         command += ["-k", only] * bool(only)
         command += ["benchmarks/bench_ops.py", "--benchmark-only", f"--benchmark-json={path}", "--benchmark-disable-gc"]

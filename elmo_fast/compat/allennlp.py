@@ -9,6 +9,7 @@ differences: masks are bool, as since 1.0; models without skip connections or pr
 load too; the mask of cached words comes from their number, not from the signs of their vectors.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from elmo_fast.modules import (
 )
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
+from elmo_fast.modules.embedder import BATCH_SIZE
 from elmo_fast.modules.losses.sampled_softmax import log_uniform_choice as _choice
 from elmo_fast.text import batch_to_ids
 
@@ -100,8 +102,19 @@ class ElmoEmbedder(_ElmoEmbedder):
         super().__init__(*args, **settings)
         self.indexer = ELMoTokenCharactersIndexer()
 
-    def _empty(self) -> np.ndarray[Any, Any]:
-        return empty_embedding()
+    def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[np.ndarray[Any, Any]]:
+        """As elmo_fast.ElmoEmbedder.embed_batch, but an empty sentence gives (3, 0, 1024)."""
+        return list(map(_or_empty, super().embed_batch(batch)))
+
+    def embed_sentences(
+        self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """As elmo_fast.ElmoEmbedder.embed_sentences, but an empty sentence gives (3, 0, 1024)."""
+        return map(_or_empty, super().embed_sentences(sentences, batch_size))
+
+
+def _or_empty(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return vectors if vectors.shape[1] else empty_embedding()
 
 
 class SoftmaxLoss(nn.Module):

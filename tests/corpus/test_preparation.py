@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from elmo_fast.corpus import (
     Stream,
     count_words_of,
-    counting,
     encode,
     is_prepared,
     open_corpus,
     pieces,
     prepare,
     read_corpus,
+    word_counts,
 )
 from elmo_fast.corpus._shards import Shards, renumbered
 from elmo_fast.errors import ElmoFastError
@@ -45,7 +45,7 @@ def long_text(lines=3000):
 def small_pieces(monkeypatch):
     """Pieces of some lines, and a process for each."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
-    monkeypatch.setattr(counting, "BYTES_PER_PROCESS", 1)
+    monkeypatch.setattr(word_counts, "BYTES_PER_PROCESS", 1)
 
 
 @given(TEXTS, st.integers(1, 40), st.integers(3, 30))

@@ -44,7 +44,7 @@ def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
 def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(folder, name, change):
     value = change(json.loads((folder / name).read_text()))
     (folder / name).write_text(json.dumps(value))
-    with pytest.raises(CheckpointError, match=rf"{name}: damaged, or changed .* remove \S*manifest\.json"):
+    with pytest.raises(CheckpointError, match=rf"{name}: damaged, or changed .* delete \S*manifest\.json"):
         load_task(folder)
     (folder / "manifest.json").unlink()
     with pytest.warns(UserWarning, match=r"whether config\.json, labels\.json, words\.json, .* could not be checked"):
