@@ -18,6 +18,7 @@ torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True
 CPU = torch.device("cpu")
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-11}
+NEAR_HALF = 2.0**12  # from here on a sum on the way may pass 65,504, float16's largest number, in one order alone
 ACTIVATION = 3  # units in the last place that a kernel's sigmoid and tanh may be off (tests/ops/test_activations.py)
 Call = Callable[[list[Tensor], str, str], Sequence[Tensor]]
 
@@ -201,7 +202,8 @@ def compare(
             if not torch.equal(mine, theirs):
                 raise Wrong(f"{op}, {name}, whole numbers: native and reference differ")
             continue
-        _agree(f"{op}, {name}", mine, theirs, true)
+        if precision != "float16" or largest < NEAR_HALF:
+            _agree(f"{op}, {name}", mine, theirs, true)
         terms = max((v for i, v in (cancelling or {}).items() if name == f"gradient of tensor {i}"), default=0.0)
         size_in_use = "float64" if exact else precision
         for at in range(9):

@@ -267,6 +267,27 @@ def test_padding_may_hold_anything(backend):
 
 
 @both
+def test_the_mask_of_a_row_without_steps_may_hold_anything(backend):
+    """Its state goes on as it came, so that no weight has a gradient from it."""
+
+    def gradients(value):
+        g = torch.Generator().manual_seed(0)
+        x, h, c = (torch.randn(shape, generator=g) for shape in ((2, 3, 2), (1, 2, 2), (1, 2, 2)))
+        weights = [torch.randn(shape, generator=g, requires_grad=True) for shape in ((8, 2), (8, 2), (8,), (2, 2))]
+        mask = torch.tensor([[0.5, 2.0], [value, 1.0]])
+        outputs, _ = projected_lstm(
+            [x], [LSTMWeights(*weights)], torch.tensor([3, 0]), (h, c), reverse=[False], recurrent_masks=[mask],
+            backend=backend,
+        )  # fmt: skip
+        return torch.autograd.grad(outputs.sum(), weights)
+
+    wanted = gradients(1.0)
+    for value in (INF, NAN):
+        assert all(map(torch.equal, gradients(value), wanted))
+    assert all(gradient.any() for gradient in wanted)
+
+
+@both
 def test_what_does_not_count_in_the_statistics_stays_at_its_position(backend):
     """NaN at the position that the mask leaves out; at one that counts it makes all of the layer NaN."""
     tensors = tensors_of("scalar_mix norm")

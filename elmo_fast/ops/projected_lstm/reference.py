@@ -57,7 +57,7 @@ def _scan(
         if w_hr is not None:
             h_new = _clip(rounded(h_new, precision) @ w_hr, a.projection_clip)
         if mask is not None:
-            h_new = h_new * mask
+            h_new = h_new * mask.where(active, 0.0)
         h, c = torch.where(active, h_new, h), torch.where(active, c_new, c)
         steps.append(h)
     return torch.stack(steps, dim=1) if steps else x.new_zeros(x.shape[0], 0, h.shape[1]), h, c
