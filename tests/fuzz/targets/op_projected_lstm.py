@@ -8,7 +8,7 @@ from tests.fuzz.tensors import compare, floating, kind, numbers, precision, size
 
 def case(rng: random.Random) -> None:
     threads(rng)
-    batch, time = size(rng, 12), size(rng, 9) if rng.random() < 0.95 else rng.randrange(100, 400)
+    batch, time = size(rng, 12), size(rng, 9) if rng.random() < 0.95 else rng.randrange(100, 200)
     width, cells, runs = size(rng, 24), size(rng, 24), rng.choice((2, 1, 3))
     projected = rng.random() < 0.8
     out = size(rng, 24) if projected else cells
