@@ -41,7 +41,8 @@ def told(error: BaseException) -> dict[str, str]:
     ours = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
     place = f"{ours[-1].filename.rpartition('/elmo_fast/')[2]}:{ours[-1].name}" if ours else "?"
     if isinstance(error, Wrong):
-        kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", str(error))[:70]
+        said = re.sub(r"\S*/case/", "", str(error))  # a process's folder tells no findings apart
+        kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", said)[:70]
     else:
         kind = type(error).__name__
     return {"kind": kind, "where": place, "text": "".join(traceback.format_exception(error))[-6000:]}
