@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options, state_shapes
+from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
 from elmo_fast.errors import CheckpointError
-from tests.damaged import damaged_bytes
+from tests.damaged import check_damaged
 from tests.weights import make_weights
 
 
@@ -165,12 +165,5 @@ def intact(request, tmp_path_factory):
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_random_damage_reads_rightly_shaped_or_is_refused(intact, data):
-    """Cut anywhere, or with bytes changed: a CheckpointError, or tensors of the wanted shapes; nothing else."""
-    options, content, path = intact
-    path.write_bytes(damaged_bytes(data, content))
-    try:
-        state = read_allennlp_state(path, options)
-    except CheckpointError as error:
-        assert "damaged.th" in str(error)  # noqa: PT017
-        return
-    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == state_shapes(options, state)
+    """Cut anywhere, or with bytes changed."""
+    check_damaged(read_allennlp_state, intact, data)

@@ -19,12 +19,11 @@ from elmo_fast.checkpoints import (
     read_bilm_hdf5,
     read_options,
     read_token_embeddings,
-    state_shapes,
     write_bilm_hdf5,
 )
 from elmo_fast.errors import CheckpointError
 from tests.checkpoints.bilm_hdf5_cases import CELL, assert_equal_bits, damaged, read, remove, replace
-from tests.damaged import damaged_bytes
+from tests.damaged import check_damaged
 from tests.weights import make_weights
 
 
@@ -286,15 +285,8 @@ def intact(tmp_path_factory):
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_random_damage_reads_rightly_shaped_or_is_refused(intact, data):
-    """Cut anywhere, or with bytes changed: a CheckpointError, or tensors of the wanted shapes; nothing else."""
-    options, content, path = intact
-    path.write_bytes(damaged_bytes(data, content))
-    try:
-        state = read_bilm_hdf5(path, options)
-    except CheckpointError as error:
-        assert "damaged.hdf5" in str(error)  # noqa: PT017
-        return
-    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == state_shapes(options, state)
+    """Cut anywhere, or with bytes changed."""
+    check_damaged(read_bilm_hdf5, intact, data)
 
 
 def test_reading_leaves_the_file_alone(tmp_path):
