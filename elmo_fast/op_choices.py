@@ -1,4 +1,4 @@
-"""The names of backends and precisions, each listed once; knowing them needs no torch."""
+"""The names of backends, precisions and activations, each listed once; knowing them needs no torch."""
 
 from typing import Literal, get_args
 
@@ -7,3 +7,6 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 
 Precision = Literal["float32", "bfloat16", "float16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+Activation = Literal["relu", "tanh"]
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "ops": {"errors", "sizes", "devices", "op_choices"},
     "memory": set(),
     "shortage": {"errors", "memory", "sizes"},
-    "checkpoints": {"errors", "files", "json_files", "manifest", "shortage"},
+    "checkpoints": {"errors", "op_choices", "files", "json_files", "manifest", "shortage"},
     "text": {"errors", "files"},
     "corpus": {"errors", "files", "json_files", "workplace", "lock", "text", "ops"},
     "modules": BELOW_MODULES,

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import CheckpointError, shortened
 from ..json_files import read_json
 from ..manifest import check_written
+from ..op_choices import ACTIVATIONS
 from ._writing import written_aside
 
 CONFIG = "config.json"
@@ -46,7 +47,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "positive": ("a number above 0", lambda v: _number(v) and v > 0),
     "clip": ("a number above 0, or null for no clip", lambda v: v is None or (_number(v) and v > 0)),
     "dropout": ("a number from 0 up to, but not including, 1", lambda v: _number(v) and 0 <= v < 1),
-    "activation": ('"relu" or "tanh"', lambda v: isinstance(v, str) and v in ("relu", "tanh")),
+    "activation": (" or ".join(map(json.dumps, ACTIVATIONS)), lambda v: isinstance(v, str) and v in ACTIVATIONS),
     "characters": ("261 (bilm-tf while training) or 262 (when used)", lambda v: _whole(v) and v in (261, 262)),
     "slots": ("a whole number, 3 or more", lambda v: _whole(v) and v >= 3),
     "loss": (f"one of {', '.join(LOSSES)}", lambda v: isinstance(v, str) and v in LOSSES),

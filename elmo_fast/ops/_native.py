@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from elmo_fast.op_choices import PRECISIONS
 from elmo_fast.ops._autograd import Backward, differentiate, register_fake
 
 C: ModuleType | None = None
@@ -85,7 +86,7 @@ def why_no_cuda() -> str | None:
 def not_float32(dtype: torch.dtype) -> str:
     """The name of a dtype that kernels refuse and, of one that a module was cast to, what to do in its place."""
     name = str(dtype).removeprefix("torch.")
-    return f'{name}; keep them float32 and say precision="{name}"' if name in ("float16", "bfloat16") else name
+    return f'{name}; keep them float32 and say precision="{name}"' if name in PRECISIONS else name
 
 
 NO_GPU = "torch sees no CUDA device here"

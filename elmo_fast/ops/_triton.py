@@ -22,7 +22,6 @@ except ImportError as _error:
 NAMESPACE = "elmo_fast_triton"
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 OLDEST = (8, 0)
-_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 class Launch(NamedTuple):
@@ -104,7 +103,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 def operand_dtype(precision: str) -> torch.dtype:
     """The dtype in which operands of products are held at `precision`."""
-    return _TYPES[precision]
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
 
 
 def define(

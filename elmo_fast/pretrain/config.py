@@ -15,7 +15,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import described
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
-ACTIVATIONS = ("relu", "tanh")
 OPTIMISERS = ("adagrad", "adamw")
 SCHEDULES = ("constant", "linear", "cosine")
 INPUTS = ("characters", "words", "vectors")

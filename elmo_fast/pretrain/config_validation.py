@@ -7,9 +7,8 @@ from typing import Any
 
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.op_choices import BACKENDS, PRECISIONS
+from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, PRECISIONS
 from elmo_fast.pretrain.config import (
-    ACTIVATIONS,
     INPUTS,
     OPTIMISERS,
     PLACEMENTS,

@@ -6,7 +6,7 @@ import torch
 from elmo_fast import ScalarMix, ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.op_choices import BACKENDS, PRECISIONS
+from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, PRECISIONS
 from elmo_fast.ops import _dispatch
 from elmo_fast.pretrain import config_validation
 from elmo_fast.tasks import validation
@@ -44,3 +44,4 @@ def test_the_lists_agree():
     assert ops.PRECISIONS == PRECISIONS == validation.PRECISIONS
     assert BACKENDS == validation.BACKENDS == config_validation._CHOICES["backend"]
     assert set(config_validation._CHOICES["precision"]) == {*PRECISIONS, "tf32"}
+    assert config_validation._CHOICES["activation"] == ACTIVATIONS

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import (
+    PRECISIONS,
     LSTMWeights,
     _native,
     char_cnn,
@@ -21,7 +22,6 @@ from tests.tolerances import assert_close
 
 native = pytest.param("native", marks=pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT)))
 both = pytest.mark.parametrize("backend", [native, "reference"])
-PRECISIONS = ["float32", "bfloat16", "float16"]
 
 
 def empty(*sizes):

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.op_choices import ACTIVATIONS
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-
-ACTIVATIONS = ("relu", "tanh")
 
 
 class CharCNNArguments(NamedTuple):
