@@ -46,6 +46,12 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a text file in UTF-8, complete or not at all (`replacing`)."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
 def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> None:
     """Raises ElmoFastError if `target` exists and is not a regular file; `shown` is its name in the message."""
     if target.exists() and not target.is_file():
@@ -95,11 +101,11 @@ def _noted_signals(written: "WrittenBytes") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class WrittenBytes(io.RawIOBase):
+class WrittenBytes(io.FileIO):
     """A file for HDF5 that keeps its first error for `check()` and drops everything written after it."""
 
     def __init__(self, path: os.PathLike[str], shown: str) -> None:
-        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
+        super().__init__(path, "r+")
         self._shown = shown
         self._error: OSError | None = None
         self.signal = 0
@@ -111,34 +117,12 @@ class WrittenBytes(io.RawIOBase):
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror, self._shown) from self._error
 
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readinto(self, buffer: Any) -> int | None:
-        return self._file.readinto(buffer)
-
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         size = len(view)
         try:
             while view and self._error is None:
-                view = view[self._file.write(view) or 0 :]
+                view = view[super().write(view) or 0 :]
         except OSError as error:
             self._error = error
         return size
@@ -146,7 +130,7 @@ class WrittenBytes(io.RawIOBase):
     def truncate(self, size: int | None = None) -> int:
         size = self.tell() if size is None else size
         try:
-            return self._file.truncate(size) if self._error is None else size
+            return super().truncate(size) if self._error is None else size
         except OSError as error:
             self._error = error
             return size

@@ -92,10 +92,15 @@ def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike
     save(picture(groups, title), path)
 
 
+def layer_name(number: int) -> str:
+    """A layer's name in pictures and tables."""
+    return f"LSTM {number}" if number else "characters"
+
+
 def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
     """matplotlib's Figure of the weights."""
     layers = len(next(iter(groups.values())))
-    names = ["characters", *(f"LSTM {layer}" for layer in range(1, layers))]
+    names = [layer_name(layer) for layer in range(layers)]
     title = shown(title) or "What each layer is used for: weights of the scalar mix"
     figure = new_figure(*(_table_size if len(groups) > MOST_BARS else _bars_size)(len(groups), layers))
     axes = figure.subplots()

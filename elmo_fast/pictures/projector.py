@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.files import replacing
+from elmo_fast.files import replacing, write_text
 
 TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
 
@@ -48,10 +48,8 @@ def write_projector(
     # One column has no header: the projector would take it for a word.
     rows = [] if len(table) == 1 else [tuple(table)]
     rows += list(zip(*table.values(), strict=True))
-    with replacing(place / METADATA) as aside:
-        aside.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
-    with replacing(place / CONFIG) as aside:
-        aside.write_text(_config(name), encoding="utf-8")
+    write_text(place / METADATA, "".join("\t".join(row) + "\n" for row in rows))
+    write_text(place / CONFIG, _config(name))
     return place
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import write_text
 from elmo_fast.pictures.occurrences import Occurrence
 from elmo_fast.pictures.senses import Senses
 from elmo_fast.pictures.senses_picture import MARKERS, looks, separation, title_of
@@ -72,8 +72,7 @@ def write_senses_page(
             "data": _data(occurrences),
         }
     )
-    with replacing(path) as aside:
-        aside.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def _filled(parts: dict[str, str]) -> str:

@@ -1,12 +1,12 @@
 """Nearest neighbours of ambiguous words: one list by static vectors, one per use by the biLM (the paper's table 4)."""
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.report.ambiguous import Token, ambiguous, occurrences, two_senses
 from elmo_fast.report.settings import ReportSettings
 from elmo_fast.report.tables import table
 from elmo_fast.static.neighbours import nearest_words
@@ -16,6 +16,49 @@ from elmo_fast.tokens import TextTokens
 
 WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
 SHOWN = 4
+# An ambiguous word's second tag occurs that often; its examples are sentences of that many words.
+RARE, SHORTEST, LONGEST = 5, 5, 30
+
+
+class Token(NamedTuple):
+    """A token's position and tag."""
+
+    sentence: int
+    place: int
+    tag: str
+
+
+# Lower-case word -> tag, the most frequent first -> its tokens, in text order.
+Uses = dict[str, dict[str, list[Token]]]
+
+
+def uses_of(examples: Sequence[Example]) -> Uses:
+    """The tokens of each word, by tag."""
+    found: Uses = defaultdict(lambda: defaultdict(list))
+    for number, example in enumerate(examples):
+        for place, (word, tag) in enumerate(zip(example.words, example.labels, strict=True)):
+            found[word.lower()][tag].append(Token(number, place, tag))
+    return {word: dict(sorted(tags.items(), key=lambda item: -len(item[1]))) for word, tags in found.items()}
+
+
+def ambiguous(uses: Uses, count: int) -> list[str]:
+    """The `count` alphabetic words whose second most frequent tag occurs most often."""
+    second = {
+        word: len([*tags.values()][1])
+        for word, tags in uses.items()
+        if len(tags) > 1 and word.isalpha() and len(word) > 2
+    }
+    ranked = sorted((-number, word) for word, number in second.items() if number >= RARE)
+    return [word for _, word in ranked[:count]]
+
+
+def two_senses(word: str, uses: Uses, examples: Sequence[Example]) -> list[Token]:
+    """A token of each of the two most frequent tags of a word of `uses`, in short sentences if there are any."""
+    senses = []
+    for tokens in [*uses[word].values()][:2]:
+        short = [token for token in tokens if SHORTEST <= len(examples[token.sentence].words) <= LONGEST]
+        senses.append((short or tokens)[0])
+    return senses
 
 
 class ContextualText(TextTokens):
@@ -58,10 +101,10 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
 
     Raises ElmoFastError for a word that does not occur in the sentences that are searched.
     """
-    found = occurrences(examples[: settings.neighbour_text])
-    words = [word.lower() for word in settings.words] or ambiguous(found, WORDS)
+    uses = uses_of(examples[: settings.neighbour_text])
+    words = [word.lower() for word in settings.words] or ambiguous(uses, WORDS)
     for word in words:
-        if word not in found:
+        if word not in uses:
             raise ElmoFastError(
                 f"--words: {word!r} does not occur in the first {settings.neighbour_text} sentences of the labelled "
                 "training text (--neighbour_text)"
@@ -73,7 +116,7 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
     """The section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag."""
     words = words_asked(examples, settings)
     examples = examples[: settings.neighbour_text]
-    found = occurrences(examples)
+    uses = uses_of(examples)
     if not words:
         return "No word of the text has two tags, each at least five times, so there is nothing to compare."
     text = ContextualText(examples, ElmoEmbedder.from_pretrained(model, stateful=False))
@@ -83,42 +126,37 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
         asked = []
         if static is not None:
             asked.append(["static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
-        senses = two_senses(word, found, examples)
+        senses = two_senses(word, uses, examples)
         for token, near in zip(senses, text.nearest_elsewhere(senses, 3 * SHOWN), strict=True):
             different = list(dict.fromkeys(map(text.shown, near)))  # a text may contain a sentence twice
             asked.append([f"biLM: {text.shown(token)}", "<br>".join(different[:SHOWN])])
         rows += [["" if number else word, *row] for number, row in enumerate(asked)]
-    return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(found, text, static)
+    return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(uses, text, static)
 
 
 def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
     return [] if word not in static.index else [other for other, _ in nearest_words(static, [word], topn)[0]]
 
 
-def same_tag(found: dict[str, dict[str, list[Token]]], text: ContextualText, static: Vectors | None) -> str:
+def same_tag(uses: Uses, text: ContextualText, static: Vectors | None) -> str:
     """A sentence and a table: for tokens of ambiguous words, the share of nearest tokens with the same tag."""
-    words = ambiguous(found, ASKED)
-    asked = [token for word in words for tokens in found[word].values() for token in tokens[:TOKENS]]
+    words = ambiguous(uses, ASKED)
+    asked = [(word, token) for word in words for tokens in uses[word].values() for token in tokens[:TOKENS]]
     if not asked:
         return ""
-    near = text.nearest_elsewhere(asked, CLOSEST)
-    ours = [other.tag == token.tag for token, others in zip(asked, near, strict=True) for other in others]
+    near = text.nearest_elsewhere([token for _, token in asked], CLOSEST)
+    ours = [other.tag == token.tag for (_, token), others in zip(asked, near, strict=True) for other in others]
     rows = [["biLM, top layer", f"{sum(ours) / len(ours):.1%}"]]
     if static is not None:
-        usual = {word: Counter({tag: len(tokens) for tag, tokens in tags.items()}) for word, tags in found.items()}
-        by_word = [
-            usual[other].most_common(1)[0][0] == token.tag
-            for token in asked
-            for other in _tagged_near(text.examples[token.sentence].words[token.place].lower(), static, usual)
-        ]
-        share = f"{sum(by_word) / len(by_word):.1%}" if by_word else "none"
+        tagged = {
+            word: [other for other in _words_near(word, static, 5 * CLOSEST) if other in uses][:CLOSEST]
+            for word in words
+        }
+        theirs = [next(iter(uses[other])) == token.tag for word, token in asked for other in tagged[word]]
+        share = f"{sum(theirs) / len(theirs):.1%}" if theirs else "none"
         rows.append(["static vectors, the neighbour's most common tag", share])
     intro = (
         f"For {len(asked)} tokens of the {len(words)} most ambiguous words (at most {TOKENS} of each word and tag): "
         f"how many of the {CLOSEST} nearest tokens in other sentences have the same tag."
     )
     return f"{intro}\n\n" + table(["neighbours by", "with the same tag"], rows)
-
-
-def _tagged_near(word: str, static: Vectors, usual: dict[str, Counter[str]]) -> list[str]:
-    return [other for other in _words_near(word, static, 5 * CLOSEST) if other in usual][:CLOSEST]

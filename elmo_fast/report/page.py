@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.report import figures, tables
-from elmo_fast.report.claims import claims, tested
+from elmo_fast.report.claims import HOW_JUDGED, claims
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.settings import SPLITS, ReportSettings
 
@@ -26,52 +26,39 @@ TITLES = {
 }
 
 
-def page(
-    outcome: Outcome, settings: ReportSettings, layers: int, facts: Sequence[str], near: str, folder: pathlib.Path
-) -> str:
+def page(outcome: Outcome, settings: ReportSettings, facts: Sequence[str], near: str, folder: pathlib.Path) -> str:
     """The page; its pictures are written to `folder`.
 
-    layers: of the biLM, including the characters; facts: sentences about data, model and machine; near: the section on
-    neighbours, or empty.
+    facts: sentences about data, model and machine; near: the section on neighbours, or empty.
     """
     parts = ["# Does ELMo help?", *filter(None, [settings.note]), "\n".join(f"- {fact}" for fact in facts)]
-    parts += [
-        "## What agrees with the paper, and what does not",
-        claims(outcome, settings, layers),
-        tested(settings.targets),
-    ]
+    parts += ["## What agrees with the paper, and what does not", claims(outcome, settings), HOW_JUDGED]
     for experiment, (title, text) in TITLES.items():
         if experiment in settings.experiments:
             parts += [f"## {title}", text.format(metric=outcome.metric())]
-            parts += _section(experiment, outcome, settings, layers, folder)
+            parts += _section(experiment, outcome, settings.targets, folder)
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
     parts += ["## How it was run", f"```yaml\n{_as_yaml(settings)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(
-    experiment: str, outcome: Outcome, settings: ReportSettings, layers: int, folder: pathlib.Path
-) -> list[str]:
-    targets = settings.targets
+def _section(experiment: str, outcome: Outcome, targets: Sequence[str | None], folder: pathlib.Path) -> list[str]:
+    """Tables and links to pictures."""
     if experiment == "help":
         return [tables.help_table(outcome, targets)]
     if experiment == "share":
-        image = figures.share_curves(outcome, targets, settings.shares, folder / "share.png")
-        per_target = [tables.share_table(outcome, target, settings.shares) for target in targets]
-        titled = [f"{tables.named(t)}:\n\n{text}" for t, text in zip(targets, per_target, strict=True)]
+        image = figures.share_curves(outcome, targets, folder / "share.png")
+        titled = [f"{tables.named(target)}:\n\n{tables.share_table(outcome, target)}" for target in targets]
         return [f"![Score against share of training data]({image})", *titled]
+    rows = tables.rows_by_target(outcome, experiment, targets, "layer" if experiment == "layers" else "setting")
     if experiment == "layers":
         image = figures.layer_scores(outcome, targets, folder / "layers.png")
-        return [
-            tables.rows_by_target(outcome, experiment, targets, "layer"),
-            f"![Score of each layer alone]({image})",
-        ]
-    rows = [tables.rows_by_target(outcome, experiment, targets, "setting")]
+        return [rows, f"![Score of each layer alone]({image})"]
     if experiment == "placement":
         image = figures.weight_map(outcome, targets, folder / "weights.png")
-        rows.append(f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})")
-    return rows
+        return [rows, f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})"]
+    return [rows]
 
 
 def _as_yaml(settings: ReportSettings) -> str:

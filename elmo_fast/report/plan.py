@@ -4,11 +4,19 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
+from elmo_fast.pictures.layers import layer_name
 from elmo_fast.report.settings import SPLITS, ReportSettings
 from elmo_fast.tasks import TaskConfig
 
-BASELINE = {"elmo": "none"}
-INPUT = {"elmo": "input", "layer": "mix"}
+# Settings of the report that every run has.
+TASK_SETTINGS = (
+    *("task", "format", "model", "vectors", "hidden", "lstm_layers", "dropout", "elmo_dropout"),
+    *("epochs", "patience", "batch_size", "learning_rate", "train_share"),
+)
+
+
+# Of each row of a table its label, and what it changes in the task's configuration.
+Rows = list[tuple[str, dict[str, Any]]]
 
 
 class Cell(NamedTuple):
@@ -26,69 +34,49 @@ class Cell(NamedTuple):
 
 def cells(settings: ReportSettings, layers: int) -> list[Cell]:
     """Every cell of the report's tables, for a biLM with `layers` layers, including the characters."""
-    found = []
-    for target in settings.targets:
-        for experiment, make in _ROWS.items():
-            if experiment in settings.experiments:
-                found += [Cell(experiment, target, label, changes) for label, changes in make(settings, layers)]
-    return found
-
-
-def _help(settings: ReportSettings, layers: int) -> list[tuple[str, dict[str, Any]]]:
-    return [("baseline", BASELINE), ("+ ELMo", {**INPUT, "mix_l2": settings.small_l2})]
-
-
-def _regularisation(settings: ReportSettings, layers: int) -> list[tuple[str, dict[str, Any]]]:
+    rows = _rows(settings, layers)
     return [
-        ("baseline", BASELINE),
-        ("last layer only", {"elmo": "input", "layer": "top"}),
-        (f"all layers, λ = {settings.large_l2:g}", {**INPUT, "mix_l2": settings.large_l2}),
-        (f"all layers, λ = {settings.small_l2:g}", {**INPUT, "mix_l2": settings.small_l2}),
+        Cell(experiment, target, label, changes)
+        for target in settings.targets
+        for experiment in rows
+        if experiment in settings.experiments
+        for label, changes in rows[experiment]
     ]
 
 
-def _placement(settings: ReportSettings, layers: int) -> list[tuple[str, dict[str, Any]]]:
-    places = {"input": "input only", "both": "input and output", "output": "output only"}
-    return [(label, {**INPUT, "elmo": place, "mix_l2": settings.small_l2}) for place, label in places.items()]
-
-
-def _layers(settings: ReportSettings, layers: int) -> list[tuple[str, dict[str, Any]]]:
+def _rows(settings: ReportSettings, layers: int) -> dict[str, Rows]:
+    """Of each experiment the rows of its table."""
+    baseline = {"elmo": "none"}
+    large = {"elmo": "input", "layer": "mix", "mix_l2": settings.large_l2}
+    small = {**large, "mix_l2": settings.small_l2}
+    both: Rows = [("baseline", baseline), ("+ ELMo", small)]
     alone = {"elmo": "input", "lstm_layers": 0, "vectors": None, "word_dim": 0}
-    rows: list[tuple[str, dict[str, Any]]] = [(layer_name(k), {**alone, "layer": k}) for k in range(layers)]
-    return [*rows, ("all, mixed", {**alone, "layer": "mix", "mix_l2": settings.small_l2})]
-
-
-def _share(settings: ReportSettings, layers: int) -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (f"{label} {share:g}", {**changes, "train_share": share})
-        for share in settings.shares
-        for label, changes in _help(settings, layers)
-    ]
-
-
-_ROWS = {
-    "help": _help,
-    "regularisation": _regularisation,
-    "placement": _placement,
-    "layers": _layers,
-    "share": _share,
-}
-
-
-def layer_name(number: int) -> str:
-    """A layer's name as tables and pictures show it."""
-    return "characters" if number == 0 else f"LSTM {number}"
+    places = {"input": "input only", "both": "input and output", "output": "output only"}
+    return {
+        "help": both,
+        "regularisation": [
+            ("baseline", baseline),
+            ("last layer only", {"elmo": "input", "layer": "top"}),
+            (f"all layers, λ = {settings.large_l2:g}", large),
+            (f"all layers, λ = {settings.small_l2:g}", small),
+        ],
+        "placement": [(label, {**small, "elmo": place}) for place, label in places.items()],
+        "layers": [
+            *((layer_name(number), {**alone, "layer": number}) for number in range(layers)),
+            ("all, mixed", {**alone, "layer": "mix", "mix_l2": settings.small_l2}),
+        ],
+        "share": [
+            (f"{label} {share:g}", {**changes, "train_share": share})
+            for share in settings.shares
+            for label, changes in both
+        ],
+    }
 
 
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     """The configuration of one run of a cell; `key_of` determines its folder."""
     values: dict[str, Any] = {
-        **{name: getattr(settings, name) for name in SPLITS.values()},
-        **{name: getattr(settings, name) for name in ("task", "format", "vectors", "dropout", "elmo_dropout")},
-        **{name: getattr(settings, name) for name in ("hidden", "lstm_layers", "epochs", "patience", "batch_size")},
-        "learning_rate": settings.learning_rate,
-        "train_share": settings.train_share,
-        "model": settings.model,
+        **{name: getattr(settings, name) for name in (*SPLITS.values(), *TASK_SETTINGS)},
         "column": cell.target,
         "seed": seed,
         **cell.changes,

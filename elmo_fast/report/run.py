@@ -11,15 +11,15 @@ from typing import Any
 import torch
 
 import elmo_fast
-from elmo_fast.checkpoints import pretrained_folder
-from elmo_fast.files import replacing, sha256_of
+from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
+from elmo_fast.files import sha256_of, write_text
 from elmo_fast.modules import BiLM
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.page import page
 from elmo_fast.report.plan import cells
-from elmo_fast.report.runs import run_all
 from elmo_fast.report.settings import SPLITS, ReportSettings
+from elmo_fast.report.training import run_all
 from elmo_fast.tasks import Example, load_bilm, model_digest, read_examples
 
 PAGE, NUMBERS = "report.md", "report.json"
@@ -43,65 +43,52 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
     runs_of = dataclasses.replace(settings, model=model)
     bilm = load_bilm(found)
-    options = bilm.options
-    layers = options.lstm.n_layers + 1
-    plan = cells(settings, layers)
+    plan = cells(settings, bilm.options.lstm.n_layers + 1)
     folder.mkdir(parents=True, exist_ok=True)
-    outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report), settings.seeds)
+    outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report))
     near = ""
     if asks:
         report("computing neighbours")
         near = neighbours(splits["train"], model, settings)
-    facts = [*_data_facts(splits), *_model_facts(options, settings), _machine_fact(settings)]
-    text = page(outcome, settings, layers, facts, near, folder)
-    _write(folder / NUMBERS, json.dumps(_numbers(outcome), indent=1) + "\n")
-    _write(folder / PAGE, text)
+    text = page(outcome, settings, _facts(splits, bilm.options, settings), near, folder)
+    write_text(folder / NUMBERS, json.dumps(_numbers(outcome), indent=1) + "\n")
+    write_text(folder / PAGE, text)
     return folder / PAGE
 
 
 def _digests(settings: ReportSettings, bilm: BiLM) -> dict[str, str]:
     """Path -> digest of each file of the settings, to detect changes."""
-    names = [*(getattr(settings, name) for name in SPLITS.values()), *([settings.vectors] if settings.vectors else [])]
-    found = {name: sha256_of(pathlib.Path(name)) for name in names}
-    return {**found, settings.model: model_digest(bilm)}
+    names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
+    return {**{name: sha256_of(name) for name in names if name}, settings.model: model_digest(bilm)}
 
 
-def _data_facts(splits: dict[str, list[Example]]) -> list[str]:
-    counts = {
-        name: (len(examples), sum(len(example.words) for example in examples)) for name, examples in splits.items()
-    }
-    return [f"Data: {'; '.join(f'{name} {n:,} sentences, {words:,} words' for name, (n, words) in counts.items())}."]
-
-
-def _model_facts(options: Any, settings: ReportSettings) -> list[str]:
-    cells_, width = options.lstm.dim, options.lstm.projection_dim
-    name = pathlib.Path(settings.vectors).name if settings.vectors else ""
-    base = f"static vectors ({name}), frozen" if name else "vectors learned with the task"
-    return [
-        f"biLM: {options.lstm.n_layers} layers of {cells_} cells projected to {width}, vectors of {2 * width}; frozen.",
-        f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {base}; "
-        f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
+def _facts(splits: dict[str, list[Example]], options: ElmoOptions, settings: ReportSettings) -> list[str]:
+    """Sentences about data, model and machine."""
+    sizes = [
+        f"{name} {len(examples):,} sentences, {sum(len(example.words) for example in examples):,} words"
+        for name, examples in splits.items()
     ]
-
-
-def _machine_fact(settings: ReportSettings) -> str:
-    return (
-        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, on the CPU."
-    )
+    lstm, width = options.lstm, options.lstm.projection_dim
+    vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
+    words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
+    return [
+        f"Data: {'; '.join(sizes)}.",
+        f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
+        f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {words}; "
+        f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
+        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
+        "on the CPU.",
+    ]
 
 
 def _numbers(outcome: Outcome) -> list[dict[str, Any]]:
+    """The content of report.json."""
     return [
         {
             **cell._asdict(),
-            "test": [outcome.results[number, seed]["test"]["f1"] for seed in range(outcome.seeds)],
-            "dev": [outcome.results[number, seed]["dev"]["f1"] for seed in range(outcome.seeds)],
-            "seconds": [outcome.results[number, seed]["seconds"] for seed in range(outcome.seeds)],
+            "test": [run["test"]["f1"] for run in runs],
+            "dev": [run["dev"]["f1"] for run in runs],
+            "seconds": [run["seconds"] for run in runs],
         }
-        for number, cell in enumerate(outcome.cells)
+        for cell, runs in zip(outcome.cells, outcome.results, strict=True)
     ]
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")

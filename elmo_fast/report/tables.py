@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from elmo_fast.report.outcome import Outcome
-from elmo_fast.report.statistics import Spread, beyond_the_spread, error_reduction
+from elmo_fast.report.outcome import Outcome, Spread, beyond_the_spread, error_reduction
 
 Targets = Sequence[str | None]
 # A score, a share, a difference, or none: "88.29 ± 0.01", "41.0%", "**+8.13**".
@@ -38,35 +37,23 @@ def rows_by_target(outcome: Outcome, experiment: str, targets: Targets, first: s
     """One row per setting, one column per column of labels, the best in bold."""
     columns = [outcome.rows(experiment, target) for target in targets]
     best = [max(column, key=lambda label: column[label].mean) for column in columns]
-    rows = [
-        [label, *(_bold(str(column[label]), label == top) for column, top in zip(columns, best, strict=True))]
-        for label in columns[0]
-    ]
+    rows = []
+    for label in columns[0]:
+        scores = [str(column[label]) for column in columns]
+        rows.append([label, *(f"**{s}**" if label == top else s for s, top in zip(scores, best, strict=True))])
     return table([first, *map(named, targets)], rows)
 
 
-def share_table(outcome: Outcome, target: str | None, shares: Sequence[float]) -> str:
+def share_table(outcome: Outcome, target: str | None) -> str:
     """Baseline and + ELMo for each share of the training data."""
-    found = outcome.rows("share", target)
-    rows = []
-    for share in sorted(shares):
-        base, ours = found[f"baseline {share:g}"], found[f"+ ELMo {share:g}"]
-        rows.append([f"{share:.1%}", str(base), str(ours), f"{100 * (ours.mean - base.mean):+.2f}"])
+    base, ours = outcome.curves(target).values()
+    rows = [
+        [f"{share:.1%}", str(base[share]), str(ours[share]), f"{100 * (ours[share].mean - base[share].mean):+.2f}"]
+        for share in base
+    ]
     return table(["share of the training sentences", "baseline", "+ ELMo", "difference"], rows)
 
 
-def share_needed(base: dict[float, Spread], ours: dict[float, Spread]) -> tuple[float, float] | None:
-    """(share, whole): the smallest share at which + ELMo reaches the baseline's on its largest; None if none does."""
-    largest = max(base)
-    enough = [share for share in sorted(ours) if ours[share].mean >= base[largest].mean]
-    return (enough[0], largest) if enough else None
-
-
-def by_share(outcome: Outcome, target: str | None, shares: Sequence[float], label: str) -> dict[float, Spread]:
-    """The curve of "baseline" or "+ ELMo": share -> scores."""
-    found = outcome.rows("share", target)
-    return {share: found[f"{label} {share:g}"] for share in sorted(shares)}
-
-
-def _bold(text: str, wanted: bool) -> str:
-    return f"**{text}**" if wanted else text
+def share_needed(base: dict[float, Spread], ours: dict[float, Spread]) -> float | None:
+    """The smallest share at which + ELMo reaches the baseline's score on its largest share; None if none does."""
+    return min((share for share in ours if ours[share].mean >= base[max(base)].mean), default=None)

@@ -18,8 +18,9 @@ def settings(folder, **changes):
 def outcome(settings, layers, score):
     """Every cell scored by `score(cell, seed)`; mixes that lean on the first layer."""
     plan = cells(settings, layers)
-    results = {}
-    for number, cell in enumerate(plan):
+    results = []
+    for cell in plan:
+        results.append([])
         for seed in range(settings.seeds):
             places = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}.get(
                 cell.changes["elmo"], []
@@ -27,5 +28,5 @@ def outcome(settings, layers, score):
             mixed = cell.changes.get("layer") == "mix"
             weights = {place: [0.5, *[0.5 / (layers - 1)] * (layers - 1)] for place in places} if mixed else {}
             scores = {"f1": score(cell, seed), "spans": False}
-            results[number, seed] = {"test": scores, "dev": scores, "mix_weights": weights, "seconds": 1.0}
-    return Outcome(plan, results, settings.seeds)
+            results[-1].append({"test": scores, "dev": scores, "mix_weights": weights, "seconds": 1.0})
+    return Outcome(plan, results)

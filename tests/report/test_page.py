@@ -41,20 +41,20 @@ def column(text, number):
 
 def test_scores_in_the_papers_order_follow_it(tmp_path):
     some = settings(tmp_path)
-    assert set(column(claims(outcome(some, LAYERS, as_the_paper), some, LAYERS), 3)) == {"yes", "yes, by the means"}
+    assert set(column(claims(outcome(some, LAYERS, as_the_paper), some), 3)) == {"yes", "yes, by the means"}
 
 
 def test_scores_in_the_reverse_order_do_not(tmp_path):
     """The verdicts can be no: each finding is turned round by turning the scores round."""
     some = settings(tmp_path)
     turned = outcome(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
-    assert set(column(claims(turned, some, LAYERS), 3)) == {"no, the opposite", "no, by the means"}
+    assert set(column(claims(turned, some), 3)) == {"no, the opposite", "no, by the means"}
 
 
 def test_equal_scores_prove_nothing(tmp_path):
     some = settings(tmp_path)
     level = outcome(some, LAYERS, lambda cell, seed: 0.5 + 0.01 * seed)
-    verdicts = column(claims(level, some, LAYERS), 3)
+    verdicts = column(claims(level, some), 3)
     assert set(verdicts) == {"cannot be told from the seeds' spread", "yes, by the means"}
     assert (
         verdicts.count("yes, by the means") == 2
@@ -87,7 +87,7 @@ def test_columns_of_numbers_stand_to_the_right_and_prose_to_the_left():
 def test_the_page_links_the_pictures_it_draws(tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib")
     some = settings(tmp_path)
-    text = page(outcome(some, LAYERS, as_the_paper), some, LAYERS, ["A fact."], "Near.", tmp_path)
+    text = page(outcome(some, LAYERS, as_the_paper), some, ["A fact."], "Near.", tmp_path)
     for name in ("share.png", "layers.png", "weights.png"):
         assert f"]({name})" in text
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

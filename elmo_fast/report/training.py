@@ -25,7 +25,7 @@ class _Scores(TypedDict):
     spans: bool
 
 
-class _Told(TypedDict):
+class RunResult(TypedDict):
     """The part of a run's results.json that is read."""
 
     dev: _Scores
@@ -34,58 +34,56 @@ class _Told(TypedDict):
     mix_weights: dict[str, list[float]]
 
 
-Results = dict[tuple[int, int], dict[str, Any]]
-"""(number of the cell, seed) -> the run's results.json."""
-
-
 def run_all(
     cells: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]
-) -> Results:
-    """Runs every cell with every seed; equal settings in different tables run once."""
+) -> list[list[RunResult]]:
+    """The results of each cell by seed; equal settings in different tables run once."""
     folder = pathlib.Path(settings.save_dir)
-    places, configs = {}, {}
-    for number, cell in enumerate(cells):
-        for seed in range(settings.seeds):
-            config = config_of(cell, seed, settings)
-            key = key_of(config, digests)
-            save_dir = str(folder / "runs" / key)
-            configs[key] = dataclasses.replace(config, save_dir=save_dir, cache_dir=str(folder / "cache"), threads=1)
-            places[number, seed] = key
-    waiting = {key: config for key, config in configs.items() if not (folder / "runs" / key / RESULTS).exists()}
+    configs: dict[str, TaskConfig] = {}
+    keys = []
+    for cell in cells:
+        of_cell = {key_of(c, digests): c for c in (config_of(cell, seed, settings) for seed in range(settings.seeds))}
+        keys.append(list(of_cell))
+        configs |= of_cell
+    runs = {key: folder / "runs" / key for key in configs}
+    waiting = [
+        dataclasses.replace(config, save_dir=str(runs[key]), cache_dir=str(folder / "cache"), threads=1)
+        for key, config in configs.items()
+        if not (runs[key] / RESULTS).exists()
+    ]
     report(f"runs   {len(configs)}, of which {len(configs) - len(waiting)} are in {settings.save_dir} already")
     _run(waiting, settings.processes, report)
-    done = {key: _read(folder / "runs" / key) for key in configs}
-    return {place: done[key] for place, key in places.items()}
+    done = {key: _read(run) for key, run in runs.items()}
+    return [[done[key] for key in of_cell] for of_cell in keys]
 
 
-def _read(folder: pathlib.Path) -> dict[str, Any]:
+def _read(folder: pathlib.Path) -> RunResult:
     """The results of a run, checked against its manifest. Raises ElmoFastError if they are damaged."""
     try:
         check_written(folder, [RESULTS])
-        return {**read_json(folder / RESULTS, _Told)}
+        return read_json(folder / RESULTS, RunResult)
     except CheckpointError as error:
         raise ElmoFastError(f"{error}; or delete {folder} to repeat the run") from error
 
 
-def _run(configs: dict[str, TaskConfig], processes: int, report: Callable[[str], Any]) -> None:
+def _run(configs: list[TaskConfig], processes: int, report: Callable[[str], Any]) -> None:
     start = time.monotonic()
 
     def told(number: int, name: str) -> None:
         left = (time.monotonic() - start) / number * (len(configs) - number)
         report(f"run    {number} of {len(configs)} | {name} | {duration(left)} left")
 
-    if processes == 1:
-        for number, config in enumerate(configs.values(), start=1):
-            told(number, _one(config))
-        return
-    # One run first, alone: it computes the biLM's vectors, which the others find in the cache.
-    ordered = sorted(configs.values(), key=lambda config: config.elmo == "none")
-    for number, config in enumerate(ordered[:1], start=1):
+    # The first one runs alone: it computes the biLM's vectors, which the others find in the cache.
+    ordered = configs if processes == 1 else sorted(configs, key=lambda config: config.elmo == "none")
+    alone = len(ordered) if processes == 1 else 1
+    for number, config in enumerate(ordered[:alone], start=1):
         told(number, _one(config))
+    if not ordered[alone:]:
+        return
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_one, config) for config in ordered[1:]]
+        futures = [pool.submit(_one, config) for config in ordered[alone:]]
         try:
-            for number, future in enumerate(concurrent.futures.as_completed(futures), start=2):
+            for number, future in enumerate(concurrent.futures.as_completed(futures), start=alone + 1):
                 told(number, future.result())
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elmo_fast.report.statistics import beyond_the_spread, comparison, error_reduction, spread
+from elmo_fast.report.outcome import beyond_the_spread, comparison, error_reduction, spread
 
 
 def test_a_spread_is_mean_deviation_and_range():
