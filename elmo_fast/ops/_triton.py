@@ -103,8 +103,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 def operand_dtype(precision: str) -> torch.dtype:
     """The dtype in which operands of products are held at `precision`."""
-    dtype: torch.dtype = getattr(torch, precision)
-    return dtype
+    return getattr(torch, precision)
 
 
 def define(

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss
-from elmo_fast.ops.log_uniform_sample import CORRECTIONS
+from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
 
 
 def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:

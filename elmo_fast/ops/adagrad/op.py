@@ -130,8 +130,7 @@ def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
         raise ElmoFastError("square_norm: tensors must hold at least one tensor; got none")
     check_floating("square_norm", "tensors", tensors[0])
     check_same("square_norm", "tensors", tensors)
-    result: Tensor = select("adagrad", backend, tensors[0].device, tensors[0].dtype).square_norm(tensors)
-    return result
+    return select("adagrad", backend, tensors[0].device, tensors[0].dtype).square_norm(tensors)
 
 
 @torch.no_grad()
@@ -155,8 +154,7 @@ def merged_square_norm(
     """
     _check_rows("merged_square_norm", ids, rows, order, rows.shape[1:])
     kernel = select("adagrad", backend, rows.device, rows.dtype)
-    result: Tensor = kernel.merged_square_norm(ids, rows, num_words, order)
-    return result
+    return kernel.merged_square_norm(ids, rows, num_words, order)
 
 
 def clip_scale(norm: Tensor, max_norm: float) -> Tensor:

@@ -57,13 +57,11 @@ def run_rows(
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
-    result: Tensor = _square_norm(list(tensors))
-    return result
+    return _square_norm(list(tensors))
 
 
 def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
-    result: Tensor = _merged_square_norm(*_in_order(ids, num_words, order), rows, num_words)
-    return result
+    return _merged_square_norm(*_in_order(ids, num_words, order), rows, num_words)
 
 
 def _in_order(ids: Tensor, num_words: int, order: RowOrder | None) -> tuple[Tensor, Tensor]:

@@ -7,13 +7,11 @@ from elmo_fast.ops._native import describe
 
 
 def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
-    thresholds, aliases = torch.ops.elmo_fast.alias_pairs(shares)
-    return thresholds, aliases
+    return torch.ops.elmo_fast.alias_pairs(shares)
 
 
 def run(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset: int) -> Tensor:
-    ids: Tensor = torch.ops.elmo_fast.alias_sample(num_samples, thresholds, aliases, seed, offset)
-    return ids
+    return torch.ops.elmo_fast.alias_sample(num_samples, thresholds, aliases, seed, offset)
 
 
 describe("alias_pairs", lambda a: (torch.empty_like(a.shares), torch.empty_like(a.shares, dtype=torch.int64)))

@@ -109,10 +109,6 @@ def alias_sample(
     for name, value in (("seed", seed), ("offset", offset)):
         if not 0 <= value < 2**63:
             raise ElmoFastError(f"{op}: {name} must be from 0 to 2^63 - 1; got {value}")
-    kernel = select(op, backend, CPU, torch.float32)
-    (ids,) = drawn_to(
-        op,
-        [kernel.run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)],
-        CPU if device is None else torch.device(device),
-    )
-    return ids
+    run = select(op, backend, CPU, torch.float32).run
+    drawn = run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)
+    return drawn_to(op, [drawn], CPU if device is None else torch.device(device))[0]

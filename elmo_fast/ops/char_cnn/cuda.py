@@ -23,8 +23,7 @@ def run(a: CharCNNArguments) -> Tensor:
     save = requires_grad(a.embedding, *a.weights, *a.biases)
     if not save or len(a.weights) > MOST_WIDTHS or a.embedding.shape[0] > MOST_CHARACTERS:
         return triton.run(a)
-    features: Tensor = _forward_op(*a, save)[0]
-    return features
+    return _forward_op(*a, save)[0]
 
 
 if _native.has("char_cnn_cuda_backward"):

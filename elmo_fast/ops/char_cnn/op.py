@@ -77,10 +77,9 @@ def char_cnn(
     precision, _ = under_autocast(precision, embedding.device)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
     with without_autocast(embedding.device):
-        features: Tensor = chosen.run(
+        return chosen.run(
             CharCNNArguments(ids, embedding, list(weights), list(biases), count, activation == "tanh", precision)
         )
-    return features
 
 
 def _check(

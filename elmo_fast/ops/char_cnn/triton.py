@@ -13,13 +13,10 @@ from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 
 def run(a: CharCNNArguments) -> Tensor:
-    """As elmo_fast.ops.char_cnn."""
-    features: Tensor = _forward_op(*a, requires_grad(a.embedding, *a.weights, *a.biases))[0]
-    return features
+    return _forward_op(*a, requires_grad(a.embedding, *a.weights, *a.biases))[0]
 
 
 def forward(ids: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    """As `host.forward`."""
     if ids.shape[1] > torch.iinfo(torch.int16).max:
         raise RuntimeError(f"char_cnn: more slots than an int16 counts: {ids.shape[1]}")
     return host.forward(ids, *arguments)

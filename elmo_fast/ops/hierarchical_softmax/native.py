@@ -11,13 +11,11 @@ from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
 
 def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    first, nodes, codes = torch.ops.elmo_fast.huffman_tree(counts, order)
-    return first, nodes, codes
+    return torch.ops.elmo_fast.huffman_tree(counts, order)
 
 
 def run(a: HierarchicalSoftmaxArguments) -> Tensor:
-    losses: Tensor = torch.ops.elmo_fast.hierarchical_softmax(*a)[0]
-    return losses
+    return torch.ops.elmo_fast.hierarchical_softmax(*a)[0]
 
 
 def _fake_tree(a: Any) -> tuple[Tensor, Tensor, Tensor]:

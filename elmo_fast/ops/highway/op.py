@@ -79,8 +79,7 @@ def highway(
     _check_count(x, count)
     chosen = select("highway", backend, x.device, x.dtype, precision)
     with without_autocast(x.device):
-        y: Tensor = chosen.run(a)
-    return y
+        return chosen.run(a)
 
 
 def _check(a: HighwayArguments) -> None:

@@ -13,8 +13,7 @@ from elmo_fast.ops.highway.op import HighwayArguments
 
 
 def run(a: HighwayArguments) -> Tensor:
-    y: Tensor = _forward_op(*a, a.needs_backward())[0]
-    return y
+    return _forward_op(*a, a.needs_backward())[0]
 
 
 def _operands(weights: list[Tensor], projection: Tensor | None, dtype: torch.dtype) -> tuple[list[Tensor], Any]:

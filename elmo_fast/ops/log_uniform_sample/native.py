@@ -9,9 +9,7 @@ from elmo_fast.ops._native import describe
 
 
 def run(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
-    """As elmo_fast.ops.log_uniform_sample, on the CPU."""
-    ids, tries = torch.ops.elmo_fast.log_uniform_sample(num_samples, num_words, seed, offset)
-    return ids, tries
+    return torch.ops.elmo_fast.log_uniform_sample(num_samples, num_words, seed, offset)
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor]:

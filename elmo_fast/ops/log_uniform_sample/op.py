@@ -72,9 +72,8 @@ def log_uniform_sample(
     kernel = select("log_uniform_sample", backend, drawn_on, torch.float32)
     seed, offset = (_number(name, value, drawn_on) for name, value in (("seed", seed), ("offset", offset)))
     if backend == "cuda":
-        ids, tries = kernel.run(num_samples, num_words, seed, offset, device)
-    else:
-        ids, tries = drawn_to("log_uniform_sample", kernel.run(num_samples, num_words, seed, offset), device)
+        return kernel.run(num_samples, num_words, seed, offset, device)
+    ids, tries = drawn_to("log_uniform_sample", kernel.run(num_samples, num_words, seed, offset), device)
     return ids, tries
 
 

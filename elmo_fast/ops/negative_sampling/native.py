@@ -13,8 +13,7 @@ from elmo_fast.ops.negative_sampling.rows import gathered
 def run(a: NegativeSamplingArguments) -> Tensor:
     rows, offsets, ids = gathered(a)
     options = a.share, a.log_noise is not None, a.precision, a.chunk_bytes, requires_grad(a.hidden, rows, offsets)
-    losses: Tensor = torch.ops.elmo_fast.negative_sampling(a.hidden, rows, offsets, ids, *options)[0]
-    return losses
+    return torch.ops.elmo_fast.negative_sampling(a.hidden, rows, offsets, ids, *options)[0]
 
 
 describe("negative_sampling", fake, Backward())

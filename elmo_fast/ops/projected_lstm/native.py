@@ -11,7 +11,6 @@ from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
 
 def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
-    """As elmo_fast.ops.projected_lstm."""
     lengths, (batch, time, _) = a.lengths, a.inputs[0].shape
     if lengths is None:
         lengths = torch.full((batch,), time, dtype=torch.int64)

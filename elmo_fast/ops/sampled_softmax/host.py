@@ -6,7 +6,7 @@ from torch import Tensor
 from elmo_fast.ops import _softmax
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._triton import add_product, launch, operand_dtype
-from elmo_fast.ops.log_uniform_sample import CORRECTIONS
+from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
 from elmo_fast.ops.sampled_softmax import kernels
 
 

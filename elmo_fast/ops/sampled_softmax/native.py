@@ -13,10 +13,7 @@ from elmo_fast.ops.sampled_softmax.rows import gathered
 def run(a: SampledSoftmaxArguments) -> Tensor:
     rows, offsets, ids = gathered(a)
     keep = requires_grad(a.hidden, rows, offsets)
-    losses: Tensor = torch.ops.elmo_fast.sampled_softmax(
-        a.hidden, rows, offsets, ids, a.precision, a.chunk_bytes, keep
-    )[0]
-    return losses
+    return torch.ops.elmo_fast.sampled_softmax(a.hidden, rows, offsets, ids, a.precision, a.chunk_bytes, keep)[0]
 
 
 describe("sampled_softmax", fake, Backward())

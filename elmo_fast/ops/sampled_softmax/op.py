@@ -8,7 +8,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-from elmo_fast.ops.log_uniform_sample import CORRECTIONS
+from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
 
 CHUNK_BYTES = 32 * 2**20
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops._table_rows import table_rows
-from elmo_fast.ops.log_uniform_sample import log_expected_counts
+from elmo_fast.ops.log_uniform_sample.op import log_expected_counts
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
 

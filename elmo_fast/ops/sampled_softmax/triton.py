@@ -18,8 +18,7 @@ def run(a: SampledSoftmaxArguments) -> Tensor:
         tries = tries.to(device, torch.int64, non_blocking=True)
     else:
         tries = torch.full((), tries, dtype=torch.int64, device=device)
-    losses: Tensor = _forward(*a._replace(tries=tries))[0]
-    return losses
+    return _forward(*a._replace(tries=tries))[0]
 
 
 def _fake(a: Any) -> tuple[Tensor, ...]:

@@ -28,8 +28,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 def run(a: ScalarMixArguments) -> Tensor:
     factors = a.gammas.float().unsqueeze(1) * torch.softmax(a.scalars.float(), dim=1)
-    y: Tensor = _forward_op(a.layers, factors, a.statistics_mask, a.seed, a.layer_norm, a.eps, a.dropout)[0]
-    return y
+    return _forward_op(a.layers, factors, a.statistics_mask, a.seed, a.layer_norm, a.eps, a.dropout)[0]
 
 
 def _fake(a: Any) -> tuple[Tensor, Tensor]:

@@ -30,8 +30,7 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
     """
     _check("unique_rows", ids)
-    unique, inverse = select("unique_rows", backend, ids.device, torch.float32).run(ids)
-    return unique, inverse
+    return select("unique_rows", backend, ids.device, torch.float32).run(ids)
 
 
 def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
@@ -55,8 +54,7 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
         ElmoFastError: wrong shape or dtype, or an unknown backend.
     """
     _check("padded_unique_rows", ids)
-    unique, inverse, count = select("unique_rows", backend, ids.device, torch.float32).padded(ids)
-    return unique, inverse, count
+    return select("unique_rows", backend, ids.device, torch.float32).padded(ids)
 
 
 def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Tensor:
@@ -92,8 +90,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
         if len(inverse):
             raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {given(inverse)}")
         return table[:0]
-    rows: Tensor = kernel.gather(table, inverse)
-    return rows
+    return kernel.gather(table, inverse)
 
 
 def _check(op: str, ids: Tensor) -> None:

@@ -20,16 +20,8 @@ def run(ids: Tensor) -> tuple[Tensor, Tensor]:
     return unique[: int(count)].clone(), inverse
 
 
-def padded(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As elmo_fast.ops.padded_unique_rows."""
-    unique, inverse, count = _padded_op(ids)
-    return unique, inverse, count
-
-
 def gather(table: Tensor, inverse: Tensor) -> Tensor:
-    """As elmo_fast.ops.gather_rows."""
-    rows: Tensor = _gather_op(table, inverse, table.shape[0])
-    return rows
+    return _gather_op(table, inverse, table.shape[0])
 
 
 def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +63,7 @@ def _gather_backward(grad: Tensor, inverse: Tensor, entries: int) -> Tensor:
     return segment_sum(grad.contiguous(), inverse, entries)
 
 
-_padded_op = _triton.define(
+padded = _triton.define(
     "padded_unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse, Tensor count)", _padded, _fake_padded
 )
 # The table itself is not saved for the gradient: how many rows it has suffices.
