@@ -12,6 +12,7 @@ from elmo_fast.modules import BiLM
 from elmo_fast.modules._pretrained import write_vocabulary
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.long_sentences import long_activations
+from elmo_fast.op_choices import Backend, Precision
 
 _PURPOSE = "elmo_fast.integrations.sentence_transformers"
 _InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
@@ -46,8 +47,8 @@ class ElmoTokens(_InputModule):
         layers: Layers = "average",
         max_seq_length: int | None = None,
         requires_grad: bool = False,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         self.layers, self.max_seq_length, self.requires_grad = layers, max_seq_length, requires_grad

@@ -9,6 +9,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.token_vectors import POOLINGS, TokenVectors
+from elmo_fast.op_choices import Precision
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
 _Names: Any = _base.ClassNamePrefixFeaturesOutMixin
@@ -44,7 +45,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         layers: Layers = "average",
         pooling: str = "mean",
         tokenizer: Callable[[str], Sequence[str]] | None = None,
-        precision: str = "float32",
+        precision: Precision = "float32",
         device: str = "cpu",
         batch_size: int = 64,
         max_tokens: int = 4096,

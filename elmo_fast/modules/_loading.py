@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.op_choices import BACKENDS
+from elmo_fast.op_choices import BACKENDS, Backend, Precision
+from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
 
@@ -34,15 +35,18 @@ def plain(layer: _Module) -> _Module:
     )
 
 
-def check_settings(precision: str, backend: str) -> None:
-    """Raises ElmoFastError unless both are known.
+def check_settings(precision: Precision, backend: Backend, *used: str) -> None:
+    """Raises ElmoFastError unless both are known, and this installation has the backend of the ops `used`.
 
     A module passes one backend to several ops: those that do not have it choose by "auto" (`ops.backend_for`). Whether
-    a device can serve them is asked when an op runs there.
+    a device can serve them is asked when an op runs there, for the module may be moved.
     """
     check_precision(precision)
     if backend not in BACKENDS:
         raise ElmoFastError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
+    for op in used:
+        if (why := why_never(op, backend)) is not None:
+            raise ElmoFastError(f'backend={backend!r} cannot run {op} on any device here: {why}; or give "auto"')
 
 
 def read_bilm(

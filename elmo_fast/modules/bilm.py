@@ -24,6 +24,7 @@ from elmo_fast.modules.cached_words import CachedWords
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
 from elmo_fast.modules.word_encoder import WordEncoder, WordTable
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.text import Vocabulary, batch_to_ids
 
 
@@ -60,14 +61,14 @@ class BiLM(nn.Module):
         stateful: bool = True,
         unique_words: bool = True,
         cache_size: int = CACHE_SIZE,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
         vocabulary: Vocabulary | None = None,
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
         self.options, state = read_bilm(options_file, weight_file)
-        settings = {"precision": precision, "backend": backend}
+        settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
         self._word_embedding: WordTable | None = None
         if self.options.char_cnn is None:

@@ -13,6 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, load_state, plain, read_bilm, section, unset
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
 from elmo_fast.text import batch_to_ids
@@ -66,12 +67,12 @@ class CharacterEncoder(nn.Module):
         *,
         unique_words: bool = True,
         cache_size: int = CACHE_SIZE,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
         state: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
-        check_settings(precision, backend)
+        check_settings(precision, backend, "unique_rows", "char_cnn", "highway")
         options, weights = read_bilm(options_file, weight_file)
         state = section(weights, "_token_embedder.") if state is None else state
         if options.char_cnn is None:

@@ -14,6 +14,7 @@ from elmo_fast.modules._pretrained import mixes_of, read_elmo, write_vocabulary
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
+from elmo_fast.op_choices import Backend
 
 
 class Elmo(nn.Module):
@@ -53,7 +54,7 @@ class Elmo(nn.Module):
         module: nn.Module | None = None,
         *,
         statistics: str = "allennlp",
-        backend: str = "auto",
+        backend: Backend = "auto",
         **settings: Any,
     ) -> None:
         super().__init__()

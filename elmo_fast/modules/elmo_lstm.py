@@ -12,6 +12,7 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import loses_values
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
+from elmo_fast.op_choices import Backend, Precision
 
 LayerStates = tuple[Tensor, Tensor]
 """(h [L, R, B, D], c [L, R, B, H])"""
@@ -128,8 +129,8 @@ class ElmoLstm(StatefulModule):
         use_skip_connections: bool = True,
         project: bool = True,
         initialise: bool = True,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__(stateful)
         self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size

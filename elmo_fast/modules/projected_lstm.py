@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, plain, unset
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.ops import LSTMWeights
 
 
@@ -44,11 +45,11 @@ class ProjectedLSTM(nn.Module):
         *,
         project: bool = True,
         initialise: bool = True,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        check_settings(precision, backend)
+        check_settings(precision, backend, "projected_lstm")
         if not project and hidden_size != cell_size:
             raise ElmoFastError(
                 f"without a projection hidden_size must equal cell_size; got {hidden_size} and {cell_size}"

@@ -9,6 +9,7 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings
 from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.op_choices import Backend
 
 STATISTICS = ("allennlp", "bilm")
 EPS = 1e-12
@@ -39,7 +40,7 @@ class ScalarMix(nn.Module):
         trainable: bool = True,
         *,
         statistics: str = "allennlp",
-        backend: str = "auto",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         if statistics not in STATISTICS:
@@ -50,7 +51,7 @@ class ScalarMix(nn.Module):
                 f"initial_scalar_parameters must have mixture_size={mixture_size} numbers; got {len(initial)}"
             )
         self.mixture_size = mixture_size
-        check_settings("float32", backend)
+        check_settings("float32", backend, "scalar_mix")
         self.do_layer_norm, self.statistics, self.backend = bool(do_layer_norm), statistics, backend
         self.scalar_parameters = nn.ParameterList(
             nn.Parameter(torch.tensor([float(w)]), requires_grad=trainable) for w in initial

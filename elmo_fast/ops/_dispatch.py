@@ -25,6 +25,13 @@ _ASKED: dict[str, Unsupported] = {
     "triton": _triton.unsupported,
     "reference": lambda device, dtype, precision: None,
 }
+# Why this installation lacks a backend, whatever the device.
+_ABSENT: dict[str, Callable[[], str | None]] = {
+    "native": lambda: _native.WHY_NOT,
+    "cuda": _native.why_no_cuda,
+    "triton": _triton.why_never,
+    "triton_persistent": _triton.why_never,
+}
 
 
 class Implementation(NamedTuple):
@@ -93,6 +100,14 @@ def backend_for(op: str, backend: str) -> str:
     Raises ElmoFastError when the op is unknown.
     """
     return backend if backend in _backends_of(op) else "auto"
+
+
+def why_never(op: str, backend: str) -> str | None:
+    """Why `op` by that backend can run on no device with this installation, in one sentence; None where it may.
+
+    None as well for a backend that the op lacks, in place of which `backend_for` gives "auto".
+    """
+    return _ABSENT[backend]() if backend in _ABSENT and backend in _backends_of(op) else None
 
 
 def explain(

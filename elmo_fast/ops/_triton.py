@@ -80,6 +80,13 @@ def launch(
         kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=True)
 
 
+def why_never() -> str | None:
+    """Why no Triton kernel can run with this installation, in one sentence, or None where a device may serve."""
+    if WHY_NOT is None and not INTERPRETED and not torch.backends.cuda.is_built():
+        return "this torch was built without CUDA; install torch for CUDA"
+    return WHY_NOT
+
+
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """What every Triton backend asks first: is Triton there, and does it serve this device, dtype and precision?"""
     if WHY_NOT is not None:

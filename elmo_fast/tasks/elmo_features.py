@@ -12,13 +12,18 @@ from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.scalar_mix import mixes
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.tasks.dropout import dropout
 
 L2_KINDS = ("paper", "bilm-tf")
 
 
 def load_bilm(
-    model: str | os.PathLike[str], *, fine_tune: bool = False, precision: str = "float32", backend: str = "auto"
+    model: str | os.PathLike[str],
+    *,
+    fine_tune: bool = False,
+    precision: Precision = "float32",
+    backend: Backend = "auto",
 ) -> BiLM:
     """The biLM of a folder, a run, or a name of the hub, every sentence of which starts from the state zero.
 
@@ -64,7 +69,7 @@ class ElmoFeatures(nn.Module):
         dropout: float = 0.5,
         l2: float = 0.001,
         l2_kind: str = "paper",
-        backend: str = "auto",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         if l2_kind not in L2_KINDS:

@@ -103,18 +103,23 @@ def empty_model(config: TaskConfig, labels: int, words: list[str]) -> TaskModel:
 def task_bilm(config: TaskConfig) -> BiLM:
     """The biLM of a configuration, trained with the task or frozen."""
     assert config.model is not None
-    return load_bilm(config.model, fine_tune=config.fine_tune, precision=config.precision, backend=config.backend)
+    return load_bilm(config.model, fine_tune=config.fine_tune, **_op_choices(config))
+
+
+def _op_choices(config: TaskConfig) -> dict[str, Any]:
+    return {"precision": config.precision, "backend": config.backend}
 
 
 def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> TaskModel:
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
-    characters = CharacterFeatures(precision=config.precision, backend=config.backend) if config.characters else None
+    choices = _op_choices(config)
+    characters = CharacterFeatures(**choices) if config.characters else None
     places, elmo = PLACES[config.elmo], None
     if places:
         elmo = ElmoFeatures(
             task_bilm(config), len(places), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
-            l2_kind=config.mix_l2_kind, backend=config.backend,
+            l2_kind=config.mix_l2_kind, backend=choices["backend"],
         )  # fmt: skip
     width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
     if elmo is not None and "input" in places:
@@ -126,7 +131,7 @@ def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> Ta
 def _head(config: TaskConfig, width: int, output_width: int, labels: int) -> Tagger | Classifier:
     settings: dict[str, Any] = {
         "hidden": config.hidden, "lstm_layers": config.lstm_layers, "output_width": output_width,
-        "dropout": config.dropout, "precision": config.precision, "backend": config.backend,
+        "dropout": config.dropout, **_op_choices(config),
     }  # fmt: skip
     if config.task == "tag":
         return Tagger(width, labels, crf=config.crf, **settings)

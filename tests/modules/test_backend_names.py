@@ -1,13 +1,15 @@
 """One list of backends and precisions serves ops, modules and configurations."""
 
+import contextlib
+
 import pytest
 import torch
 
-from elmo_fast import ScalarMix, ops
+from elmo_fast import BiLM, ScalarMix, ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, PRECISIONS
-from elmo_fast.ops import _dispatch
+from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain import config_validation
 from elmo_fast.tasks import validation
 
@@ -35,6 +37,36 @@ def test_an_unknown_name_is_refused_when_the_module_is_made():
     for module in (lstm, mix):
         with pytest.raises(ElmoFastError, match=r"backend must be one of auto, native, cuda, .*; got 'gpu'"):
             module("gpu")
+
+
+@pytest.mark.parametrize("backend", ["native", "cuda", "triton"])
+def test_a_backend_that_this_installation_lacks_is_refused_when_the_model_is_made(backend, files, monkeypatch):
+    """And not where a device may still serve it: the model may be moved there. ScalarMix has no CUDA kernel: "auto"."""
+    options_file, weight_file = files()
+    monkeypatch.setitem(_dispatch._ABSENT, backend, lambda: "no compiler built it; reinstall")
+    with pytest.raises(ElmoFastError, match=f"backend='{backend}' cannot run .* on any device here: no compiler built"):
+        BiLM(options_file, weight_file, backend=backend)
+    with contextlib.nullcontext() if backend == "cuda" else pytest.raises(ElmoFastError, match="run scalar_mix on any"):
+        ScalarMix(2, backend=backend)
+    monkeypatch.setitem(_dispatch._ABSENT, backend, lambda: None)
+    BiLM(options_file, weight_file, backend=backend)
+
+
+def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch):
+    """Asked are the extension, Triton and torch, never the machine's devices."""
+    monkeypatch.setattr(_native, "WHY_NOT", "no extension")
+    monkeypatch.setattr(_native, "C", None)
+    monkeypatch.setattr(_triton, "WHY_NOT", "no Triton")
+    asked = {backend: _dispatch.why_never("char_cnn", backend) for backend in BACKENDS}
+    no = "no extension"
+    assert asked | {"triton": None} == dict.fromkeys(BACKENDS) | {"native": no, "cuda": no}
+    assert asked["triton"] == "no Triton"
+    monkeypatch.setattr(_triton, "WHY_NOT", None)
+    monkeypatch.setattr(_triton, "INTERPRETED", False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert "built without CUDA" in _dispatch.why_never("highway", "triton")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    assert _dispatch.why_never("highway", "triton") is None
 
 
 def test_the_lists_agree():

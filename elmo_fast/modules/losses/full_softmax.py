@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss
+from elmo_fast.op_choices import Backend, Precision
 
 
 class FullSoftmaxLoss(VocabularyLoss):
@@ -27,7 +28,7 @@ class FullSoftmaxLoss(VocabularyLoss):
     ops_used = ("full_softmax",)
 
     def __init__(
-        self, num_words: int, embedding_dim: int, *, precision: str = "float32", backend: str = "auto"
+        self, num_words: int, embedding_dim: int, *, precision: Precision = "float32", backend: Backend = "auto"
     ) -> None:
         super().__init__(num_words, embedding_dim, False, precision, backend)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, check_counts
+from elmo_fast.op_choices import Backend, Precision
 
 
 class HierarchicalSoftmaxLoss(VocabularyLoss):
@@ -47,8 +48,8 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         counts: Tensor,
         sparse: bool = False,
         *,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")

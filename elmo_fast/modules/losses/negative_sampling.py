@@ -9,6 +9,7 @@ from torch import Tensor
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, check_counts
+from elmo_fast.op_choices import Backend, Precision
 
 NOISE_POWER = 0.75
 
@@ -62,8 +63,8 @@ class NegativeSamplingLoss(VocabularyLoss):
         *,
         negatives: float | None = None,
         power: float = NOISE_POWER,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         held = check_counts(counts, num_words).clamp(min=1)
         if num_samples < 1:

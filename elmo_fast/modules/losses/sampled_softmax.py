@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
 
 
@@ -61,8 +62,8 @@ class SampledSoftmaxLoss(VocabularyLoss):
         use_fast_sampler: bool = False,
         *,
         semantics: str = "allennlp",
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         if not 0 < num_samples <= num_words:
             raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings
+from elmo_fast.op_choices import Backend, Precision
 
 CHUNK_BYTES = 32 * 2**20
 
@@ -41,9 +42,9 @@ class VocabularyLoss(nn.Module):
     softmax_w: nn.Embedding | nn.Parameter
     softmax_b: nn.Embedding | nn.Parameter
 
-    def __init__(self, rows: int, embedding_dim: int, sparse: bool, precision: str, backend: str) -> None:
+    def __init__(self, rows: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend) -> None:
         super().__init__()
-        check_settings(precision, backend)
+        check_settings(precision, backend, *self.ops_used)
         self.sparse, self.precision, self.backend = sparse, precision, backend
         self._made: tuple[Tensor, int, Any] | None = None
         table, bias = torch.randn(rows, embedding_dim) / embedding_dim**0.5, torch.zeros(rows)
