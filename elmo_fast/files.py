@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import io
+import json
 import os
 import pathlib
 import signal
@@ -50,6 +51,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file in UTF-8, complete or not at all (`replacing`)."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: str | os.PathLike[str], value: Any, indent: int = 1) -> None:
+    """Writes a value as JSON text, as `writing` does."""
+    with writing(path) as file:
+        file.write((json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode())
 
 
 def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> None:

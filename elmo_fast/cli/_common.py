@@ -1,5 +1,6 @@
 """What the commands share: a parser with the common options, and what those options do."""
 
+import dataclasses
 import logging
 import sys
 from typing import Any
@@ -36,6 +37,15 @@ def new_parser(
     parser.add_argument("--device", type=str, default="cpu", help='where to run: "cpu", "cuda", "cuda:1"')
     parser.add_argument("--threads", type=int | None, default=None, help=THREADS)
     return parser
+
+
+def values_of(arguments: Any, *kinds: Any) -> dict[str, Any]:
+    """The options that are fields of these configurations (`Parser.fields`), by name."""
+    given = {}
+    for field in (field for kind in kinds for field in dataclasses.fields(kind)):
+        value = getattr(arguments, field.name)
+        given[field.name] = tuple(value) if isinstance(field.default, tuple) else value
+    return given
 
 
 def logger() -> logging.Logger:

@@ -6,37 +6,9 @@ from typing import Any
 
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.op_choices import Precision
 
-
-def add_options(parser: Any, *, precision: bool = True, softmax: bool = False) -> None:
-    """Adds --model, or --options_file with --weight_file: the two ways of naming a pretrained model.
-
-    softmax: also adds --softmax_file, for commands that need the complete language model.
-    """
-    parser.add_argument(
-        "--model",
-        type=str | None,
-        default=None,
-        help="folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json beside "
-        "*_weights.hdf5), or a run's folder (if unfinished: its newest checkpoint)",
-    )
-    parser.add_argument("--options_file", type=str | None, default=None, help="bilm-tf's options.json")
-    parser.add_argument("--weight_file", type=str | None, default=None, help="bilm-tf's HDF5 weights")
-    if softmax:
-        parser.add_argument(
-            "--softmax_file",
-            type=str | None,
-            default=None,
-            help="HDF5 with softmax/W and softmax/b, for --options_file and --weight_file without them",
-        )
-    if precision:
-        parser.add_argument(
-            "--precision",
-            type=Precision,
-            default="float32",
-            help="dtype to which the operands of matrix products are rounded; float32 rounds nothing",
-        )
+# The shared options that name a pretrained model in one of two ways, and its precision.
+OPTIONS = ("model", "options_file", "weight_file", "precision")
 
 
 def resolve(arguments: Any) -> None:
@@ -71,13 +43,9 @@ def resolve(arguments: Any) -> None:
             arguments.model = folder
 
 
-def model_name(arguments: Any) -> str:
-    """The model's name in the options, for messages and metadata."""
-    return str(arguments.model or arguments.weight_file)
-
-
-def load_embedder(arguments: Any, device: Any, *, stateful: bool) -> Any:
-    """The ElmoEmbedder of the model that the options name, on `device`."""
+def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
+    """The ElmoEmbedder of the model that the options name, on --device; applies the common options."""
+    device = _common.set_up(arguments)
     from elmo_fast.modules import ElmoEmbedder
 
     _common.leave_busy_processors(arguments)

@@ -2,13 +2,12 @@
 
 import contextlib
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.files import replaces, writing
+from elmo_fast.files import replaces
 
 # The options of all commands that name inputs: a text (a file, a folder or a glob), or a file or folder.
 TEXTS = ("train_prefix", "test_prefix")
@@ -39,13 +38,6 @@ def check_outputs(arguments: Any, writes: Mapping[str, tuple[str, ...]]) -> None
             what = "also written" if other in writes else "read"
             where = "holds" if os.path.isdir(file) else "is the same file as"
             raise ElmoFastError(f"{name} {file!r} {where} {other} {path!r}, which is {what}; choose another output")
-
-
-def write_json(path: str | None, value: Any) -> None:
-    """Writes `value` as JSON if a file is named; gzip if the name ends in .gz."""
-    if path is not None:
-        with writing(path) as file:
-            file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _values(arguments: Any, name: str) -> list[str]:

@@ -1,15 +1,52 @@
-"""The commands' parser: an error is one sentence, with the option that was probably meant."""
+"""The commands' parser: options that several commands have, and errors of one sentence."""
 
+import dataclasses
 import difflib
 import re
 import sys
+import typing
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import jsonargparse
 
 from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._outputs import check_outputs
+from elmo_fast.op_choices import Precision
 
+# The options that several commands have: name -> what add_argument takes.
+SHARED: dict[str, dict[str, Any]] = {
+    "model": {
+        "type": str | None,
+        "help": "folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json "
+        "beside *_weights.hdf5), or a run's folder (if unfinished: its newest checkpoint)",
+    },
+    "options_file": {"type": str | None, "help": "bilm-tf's options.json"},
+    "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights"},
+    "softmax_file": {
+        "type": str | None,
+        "help": "HDF5 with softmax/W and softmax/b, for --options_file and --weight_file without them",
+    },
+    "precision": {
+        "type": Precision,
+        "default": "float32",
+        "help": "dtype to which the operands of matrix products are rounded; float32 rounds nothing",
+    },
+    "train_prefix": {
+        "type": str,
+        "required": True,
+        "help": "a text file (plain or .gz), a folder of text files, or a glob in quotes: 'news/*.gz'",
+    },
+    "processes": {"type": int | None, "help": "number of processes that read (default: one per core)"},
+    "min_count": {"type": int, "default": 1, "help": "leave out words that occur less often"},
+    "batch_size": {"type": int, "default": 64, "help": "maximum number of sentences per batch"},
+    "max_tokens": {"type": int | None, "help": "maximum number of tokens per batch, including padding"},
+    "topn": {"type": int, "default": 10, "help": "how many to list"},
+    "title": {"type": str, "default": "", "help": "title of the picture"},
+    "file_friendly_logging": {"action": "store_true", "help": "progress as lines instead of a bar"},
+}
+# Fields of a configuration that every command has as an option.
+COMMON = ("seed", "threads")
 UNKNOWN = "unrecognized arguments: "
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
@@ -22,6 +59,42 @@ class Parser(jsonargparse.ArgumentParser):
         self._writes: dict[str, tuple[str, ...]] = {}
         self.old_names: dict[str, str] = {}
         self.given_in_file: dict[str, tuple[str, Given]] = {}
+
+    def shared(self, *names: str, **changed: Any) -> None:
+        """Adds options of SHARED; changed: what is different here."""
+        for name in names:
+            self.add_argument(f"--{name}", **{**SHARED[name], **changed})
+
+    def option(self, name: str, kind: Any, help: str, default: Any = None, **more: Any) -> None:
+        """Adds --NAME; left out it is the default, or None, unless it is required."""
+        if default is None and not more.get("required"):
+            kind = kind | None
+        self.add_argument(f"--{name}", type=kind, default=default, help=help, **more)
+
+    def flag(self, name: str, help: str) -> None:
+        """Adds --NAME, which takes no value."""
+        self.add_argument(f"--{name}", action="store_true", help=help)
+
+    def output(self, name: str, help: str, default: Any = None, **more: Any) -> None:
+        """Adds --NAME, which names a file to write."""
+        self.option(name, str, help, default, **more)
+        self.writes(name)
+
+    def fields(self, kind: Any, title: str | None = None, other_names: Mapping[str, list[str]] | None = None) -> None:
+        """Adds every field of a configuration, a dataclass of `described` fields, as an option.
+
+        title: of the group of options that they form; other_names: field -> more flags for it
+        """
+        group = self if title is None else self.add_argument_group(title, (kind.__doc__ or "").strip())
+        for field in dataclasses.fields(kind):
+            if field.name in COMMON:
+                continue
+            flags = [f"--{field.name}", *(other_names or {}).get(field.name, [])]
+            default: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            options = {"type": field.type, "default": default, "help": field.metadata["help"]}
+            if isinstance(default, tuple):
+                options |= {"type": typing.get_args(field.type)[0], "default": list(default), "nargs": "*"}
+            group.add_argument(*flags, dest=field.name, **options)
 
     def renamed(self, old: str, option: str) -> None:
         """Accepts `old` for `option`, as a flag and in configuration files; --help does not list it."""

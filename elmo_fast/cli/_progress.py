@@ -69,9 +69,13 @@ class ProgressBar:
         self._bar.update(self.done - self._bar.n)
 
     def _line(self, share: int) -> str:
-        left = duration((self.total - self.done) / max(self.rate, 1e-9))
         done = f"{self.done} of {self.total} {self._unit} ({share}%)"
-        return f"{done} | {int(self.rate)} {self._short}/s | {left} left"
+        return f"{done} | {int(self.rate)} {self._short}/s | {self.left} left"
+
+    @property
+    def left(self) -> str:
+        """The time until all is done, as text."""
+        return duration((self.total - self.done) / max(self.rate, 1e-9))
 
     @property
     def seconds(self) -> float:
@@ -84,18 +88,20 @@ class ProgressBar:
         return self.done / max(self.seconds, 1e-9)
 
 
-class TextProgressBar(ProgressBar):
-    """Shows how much of a text is read, words/s and the time left; called with bytes done, total bytes, words so far.
+def progress_bar(arguments: Any, total: int = 0, **look: Any) -> ProgressBar:
+    """A bar as --quiet and, where a command has it, --file_friendly_logging want it; look: unit, stays."""
+    lines = getattr(arguments, "file_friendly_logging", False)
+    return ProgressBar(total, lines=lines, quiet=arguments.quiet, **look)
 
-    lines, quiet: as for `ProgressBar`.
-    """
+
+class TextProgressBar(ProgressBar):
+    """Shows how much of a text is read, and words/s; called with the bytes done, all bytes, and the words so far."""
 
     def __init__(self, *, lines: bool = False, quiet: bool = False) -> None:
         super().__init__(lines=lines, quiet=quiet, unit="B")
         self._words = 0
 
     def __call__(self, done: int, total: int, words: int) -> None:
-        """Sets what is done."""
         self._words = words
         self.reach(done, total)
 
@@ -104,6 +110,5 @@ class TextProgressBar(ProgressBar):
         self._bar.set_postfix_str(f"{self._words / max(self.seconds, 1e-9) / 1e6:.1f}M words/s", refresh=False)
 
     def _line(self, share: int) -> str:
-        left = duration((self.total - self.done) / max(self.rate, 1e-9))
         rate = int(self._words / max(self.seconds, 1e-9))
-        return f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB ({share}%) | {rate} words/s | {left} left"
+        return f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB ({share}%) | {rate} words/s | {self.left} left"

@@ -8,17 +8,15 @@ from elmo_fast.text import Vocabulary
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast cache-vocab`."""
     parser = _common.new_parser(
         "cache-vocab", "Writes the dataset `embedding` [words, D]: the character encoder's vector of every word."
     )
-    _model.add_options(parser)
-    parser.add_argument("--vocab_file", type=str, required=True, help="a vocabulary with <S>, </S> and <UNK>")
-    parser.add_argument("--output", type=str, required=True, help="HDF5 file to write")
+    parser.shared(*_model.OPTIONS)
+    parser.option("vocab_file", str, "a vocabulary with <S>, </S> and <UNK>", required=True)
+    parser.output("output", "HDF5 file to write", required=True)
     parser.renamed("outfile", "output")
-    parser.writes("output")
-    parser.add_argument("--batch_size", type=int, default=1024, help="words encoded together")
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    parser.shared("batch_size", default=1024, help="words encoded together")
+    parser.shared("file_friendly_logging")
     return parser
 
 
@@ -28,10 +26,8 @@ def run(arguments: Any) -> int:
 
     _model.resolve(arguments)
     words, file = Vocabulary.read(arguments.vocab_file).words, arguments.output
-    device = _common.set_up(arguments)
-    bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm
-    lines, quiet = arguments.file_friendly_logging, arguments.quiet
-    with _progress.ProgressBar(len(words), lines=lines, quiet=quiet, unit="words") as progress:
+    bilm = _model.load_embedder(arguments).elmo_bilm
+    with _progress.progress_bar(arguments, len(words), unit="words") as progress:
         write_word_vectors(bilm, words, file, batch_size=arguments.batch_size, progress=progress.add)
     _common.logger().info("%s: %d words in %s", file, progress.done, duration(progress.seconds))
     return 0

@@ -23,20 +23,19 @@ TOLERANCE = 1e-5
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast convert`."""
     parser = _common.new_parser(
         "convert",
         "Reads a model, writes it in another format, reads that back and compares the vectors of both on sample text.",
     )
-    _model.add_options(parser, precision=False, softmax=True)
-    parser.add_argument(
-        "--to",
-        type=Literal["safetensors", "hdf5"],
-        required=True,
-        help="safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
+    parser.shared("model", "options_file", "weight_file", "softmax_file")
+    parser.option(
+        "to",
+        Literal["safetensors", "hdf5"],
+        "safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
         "softmax.hdf5 if the model has a softmax. Also copies vocab.txt from beside the model",
+        required=True,
     )
-    parser.add_argument("--out_dir", type=str, required=True, help="folder to write; created if necessary")
+    parser.option("out_dir", str, "folder to write; created if necessary", required=True)
     parser.renamed("outdir", "out_dir")
     return parser
 

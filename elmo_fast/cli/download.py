@@ -6,16 +6,13 @@ from elmo_fast.cli import _common
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast download`."""
     parser = _common.new_parser(
         "download",
         "Downloads a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, checks that it is "
         "complete, and prints its folder, which every command accepts as --model.",
     )
     parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
-    parser.add_argument(
-        "--out_dir", type=str | None, default=None, help="folder to write to (default: the hub's cache)"
-    )
+    parser.option("out_dir", str, "folder to write to (default: the hub's cache)")
     parser.renamed("outdir", "out_dir")
     return parser
 

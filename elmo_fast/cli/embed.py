@@ -11,7 +11,6 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast embed`."""
     from jsonargparse import ActionYesNo
 
     parser = _common.new_parser(
@@ -26,18 +25,15 @@ def build_parser() -> Any:
     which.add_argument("--all", action="store_true", help="all layers, [layers, tokens, 2D] per sentence")
     which.add_argument("--top", action="store_true", help="the top layer, [tokens, 2D]")
     which.add_argument("--average", action="store_true", help="the mean of the layers, [tokens, 2D]")
-    _model.add_options(parser)
-    parser.add_argument(
-        "--format",
-        type=Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
-        default="hdf5",
-        help="hdf5: a dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] and offsets",
+    parser.shared(*_model.OPTIONS)
+    parser.option(
+        "format",
+        Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
+        "hdf5: a dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] and offsets",
+        "hdf5",
     )
-    parser.add_argument("--dtype", type=Literal["f32", "f16"], default="f32", help="of the output")
-    parser.add_argument("--batch_size", type=int, default=64, help="maximum number of sentences per batch")
-    parser.add_argument(
-        "--max_tokens", type=int | None, default=None, help="maximum number of tokens per batch, including padding"
-    )
+    parser.option("dtype", Literal["f32", "f16"], "of the output", "f32")
+    parser.shared("batch_size", "max_tokens")
     parser.add_argument(
         "--stateful",
         action=ActionYesNo(no_prefix="no_"),
@@ -45,11 +41,11 @@ def build_parser() -> Any:
         help="carry the state from batch to batch, as AllenNLP does; without it, a sentence always has the same "
         "vectors and sentences of similar length run together",
     )
-    parser.add_argument("--forget_sentences", action="store_true", help="omit the dataset sentence_to_index")
-    parser.add_argument("--use_sentence_keys", action="store_true", help="name the datasets by their sentences")
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
-    parser.add_argument("--cuda_device", type=int, default=-1, help="number of the GPU; -1 is the CPU")
-    parser.add_argument("--vocab_path", type=str | None, default=None, help="ignored, as by AllenNLP")
+    parser.flag("forget_sentences", "omit the dataset sentence_to_index")
+    parser.flag("use_sentence_keys", "name the datasets by their sentences")
+    parser.shared("file_friendly_logging")
+    parser.option("cuda_device", int, "number of the GPU; -1 is the CPU", -1)
+    parser.option("vocab_path", str, "ignored, as by AllenNLP")
     return parser
 
 
@@ -64,10 +60,8 @@ def run(arguments: Any) -> int:
     with rereadable(arguments.input_file) as path:
         name = "standard input" if arguments.input_file == "-" else arguments.input_file
         text = survey(path, name, keep_lines=hdf5 and not arguments.forget_sentences, as_keys=keys)
-        device = _common.set_up(arguments)
-        embedder = _model.load_embedder(arguments, device, stateful=arguments.stateful)
-        total = int(text.lengths.sum())
-        with _progress.ProgressBar(total, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+        with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
             embedder.embed_file(
                 text,
                 arguments.output_file,
@@ -80,12 +74,6 @@ def run(arguments: Any) -> int:
                 max_tokens=arguments.max_tokens,
                 progress=progress.reach,
             )
-    _common.logger().info(
-        "%s: %d sentences, %d tokens in %s (%d tok/s)",
-        arguments.output_file,
-        len(text),
-        progress.done,
-        duration(progress.seconds),
-        progress.rate,
-    )
+    told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
+    _common.logger().info("%s: %s", arguments.output_file, told)
     return 0

@@ -3,10 +3,10 @@
 import contextlib
 from typing import Any
 
+from elmo_fast.cli import _model
 from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
-from elmo_fast.cli._model import add_options, resolve
-from elmo_fast.cli._outputs import write_json
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import write_json
 
 # No text has more rows or steps than this, and the arrays of positions could not hold them.
 MOST = 1 << 24
@@ -19,36 +19,25 @@ def build_parser() -> Any:
         "Perplexity of held-out text: forward, backward and mean, over the whole vocabulary, whatever the training "
         "loss was.",
     )
-    add_options(parser, softmax=True)
-    parser.add_argument("--save_dir", type=str | None, default=None, help="folder of a run; another name for --model")
-    parser.add_argument(
-        "--vocab_file",
-        type=str | None,
-        default=None,
-        help="the training vocabulary (default: vocab.txt beside the model)",
+    parser.shared(*_model.OPTIONS, "softmax_file")
+    parser.option("save_dir", str, "folder of a run; another name for --model")
+    parser.option("vocab_file", str, "the training vocabulary (default: vocab.txt beside the model)")
+    parser.option(
+        "test_prefix",
+        str,
+        "the text to evaluate: a file, a glob in quotes, a folder of `elmo-fast prepare`, or - for the standard input",
     )
-    parser.add_argument(
-        "--test_prefix",
-        type=str | None,
-        default=None,
-        help="the text to evaluate: a file, a glob in quotes, a folder of `elmo-fast prepare`, or - for the "
-        "standard input",
-    )
-    parser.add_argument("--batch_size", type=int, default=256, help="rows, each its own part of the text")
-    parser.add_argument("--unroll_steps", type=int, default=20, help="words per row at a time")
-    parser.add_argument("--output", type=str | None, default=None, help="file for the figures as JSON")
-    parser.add_argument(
-        "--per_sentence",
-        type=str | None,
-        default=None,
-        metavar="FILE",
-        help="where to write one row per sentence, separated by tabs: its line (counted over all files), its number of "
+    parser.shared("batch_size", default=256, help="rows, each its own part of the text")
+    parser.option("unroll_steps", int, "words per row at a time", 20)
+    parser.output("output", "file for the figures as JSON")
+    parser.output(
+        "per_sentence",
+        "where to write one row per sentence, separated by tabs: its line (counted over all files), its number of "
         "words, the losses of these and its end in nats, and the perplexities",
+        metavar="FILE",
     )
     parser.renamed("output_file", "output")
-    parser.writes("output")
-    parser.writes("per_sentence")
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    parser.shared("file_friendly_logging")
     return parser
 
 
@@ -62,13 +51,13 @@ def _check(arguments: Any) -> None:
     for name in ("batch_size", "unroll_steps"):
         if not 1 <= (value := getattr(arguments, name)) <= MOST:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
-    resolve(arguments)
+    _model.resolve(arguments)
 
 
 def run(arguments: Any) -> int:
     """Prints the perplexity; writes it as JSON, and that of each sentence as a table, if requested."""
     from elmo_fast.cli._per_sentence import write_table
-    from elmo_fast.cli._progress import ProgressBar
+    from elmo_fast.cli._progress import progress_bar
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
@@ -78,7 +67,7 @@ def run(arguments: Any) -> int:
     given = arguments.test_prefix
     with rereadable(given) if given == "-" else contextlib.nullcontext(given) as text:
         corpus = _read(text, vocabulary)
-        with ProgressBar(corpus.positions, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+        with progress_bar(arguments, corpus.positions) as progress:
             perplexity = evaluate(
                 model,
                 corpus,
@@ -92,7 +81,8 @@ def run(arguments: Any) -> int:
         print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")
         if perplexity.sentences is not None:
             write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
-    write_json(arguments.output, _figures(perplexity, unknown, model.options.trained_by))
+    if arguments.output is not None:
+        write_json(arguments.output, _figures(perplexity, unknown, model.options.trained_by), indent=2)
     return 0
 
 

@@ -13,7 +13,6 @@ LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonarg
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast info`."""
     return _common.new_parser("info", "Shows versions, the CPU, and which kernels run here and why not the others.")
 
 

@@ -4,35 +4,23 @@ import shlex
 from typing import Any
 
 from elmo_fast.cli import _common, _progress
-from elmo_fast.cli.vocab import add_text_options
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast prepare`."""
     parser = _common.new_parser(
         "prepare",
         "Reads text once (one sentence per line, tokens separated by white space) and writes it as numbers, which "
         "`elmo-fast pretrain` opens at once, however long the text. The folder appears only when it is complete.",
     )
-    add_text_options(parser)
-    parser.add_argument("--out_dir", type=str, required=True, help="folder to write")
-    parser.writes("out_dir")
-    parser.add_argument(
-        "--vocab_file", type=str | None, default=None, help="the words to predict; default: built from the text"
-    )
-    parser.add_argument(
-        "--min_count", type=int, default=1, help="leave words that occur less often out of the vocabulary"
-    )
-    parser.add_argument(
-        "--max_vocab_size",
-        type=int | None,
-        default=None,
-        help="maximum size of the vocabulary, including the three markers",
-    )
-    parser.add_argument("--shard_tokens", type=int, default=2**28, help="maximum number of tokens per file")
-    parser.add_argument("--overwrite", action="store_true", help="replace a prepared folder of that name")
+    parser.shared("train_prefix", "processes", "file_friendly_logging")
+    parser.output("out_dir", "folder to write", required=True)
+    parser.option("vocab_file", str, "the words to predict; default: built from the text")
+    parser.shared("min_count", help="leave words that occur less often out of the vocabulary")
+    parser.option("max_vocab_size", int, "maximum size of the vocabulary, including the three markers")
+    parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
+    parser.flag("overwrite", "replace a prepared folder of that name")
     return parser
 
 

@@ -1,13 +1,12 @@
 """`elmo-fast pretrain`: trains a bidirectional language model on your own text."""
 
-import dataclasses
 import difflib
 import logging
 import os
 import sys
 from typing import Any
 
-from elmo_fast.cli._common import logger, new_parser, set_up
+from elmo_fast.cli._common import logger, new_parser, set_up, values_of
 from elmo_fast.cli._config_file import ConfigFile
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
@@ -38,22 +37,10 @@ def build_parser() -> Any:
         PresetOrFile,
         "a preset's name, or a YAML, JSON or TOML file of these options",
     )
-    parser.add_argument(
-        "--dry_run", action="store_true", help="report weights, memory and tokens per step; write and train nothing"
-    )
-    parser.add_argument(
-        "--n_gpus", type=int | None, default=None, help="bilm-tf's flag: prints the torchrun command to use instead"
-    )
-    common = {"seed", "threads"}
+    parser.flag("dry_run", "report weights, memory and tokens per step; write and train nothing")
+    parser.option("n_gpus", int, "bilm-tf's flag: prints the torchrun command to use instead")
     for name, section in SECTIONS.items():
-        group = parser.add_argument_group(name, (section.__doc__ or "").strip())
-        for field in dataclasses.fields(section):
-            if field.name not in common:
-                default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-                flags = [f"--{field.name}", *_OTHER_NAMES.get(field.name, [])]
-                group.add_argument(
-                    *flags, dest=field.name, type=field.type, default=default, help=field.metadata["help"]
-                )
+        parser.fields(section, name, _OTHER_NAMES)
     return parser
 
 
@@ -68,8 +55,7 @@ def run(arguments: Any) -> int:
             "of all GPUs together)"
         )
     device = set_up(arguments)
-    names = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
-    config = PretrainConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
+    config = PretrainConfig.from_flat(values_of(arguments, *SECTIONS.values()))
     if arguments.dry_run:
         dry_run(config, report=logger().info, device=device)
         return 0

@@ -1,7 +1,5 @@
 """`elmo-fast report`: does ELMo help on this data? The paper's tables and figures on a small scale."""
 
-import dataclasses
-import typing
 from typing import Any
 
 from elmo_fast.cli import _common
@@ -19,11 +17,7 @@ def build_parser() -> Any:
         + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
         + ".",
     )
-    for field in dataclasses.fields(ReportSettings):
-        options: dict[str, Any] = {"type": field.type, "default": field.default, "help": field.metadata["help"]}
-        if isinstance(field.default, tuple):
-            options |= {"nargs": "*", "type": typing.get_args(field.type)[0], "default": list(field.default)}
-        parser.add_argument(f"--{field.name}", **options)
+    parser.fields(ReportSettings)
     for old, name in {**SPLITS, "columns": "column"}.items():
         parser.renamed(old, name)
     return parser
@@ -33,12 +27,7 @@ def run(arguments: Any) -> int:
     """Writes the report and prints where it is."""
     from elmo_fast.report.run import write_report
 
-    names = [field.name for field in dataclasses.fields(ReportSettings)]
-    given: dict[str, Any] = {}
-    for name in names:
-        value = getattr(arguments, name)
-        given[name] = tuple(value) if isinstance(value, list) else value
-    settings = ReportSettings(**given)
+    settings = ReportSettings(**_common.values_of(arguments, ReportSettings))
     if arguments.device != "cpu" or arguments.seed:
         raise ElmoFastError("a report runs on the CPU, with the seeds 0, 1, ...: leave out --device and --seed")
     _common.set_up(arguments)

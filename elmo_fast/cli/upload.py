@@ -9,7 +9,6 @@ from elmo_fast.errors import ElmoFastError
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast upload`."""
     parser = _common.new_parser(
         "upload",
         "Uploads a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it (README.md "
@@ -18,12 +17,8 @@ def build_parser() -> Any:
     )
     parser.add_argument("folder", type=str, help="folder of a model, or of a run (then its newest checkpoint)")
     parser.add_argument("repo", type=str, help="user/name on the hub; created if necessary")
-    parser.add_argument(
-        "--private", action="store_true", help="private repository; refused if the repo exists and is public"
-    )
-    parser.add_argument(
-        "--licence", type=str | None, default=None, help="license of the weights, as the hub spells it: mit"
-    )
+    parser.flag("private", "private repository; refused if the repo exists and is public")
+    parser.option("licence", str, "license of the weights, as the hub spells it: mit")
     return parser
 
 

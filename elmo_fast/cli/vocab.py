@@ -7,32 +7,14 @@ from elmo_fast.cli import _common, _progress
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast vocab`."""
     parser = _common.new_parser(
         "vocab", "Writes the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."
     )
-    add_text_options(parser)
-    parser.add_argument("--vocab_file", type=str, required=True, help="file to write, gzip if it ends in .gz")
-    parser.writes("vocab_file")
-    parser.add_argument("--min_count", type=int, default=1, help="leave out words that occur less often")
-    parser.add_argument(
-        "--max_size", type=int | None, default=None, help="maximum number of lines, including the three markers"
-    )
+    parser.shared("train_prefix", "processes", "file_friendly_logging")
+    parser.output("vocab_file", "file to write, gzip if it ends in .gz", required=True)
+    parser.shared("min_count")
+    parser.option("max_size", int, "maximum number of lines, including the three markers")
     return parser
-
-
-def add_text_options(parser: Any) -> None:
-    """What `vocab` and `prepare` read, and how."""
-    parser.add_argument(
-        "--train_prefix",
-        type=str,
-        required=True,
-        help="a text file, a folder of text files, or a glob in quotes: 'news/*.gz'",
-    )
-    parser.add_argument(
-        "--processes", type=int | None, default=None, help="number of processes that read (default: one per core)"
-    )
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
 
 
 def run(arguments: Any) -> int:
@@ -49,15 +31,9 @@ def run(arguments: Any) -> int:
     vocabulary = Vocabulary.build(counts, arguments.min_count, arguments.max_size)
     vocabulary.write(arguments.vocab_file)
     covered = sum(counts[word] for word in vocabulary.words)
-    _common.logger().info(
-        "%s: %d lines; %d of %d distinct words, %.2f%% of %d tokens",
-        arguments.vocab_file,
-        len(vocabulary),
-        len(vocabulary) - 3,
-        len(counts),
-        100 * covered / counts.total(),
-        counts.total(),
-    )
+    share = f"{100 * covered / counts.total():.2f}% of {counts.total()} tokens"
+    known = f"{len(vocabulary) - 3} of {len(counts)} distinct words"
+    _common.logger().info("%s: %d lines; %s, %s", arguments.vocab_file, len(vocabulary), known, share)
     for line in unknown_hints(vocabulary, counts.__getitem__, counts.total()):
         _common.logger().info(line)
     return 0

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.tokens import TextTokens
+from elmo_fast.tokens import TextTokens, in_context
 
 TOPN = 8
 CONTEXT = 4
@@ -61,9 +61,7 @@ class WordNeighbours(TextTokens):
 
     def in_context(self, neighbour: Neighbour) -> str:
         """The token in brackets, with a few words around it."""
-        tokens, place = self.sentences[neighbour.sentence], neighbour.place
-        before = tokens[max(0, place - CONTEXT) : place]
-        return " ".join([*before, f"[{tokens[place]}]", *tokens[place + 1 : place + 1 + CONTEXT]])
+        return in_context(self.sentences[neighbour.sentence], neighbour.place, CONTEXT)
 
 
 def query_vector(embedder: ElmoEmbedder, sentence: str, word: str, layer: int) -> npt.NDArray[np.float32]:

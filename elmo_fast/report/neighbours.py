@@ -12,7 +12,7 @@ from elmo_fast.report.tables import table
 from elmo_fast.static.neighbours import nearest_words
 from elmo_fast.static.vectors import Vectors, load_vectors
 from elmo_fast.tasks import Example
-from elmo_fast.tokens import TextTokens
+from elmo_fast.tokens import TextTokens, in_context
 
 WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
 SHOWN = 4
@@ -89,10 +89,7 @@ class ContextualText(TextTokens):
 
     def shown(self, token: Token) -> str:
         """The token in bold among its neighbours in the sentence, and its tag."""
-        words = self.examples[token.sentence].words
-        before = words[max(0, token.place - CONTEXT) : token.place]
-        after = words[token.place + 1 : token.place + 1 + CONTEXT]
-        text = " ".join([*before, f"**{words[token.place]}**", *after]).replace("|", "\\|")
+        text = in_context(self.examples[token.sentence].words, token.place, CONTEXT, ("**", "**")).replace("|", "\\|")
         return f"{text} ({token.tag})"
 
 

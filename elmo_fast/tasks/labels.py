@@ -1,12 +1,11 @@
 """Labels and their numbers: those of the training split, and what to do with all others."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import write_json
 from elmo_fast.json_files import read_json
 from elmo_fast.tasks.formats import Example
 
@@ -71,8 +70,7 @@ class Labels:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the names as a JSON list."""
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(self.names, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(path, self.names)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Labels":

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import write_json
 from elmo_fast.json_files import Kind, parsed, read_json, typed
 from elmo_fast.manifest import MANIFEST, check_written, settle, warn_unchecked, writing_together
 from elmo_fast.tasks.config import TaskConfig
@@ -79,12 +79,6 @@ def load_task(save_dir: str | os.PathLike[str], device: torch.device | str = "cp
             )
     load_weights(model, weights, folder / MODEL_FILE)
     return SavedTask(model.to(device).eval(), config, labels)
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a value as indented JSON, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:

@@ -2,7 +2,12 @@
 
 from elmo_fast._lazy import loader
 
-_HOMES = {"NearestToken": "nearest", "TextTokens": "text_tokens", "nearest_tokens": "nearest"}
+_HOMES = {
+    "NearestToken": "nearest",
+    "TextTokens": "text_tokens",
+    "in_context": "text_tokens",
+    "nearest_tokens": "nearest",
+}
 __all__ = sorted(_HOMES)
 
 

@@ -16,6 +16,4 @@ def build_parser() -> NestedParser:
     return NestedParser("plot", "Draws pictures; a run in a folder named like a kind is ./KIND.", KINDS, "curves")
 
 
-def run(chosen: Chosen) -> int | None:
-    """Draws what was chosen."""
-    return chosen.run()
+run = Chosen.run

@@ -22,22 +22,14 @@ class Labelled(NamedTuple):
 
 def add_options(parser: Any, count: int) -> None:
     """Adds --vectors, or a model with --words, --word_file or --text."""
-    parser.add_argument(
-        "--vectors", type=str | None, default=None, help="word vectors: word2vec, GloVe or safetensors, also .gz"
-    )
-    _model.add_options(parser)
-    parser.add_argument(
-        "--words", type=str, nargs="+", default=[], help="which words (with a model: by their characters)"
-    )
-    parser.add_argument("--word_file", type=str | None, default=None, help="more words, one per line")
-    parser.add_argument(
-        "--text", type=str | None, default=None, help="text whose tokens are drawn, by a model's vectors"
-    )
-    parser.add_argument("--layer", type=str, default="top", help='layer of the tokens: "top", or a number from 0')
-    parser.add_argument(
-        "--count", type=int, default=count, help="maximum number of words (the first of the file) or tokens (sampled)"
-    )
-    parser.add_argument("--batch_size", type=int, default=64, help="sentences per batch")
+    parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, also .gz")
+    parser.shared(*_model.OPTIONS)
+    parser.option("words", str, "which words (with a model: by their characters)", [], nargs="+")
+    parser.option("word_file", str, "more words, one per line")
+    parser.option("text", str, "text whose tokens are drawn, by a model's vectors")
+    parser.option("layer", str, 'layer of the tokens: "top", or a number from 0', "top")
+    parser.option("count", int, "maximum number of words (the first of the file) or tokens (sampled)", count)
+    parser.shared("batch_size")
 
 
 def read(arguments: Any) -> Labelled:
@@ -53,12 +45,11 @@ def read(arguments: Any) -> Labelled:
     if not named:
         return _of_file(arguments, words)
     _model.resolve(arguments)
-    device = _common.set_up(arguments)
     if arguments.text is not None:
-        return _of_tokens(arguments, device)
+        return _of_tokens(arguments)
     if not words:
         raise ElmoFastError("a model needs words to draw: --words, --word_file, or --text for the tokens of a text")
-    return _of_letters(arguments, words[: arguments.count], device)
+    return _of_characters(arguments, words[: arguments.count])
 
 
 def _words_of(path: str | None) -> list[str]:
@@ -84,15 +75,15 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
     return Labelled(words, vectors.matrix[[vectors.index[word] for word in words]], {})
 
 
-def _of_letters(arguments: Any, words: list[str], device: Any) -> Labelled:
+def _of_characters(arguments: Any, words: list[str]) -> Labelled:
     """Layer 0: the encoder's vector of each word."""
     from elmo_fast.static import context_free_vectors
 
-    bilm = _model.load_embedder(arguments, device, stateful=False).elmo_bilm
+    bilm = _model.load_embedder(arguments).elmo_bilm
     return Labelled(words, context_free_vectors(bilm, words).matrix, {})
 
 
-def _of_tokens(arguments: Any, device: Any) -> Labelled:
+def _of_tokens(arguments: Any) -> Labelled:
     """`count` tokens of a text, drawn by the seed, each in its sentence."""
     from elmo_fast.pictures import Occurrence
     from elmo_fast.text import read_sentences
@@ -108,7 +99,7 @@ def _of_tokens(arguments: Any, device: Any) -> Labelled:
         chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
         _common.logger().info("sampled %d of %d tokens", arguments.count, len(tokens))
         tokens = [tokens[index] for index in np.sort(chosen)]
-    matrix, _ = embedded(arguments, tokens, device)
+    matrix, _ = embedded(arguments, tokens)
     columns = {
         "line": [str(token.line + 1) for token in tokens],
         "sentence": [" ".join(token.tokens) for token in tokens],
@@ -116,15 +107,15 @@ def _of_tokens(arguments: Any, device: Any) -> Labelled:
     return Labelled([token.tokens[token.place] for token in tokens], matrix, columns)
 
 
-def embedded(arguments: Any, occurrences: Sequence[Any], device: Any) -> tuple[npt.NDArray[np.float32], int]:
+def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np.float32], int]:
     """The vectors of tokens in their sentences, and the number of the layer."""
     from elmo_fast.modules.layers import layer_number
     from elmo_fast.pictures import occurrence_vectors
 
-    embedder = _model.load_embedder(arguments, device, stateful=False)
+    embedder = _model.load_embedder(arguments)
     number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
     total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
-    with _progress.ProgressBar(total, quiet=arguments.quiet) as progress:
+    with _progress.progress_bar(arguments, total) as progress:
         vectors = occurrence_vectors(
             embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
         )

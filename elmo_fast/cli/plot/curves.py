@@ -7,20 +7,14 @@ from elmo_fast.cli import _common
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast plot curves`."""
     parser = _common.new_parser(
         "plot curves",
         "Draws the perplexity of training and of held-out text, the speed and the gradient norm of a pretraining run "
         "over the words seen, from its metrics.jsonl, finished or not.",
     )
     parser.add_argument("run", type=str, help="the folder of the run (--save_dir of `elmo-fast pretrain`)")
-    parser.add_argument(
-        "--output", type=str | None, default=None, help="picture to write: .png, .pdf or .svg (default: RUN/curves.png)"
-    )
-    parser.writes("output")
-    parser.add_argument(
-        "--also", type=str, nargs="+", default=[], metavar="RUN", help="other runs to draw in the same picture"
-    )
+    parser.output("output", "picture to write: .png, .pdf or .svg (default: RUN/curves.png)")
+    parser.option("also", str, "other runs to draw in the same picture", [], nargs="+", metavar="RUN")
     return parser
 
 

@@ -7,16 +7,14 @@ from elmo_fast.cli import _common
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast plot layers`."""
     parser = _common.new_parser(
         "plot layers",
         "Draws how much the scalar mixes use each layer, from a model with mixes (Elmo.save_pretrained) or a trained "
         "task (its folder or results.json).",
     )
     parser.add_argument("source", type=str, nargs="+", help="folders of models or tasks, or files results.json")
-    parser.add_argument("--output", type=str, default="layers.png", help="picture to write: .png, .pdf or .svg")
-    parser.writes("output")
-    parser.add_argument("--title", type=str, default="", help="title of the picture")
+    parser.output("output", "picture to write: .png, .pdf or .svg", "layers.png")
+    parser.shared("title")
     return parser
 
 

@@ -7,14 +7,13 @@ from elmo_fast.cli.plot import _vectors
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast plot projector`."""
     parser = _common.new_parser(
         "plot projector",
         "Writes tensors.tsv, metadata.tsv and projector_config.pbtxt: `tensorboard --logdir OUT_DIR` shows them, and "
         "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
     )
     _vectors.add_options(parser, count=10_000)
-    parser.add_argument("--out_dir", type=str, required=True, help="folder to write to")
+    parser.option("out_dir", str, "folder to write to", required=True)
     parser.renamed("outdir", "out_dir")
     parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
     return parser

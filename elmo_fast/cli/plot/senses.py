@@ -9,30 +9,22 @@ from elmo_fast.errors import ElmoFastError
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast plot senses`."""
     parser = _common.new_parser(
         "plot senses",
         "Draws every occurrence of a word in a text as a point, coloured by clusters of the vectors that a model gives "
         "it in its sentences. A .html page shows the sentence under the pointer; .png, .pdf and .svg are static.",
     )
-    _model.add_options(parser)
-    parser.add_argument("--word", type=str, required=True, help="the word, as a token of the text")
-    parser.add_argument(
-        "--text", type=str, required=True, help="text, one sentence per line, tokens separated by spaces"
-    )
-    parser.add_argument(
-        "--output", type=str, nargs="+", default=["senses.html"], help="files to write: .html, .png, .pdf, .svg"
-    )
-    parser.writes("output")
-    parser.add_argument("--layer", type=str, default="top", help='"top", or a number from 0 (0 has no context)')
-    parser.add_argument("--clusters", type=str, default="auto", help='"auto" (by their silhouette), or a number')
-    parser.add_argument(
-        "--clustering", type=Literal["kmeans", "agglomerative"], default="kmeans", help="clustering method"
-    )
-    parser.add_argument("--method", type=Literal["pca", "tsne"], default="pca", help="projection to two dimensions")
-    parser.add_argument("--match_case", action="store_true", help="distinguish upper and lower case")
-    parser.add_argument("--most", type=int, default=2000, help="draw at most N occurrences, sampled by --seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="sentences per batch")
+    parser.shared(*_model.OPTIONS)
+    parser.option("word", str, "the word, as a token of the text", required=True)
+    parser.option("text", str, "text, one sentence per line, tokens separated by spaces", required=True)
+    parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
+    parser.option("layer", str, '"top", or a number from 0 (0 has no context)', "top")
+    parser.option("clusters", str, '"auto" (by their silhouette), or a number', "auto")
+    parser.option("clustering", Literal["kmeans", "agglomerative"], "clustering method", "kmeans")
+    parser.option("method", Literal["pca", "tsne"], "projection to two dimensions", "pca")
+    parser.flag("match_case", "distinguish upper and lower case")
+    parser.option("most", int, "draw at most N occurrences, sampled by --seed", 2000)
+    parser.shared("batch_size")
     return parser
 
 
@@ -50,8 +42,8 @@ def run(arguments: Any) -> int:
     )
     if total > len(occurrences):
         _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
-    vectors, number = _vectors.embedded(arguments, occurrences, _common.set_up(arguments))
-    model = os.path.basename(os.path.normpath(_model.model_name(arguments)))
+    vectors, number = _vectors.embedded(arguments, occurrences)
+    model = os.path.basename(os.path.normpath(arguments.model or arguments.weight_file))
     about = f"{os.path.basename(arguments.text)}, layer {number} of {model}"
     senses = senses_of(
         occurrences,

@@ -9,18 +9,16 @@ SHOWN = 20
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast plot words`."""
     parser = _common.new_parser(
         "plot words",
         "Draws words with similar vectors close together: the words of a vectors file, words by a model's character "
         "encoder (--model, --words), or the tokens of a text in their sentences (--model, --text).",
     )
     _vectors.add_options(parser, count=300)
-    parser.add_argument("--method", type=Literal["tsne", "pca"], default="tsne", help="projection to two dimensions")
-    parser.add_argument("--most_labels", type=int, default=300, help="words beyond these are points without labels")
-    parser.add_argument("--output", type=str, default="words.png", help="picture to write: .png, .pdf or .svg")
-    parser.writes("output")
-    parser.add_argument("--title", type=str, default="", help="title of the picture")
+    parser.option("method", Literal["tsne", "pca"], "projection to two dimensions", "tsne")
+    parser.option("most_labels", int, "words beyond these are points without labels", 300)
+    parser.output("output", "picture to write: .png, .pdf or .svg", "words.png")
+    parser.shared("title")
     return parser
 
 

@@ -22,6 +22,4 @@ def build_parser() -> NestedParser:
     )
 
 
-def run(chosen: Chosen) -> int | None:
-    """Does what was chosen."""
-    return chosen.run()
+run = Chosen.run

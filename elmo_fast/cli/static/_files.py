@@ -12,14 +12,9 @@ def add_reading(parser: Any) -> None:
     parser.add_argument(
         "vectors", type=str, help="file of word2vec (binary or text), GloVe or our own format, plain or .gz"
     )
-    parser.add_argument("--format", type=Format, default="auto", help="its format; auto detects it")
-    parser.add_argument("--limit", type=int | None, default=None, help="read only the first N words")
-    parser.add_argument(
-        "--cache",
-        type=bool,
-        default=True,
-        help="cache text files of 32 MB or more beside the file (.cache.safetensors)",
-    )
+    parser.option("format", Format, "its format; auto detects it", "auto")
+    parser.option("limit", int, "read only the first N words")
+    parser.option("cache", bool, "cache text files of 32 MB or more beside the file (.cache.safetensors)", True)
 
 
 def read(arguments: Any) -> Any:
@@ -40,11 +35,8 @@ def set_up(arguments: Any) -> None:
 
 def add_output(parser: Any) -> None:
     """Adds the file to write, and how."""
-    parser.add_argument(
-        "--output", type=str, required=True, help="file to write: .bin, .txt, .vec (+ .gz), .safetensors"
-    )
-    parser.writes("output")
-    parser.add_argument("--output_format", type=Format, default="auto", help="its format; auto uses the name")
+    parser.output("output", "file to write: .bin, .txt, .vec (+ .gz), .safetensors", required=True)
+    parser.option("output_format", Format, "its format; auto uses the name", "auto")
 
 
 def write(arguments: Any, vectors: Any) -> None:

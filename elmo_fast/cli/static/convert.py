@@ -7,7 +7,6 @@ from elmo_fast.cli.static import _files
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast static convert`."""
     parser = _common.new_parser(
         "static convert",
         "Reads word vectors and writes them in another format, exactly: text has the fewest digits that "

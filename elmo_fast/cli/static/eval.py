@@ -4,13 +4,12 @@ import os
 from typing import Any
 
 from elmo_fast.cli import _common, _progress
-from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import write_json
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast static eval`."""
     parser = _common.new_parser(
         "static eval",
         "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their "
@@ -19,24 +18,14 @@ def build_parser() -> Any:
         "those in gensim: Google's analogies, WordSim-353, SimLex-999.",
     )
     _files.add_reading(parser)
-    parser.add_argument(
-        "--analogies", type=str | None, default=None, help="lines of four words, sections begin with ': NAME'"
-    )
-    parser.add_argument(
-        "--pairs", type=str, nargs="+", default=[], help="files with two words and a number per line, separated by tabs"
-    )
-    parser.add_argument("--restrict_vocab", type=int, default=300_000, help="use only the first N words")
-    parser.add_argument("--case_insensitive", type=bool, default=True, help="compare words in upper case")
-    parser.add_argument(
-        "--unknown_as_wrong",
-        type=bool,
-        default=False,
-        help="count questions with unknown words as wrong, pairs as cosine 0",
-    )
-    parser.add_argument("--batch_size", type=int, default=256, help="analogies answered together")
-    parser.add_argument("--results", type=str | None, default=None, help="JSON file to also write the scores to")
-    parser.writes("results")
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    parser.option("analogies", str, "lines of four words, sections begin with ': NAME'")
+    parser.option("pairs", str, "files with two words and a number per line, separated by tabs", [], nargs="+")
+    parser.option("restrict_vocab", int, "use only the first N words", 300_000)
+    parser.option("case_insensitive", bool, "compare words in upper case", True)
+    parser.option("unknown_as_wrong", bool, "count questions with unknown words as wrong, pairs as cosine 0", False)
+    parser.shared("batch_size", default=256, help="analogies answered together")
+    parser.output("results", "JSON file to also write the scores to")
+    parser.shared("file_friendly_logging")
     return parser
 
 
@@ -59,7 +48,8 @@ def run(arguments: Any) -> int:
         scores = answered(arguments, vectors, analogies, device)
         print(scores.table())
         results["analogies"] = scores.as_dict()
-    write_json(arguments.results, results)
+    if arguments.results is not None:
+        write_json(arguments.results, results, indent=2)
     return 0
 
 
@@ -90,9 +80,7 @@ def answered(arguments: Any, vectors: Any, path: str, device: Any) -> Any:
     """The scores of a file of analogies; shows a progress bar."""
     from elmo_fast.static import evaluate_analogies
 
-    with _progress.ProgressBar(
-        0, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit="questions"
-    ) as bar:
+    with _progress.progress_bar(arguments, unit="questions") as bar:
         return evaluate_analogies(
             vectors,
             path,

@@ -9,28 +9,21 @@ from elmo_fast.text import MARKERS, Vocabulary, read_sentences, rereadable
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast static export`."""
     parser = _common.new_parser(
         "static export",
         "Writes word vectors from an ELMo model, for programs that read word2vec's files (gensim's KeyedVectors, "
         "elmo-fast static eval). --vocab_file: the character encoder's vectors, without context. --corpus: the mean of "
         "a layer over each word's occurrences in a text.",
     )
-    _model.add_options(parser)
-    parser.add_argument("--vocab_file", type=str | None, default=None, help="words, one per line; vectors of layer 0")
-    parser.add_argument("--corpus", type=str | None, default=None, help="text, one sentence per line; mean vectors")
-    parser.add_argument(
-        "--layer", type=str, default="top", help='with --corpus: "top", "average", "all", or a number from 0'
-    )
-    parser.add_argument("--min_count", type=int, default=1, help="with --corpus: leave out words that occur less often")
-    parser.add_argument(
-        "--max_words", type=int | None, default=None, help="with --corpus: only the N most frequent words"
-    )
-    parser.add_argument("--batch_size", type=int, default=64, help="maximum number of sentences per batch")
-    parser.add_argument(
-        "--max_tokens", type=int, default=4096, help="maximum number of tokens per batch, including padding"
-    )
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    parser.shared(*_model.OPTIONS)
+    parser.option("vocab_file", str, "words, one per line; vectors of layer 0")
+    parser.option("corpus", str, "text, one sentence per line; mean vectors")
+    parser.option("layer", str, 'with --corpus: "top", "average", "all", or a number from 0', "top")
+    parser.shared("min_count", help="with --corpus: leave out words that occur less often")
+    parser.option("max_words", int, "with --corpus: only the N most frequent words")
+    parser.shared("batch_size")
+    parser.shared("max_tokens", type=int, default=4096)
+    parser.shared("file_friendly_logging")
     _files.add_output(parser)
     return parser
 
@@ -55,8 +48,8 @@ def of_vocabulary(arguments: Any, vocabulary: Vocabulary) -> Any:
     from elmo_fast.static import context_free_vectors
 
     words = [word for word in vocabulary.words if word not in MARKERS]
-    bilm = _model.load_embedder(arguments, _common.set_up(arguments), stateful=False).elmo_bilm
-    with _progress.ProgressBar(len(words), lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    bilm = _model.load_embedder(arguments).elmo_bilm
+    with _progress.progress_bar(arguments, len(words)) as progress:
         return context_free_vectors(bilm, words, progress=progress.add)
 
 
@@ -76,8 +69,8 @@ def of_text(arguments: Any, corpus: str) -> Any:
 
     sentences = Sentences(corpus)
     total = sum(map(len, sentences))
-    bilm = _model.load_embedder(arguments, _common.set_up(arguments), stateful=False).elmo_bilm
-    with _progress.ProgressBar(total, lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    bilm = _model.load_embedder(arguments).elmo_bilm
+    with _progress.progress_bar(arguments, total) as progress:
         return averaged_vectors(
             bilm,
             sentences,

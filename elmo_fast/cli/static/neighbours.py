@@ -4,32 +4,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import write_json
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast static neighbours`."""
     parser = _common.new_parser(
         "static neighbours",
         "Lists the words whose vectors have the largest cosine with a word's, one table per word, or with a sum and "
         "difference of words. For tokens in their sentences use `elmo-fast neighbours`.",
     )
     _files.add_reading(parser)
-    parser.add_argument(
-        "--words", type=str, nargs="+", default=[], help="words, one table each; put the file before this option"
+    parser.option("words", str, "words, one table each; put the file before this option", [], nargs="+")
+    parser.option(
+        "analogy", str, "words with + or - between them, separated by spaces: king - man + woman", [], nargs="+"
     )
-    parser.add_argument(
-        "--analogy",
-        type=str,
-        nargs="+",
-        default=[],
-        help="words with + or - between them, separated by spaces: king - man + woman",
-    )
-    parser.add_argument("--topn", type=int, default=10, help="how many to list")
-    parser.add_argument("--results", type=str | None, default=None, help="JSON file to also write them to")
-    parser.writes("results")
+    parser.shared("topn")
+    parser.output("results", "JSON file to also write them to")
     return parser
 
 
@@ -54,8 +46,9 @@ def run(arguments: Any) -> int:
         print(asked)
         for rank, (other, cosine) in enumerate(neighbours, start=1):
             print(f"{rank:>3}  {cosine:.4f}  {other}")
-    as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
-    write_json(arguments.results, as_json)
+    if arguments.results is not None:
+        as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
+        write_json(arguments.results, as_json, indent=2)
     return 0
 
 

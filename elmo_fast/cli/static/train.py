@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from elmo_fast.cli import _common, _progress
-from elmo_fast.cli._outputs import write_json
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import write_json
 
 
 class Method(NamedTuple):
@@ -21,45 +21,27 @@ GLOVE = Method({"epochs": 25, "window": 10, "learning_rate": 0.05}, ("x_max",))
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast static train`."""
     parser = _common.new_parser(
         "static train",
         "Trains word vectors on text of one sentence per line, words separated by spaces. sg and cbow are word2vec, "
         "trained by gensim (pip install 'elmo-fast[static]'); glove is trained by elmo_fast. After every pass a line "
         "gives its time and speed, and GloVe's loss (gensim's is known to be wrong and is not shown).",
     )
-    parser.add_argument("--train_prefix", type=str, required=True, help="file, folder or glob of text, plain or .gz")
-    parser.add_argument("--algo", type=Literal["sg", "cbow", "glove"], default="sg", help="skip-gram, CBOW or GloVe")
-    parser.add_argument("--dimension", type=int, default=100, help="numbers per vector")
-    parser.add_argument("--min_count", type=int, default=5, help="leave out words that occur less often")
-    parser.add_argument("--epochs", type=int | None, default=None, help="passes (sg, cbow: 5; glove: 25)")
-    parser.add_argument("--window", type=int | None, default=None, help="words on each side (sg, cbow: 5; glove: 10)")
-    parser.add_argument(
-        "--learning_rate", type=float | None, default=None, help="at the start (sg, cbow: 0.025; glove: 0.05)"
-    )
-    parser.add_argument(
-        "--objective",
-        type=Literal["ns", "hs"],
-        default="ns",
-        help="sg, cbow: negative sampling or a hierarchical softmax",
-    )
-    parser.add_argument("--negative", type=int, default=5, help="sg, cbow with ns: random words per true one")
-    parser.add_argument(
-        "--sample", type=float, default=1e-3, help="sg, cbow: downsample words with a larger share than this"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=1, help="sg, cbow: threads; with more than 1, results are not reproducible"
-    )
-    parser.add_argument(
-        "--x_max",
-        type=float,
-        default=100.0,
-        help="glove: pairs this frequent have weight 1; use 10 for a few million words",
-    )
-    parser.add_argument("--file_friendly_logging", action="store_true", help="progress as lines instead of a bar")
+    parser.shared("train_prefix")
+    parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
+    parser.option("dimension", int, "numbers per vector", 100)
+    parser.shared("min_count", default=5)
+    parser.option("epochs", int, "passes (sg, cbow: 5; glove: 25)")
+    parser.option("window", int, "words on each side (sg, cbow: 5; glove: 10)")
+    parser.option("learning_rate", float, "at the start (sg, cbow: 0.025; glove: 0.05)")
+    parser.option("objective", Literal["ns", "hs"], "sg, cbow: negative sampling or a hierarchical softmax", "ns")
+    parser.option("negative", int, "sg, cbow with ns: random words per true one", 5)
+    parser.option("sample", float, "sg, cbow: downsample words with a larger share than this", 1e-3)
+    parser.option("workers", int, "sg, cbow: threads; with more than 1, results are not reproducible", 1)
+    parser.option("x_max", float, "glove: pairs this frequent have weight 1; use 10 for a few million words", 100.0)
+    parser.shared("file_friendly_logging")
     _files.add_output(parser)
-    parser.add_argument("--results", type=str | None, default=None, help="JSON file for settings and every pass")
-    parser.writes("results")
+    parser.output("results", "JSON file for settings and every pass")
     return parser
 
 
@@ -85,8 +67,10 @@ def run(arguments: Any) -> int:
 
     vectors = train(arguments, settings, report)
     _files.write(arguments, vectors)
-    about = {"algo": arguments.algo, "train_prefix": arguments.train_prefix, "output": arguments.output}
-    write_json(arguments.results, {**about, "words": len(vectors), "settings": settings, "passes": passes})
+    if arguments.results is not None:
+        about = {"algo": arguments.algo, "train_prefix": arguments.train_prefix, "output": arguments.output}
+        told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
+        write_json(arguments.results, told, indent=2)
     return 0
 
 
@@ -104,9 +88,7 @@ def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], Non
     def progress(what: str, done: int, total: int) -> None:
         unit = "words" if what == "counting" else "entries"
         if what not in bars:
-            bars[what] = _progress.ProgressBar(
-                total, lines=arguments.file_friendly_logging, quiet=arguments.quiet, unit=unit
-            )
+            bars[what] = _progress.progress_bar(arguments, total, unit=unit)
         bars[what].reach(done, total)
         if done == total:
             bars[what].__exit__()

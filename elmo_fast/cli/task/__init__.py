@@ -16,6 +16,4 @@ def build_parser() -> NestedParser:
     )
 
 
-def run(chosen: Chosen) -> int | None:
-    """Does what was chosen."""
-    return chosen.run()
+run = Chosen.run

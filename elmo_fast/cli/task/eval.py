@@ -3,33 +3,41 @@
 from typing import Any
 
 from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
-from elmo_fast.cli._outputs import write_json
-from elmo_fast.cli._progress import ProgressBar
-from elmo_fast.cli.task import _reading
+from elmo_fast.cli._progress import progress_bar
+from elmo_fast.files import write_json
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast task eval`."""
     parser = new_parser("task eval", "Scores a trained model on labelled sentences, class by class.")
     parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
     parser.add_argument("path", type=str, help="file of labelled sentences")
-    parser.add_argument("--output", type=str | None, default=None, help="JSON file to write the scores to")
-    parser.writes("output")
-    _reading.add_options(parser)
+    parser.output("output", "JSON file to write the scores to")
+    add_reading_options(parser)
     return parser
+
+
+def add_reading_options(parser: Any) -> None:
+    """Adds --format and --batch_size, which also `task predict` has."""
+    parser.option(
+        "format",
+        str,
+        "of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
+    )
+    parser.option("batch_size", int, "sentences per batch; null: as in training")
 
 
 def run(arguments: Any) -> int:
     """Prints the scores, and writes them where --output says."""
-    from elmo_fast.tasks.run import evaluate_task
+    from elmo_fast.tasks import evaluate_task
 
     device = set_up(arguments)
     leave_busy_processors(arguments)
-    with ProgressBar(quiet=arguments.quiet, unit="", stays=False) as bar:
+    with progress_bar(arguments, unit="", stays=False) as bar:
         scores = evaluate_task(
             arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
             report=bar.say, device=device, progress=bar.reach,
         )  # fmt: skip
-    write_json(arguments.output, scores.as_dict())
+    if arguments.output is not None:
+        write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())
     return 0

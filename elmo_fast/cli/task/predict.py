@@ -3,12 +3,11 @@
 from typing import Any
 
 from elmo_fast.cli._common import leave_busy_processors, logger, new_parser, set_up
-from elmo_fast.cli._progress import ProgressBar
-from elmo_fast.cli.task import _reading
+from elmo_fast.cli._progress import progress_bar
+from elmo_fast.cli.task.eval import add_reading_options
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast task predict`."""
     parser = new_parser(
         "task predict",
         "Labels sentences: a tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence; a "
@@ -18,17 +17,17 @@ def build_parser() -> Any:
     parser.add_argument("path", type=str, help="file of sentences; labels in it are ignored")
     parser.add_argument("output", type=str, help="file to write")
     parser.writes("output")
-    _reading.add_options(parser)
+    add_reading_options(parser)
     return parser
 
 
 def run(arguments: Any) -> int:
     """Writes the labelled sentences."""
-    from elmo_fast.tasks.run import predict_task
+    from elmo_fast.tasks import predict_task
 
     device = set_up(arguments)
     leave_busy_processors(arguments)
-    with ProgressBar(quiet=arguments.quiet, unit="", stays=False) as bar:
+    with progress_bar(arguments, unit="", stays=False) as bar:
         count = predict_task(
             arguments.save_dir, arguments.path, arguments.output, format=arguments.format,
             batch_size=arguments.batch_size, device=device, progress=bar.reach,

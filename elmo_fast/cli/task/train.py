@@ -1,34 +1,29 @@
 """`elmo-fast task train`: trains a tagger or classifier."""
 
-import dataclasses
 from typing import Any
 
-from elmo_fast.cli._common import logger, new_parser, set_up
-from elmo_fast.cli._progress import ProgressBar
+from elmo_fast.cli._common import logger, new_parser, set_up, values_of
+from elmo_fast.cli._progress import progress_bar
 from elmo_fast.tasks.config import TaskConfig
 
 
 def build_parser() -> Any:
-    """The options of `elmo-fast task train`."""
     parser = new_parser(
         "task train",
         "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. Rerun the command to "
         "resume a run that was killed. Options can also come from a YAML file: --config FILE.",
     )
-    for field in dataclasses.fields(TaskConfig):
-        if field.name not in ("seed", "threads"):
-            parser.add_argument(f"--{field.name}", type=field.type, default=field.default, help=field.metadata["help"])
+    parser.fields(TaskConfig)
     return parser
 
 
 def run(arguments: Any) -> int:
     """Trains, and prints the scores of the epoch that was kept."""
-    from elmo_fast.tasks.run import train_task
+    from elmo_fast.tasks import train_task
 
     device = set_up(arguments)
-    names = {field.name for field in dataclasses.fields(TaskConfig)}
-    config = TaskConfig.from_flat({name: value for name, value in vars(arguments).items() if name in names})
-    with ProgressBar(quiet=arguments.quiet, unit="", stays=False) as bar:
+    config = TaskConfig(**values_of(arguments, TaskConfig))
+    with progress_bar(arguments, unit="", stays=False) as bar:
         result = train_task(config, report=bar.say, device=device, progress=bar.reach)
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
