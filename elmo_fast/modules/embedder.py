@@ -14,9 +14,10 @@ from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.sentence_vectors import Array, embed_batch, embed_batches
-from elmo_fast.modules.text_embedding import check_formats, embed_text
+from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
+from elmo_fast.token_files import FORMATS, check_room
 
 BATCH_SIZE = 64
 TOKENISED = "a list of words (use text.split() to split at white space)"
@@ -142,17 +143,28 @@ class ElmoEmbedder:
         name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
-        keep_lines = file_format == "hdf5" and not forget_sentences
+        remembers = file_format == "hdf5" and not forget_sentences
         text = (
             input_file
             if isinstance(input_file, SurveyedText)
-            else survey(input_file, keep_lines=keep_lines, as_keys=use_sentence_keys)
+            else survey(input_file, keep_lines=remembers, as_keys=use_sentence_keys)
         )
-        embed_text(
-            self.elmo_bilm, text, output_file_path, output_format, file_format=file_format, dtype=dtype,
-            batch_size=batch_size, max_tokens=max_tokens, forget_sentences=forget_sentences,
-            use_sentence_keys=use_sentence_keys, model=self.model_name, progress=progress,
-        )  # fmt: skip
+        contents = text_contents(
+            text, self.elmo_bilm, self.model_name, output_format, dtype, as_keys=use_sentence_keys, remembers=remembers
+        )
+        check_room(output_file_path, contents.nbytes, "; output_format average or top and dtype float16 take less")
+        done, total = 0, int(text.lengths.sum())
+        with FORMATS[file_format](output_file_path, contents) as write:
+            for batch in embed_batches(
+                self.elmo_bilm, text.sentences(), output_format, side_by_side=output_format != "all",
+                stateful=self.elmo_bilm.stateful, batch_size=batch_size, max_tokens=max_tokens,
+                name=lambda index: f"line {index + 1}",
+            ):  # fmt: skip
+                for index, vectors in zip(batch.indices, batch.vectors, strict=True):
+                    write(index, finite(vectors, contents.dtype, f"line {index + 1} of {text.name}"))
+                done += sum(map(len, batch.sentences))
+                if progress is not None:
+                    progress(done, total)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
