@@ -4,10 +4,10 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.timing import quantile
+from benchmarks.timing import in_turn, quantile
 
 
 @dataclasses.dataclass
@@ -71,6 +71,22 @@ def row(
     return kind(variant, side, threads, unit, len(values), middle, low, high, **more)
 
 
+def measure(
+    variant: str,
+    sides: Mapping[str, Callable[[], float]],
+    rounds: int,
+    *,
+    unit: str,
+    threads: int = 1,
+    warmup: int = 1,
+    kind: type[Row] = Row,
+    **more: Any,
+) -> list[Any]:
+    """A row for each side; what each returns is asked for in turn."""
+    taken = in_turn(sides, rounds, warmup)
+    return [row(variant, side, taken[side], threads=threads, unit=unit, kind=kind, **more) for side in taken]
+
+
 def faster(ours: Row, theirs: Row, goal: float | None = None) -> None:
     """Writes into `ours` how many times faster it is than `theirs`."""
     ours.against, ours.goal = theirs.side, goal
@@ -93,20 +109,12 @@ def save(folder: pathlib.Path, case: str, report: Report, about: dict[str, Any])
     content["rows"] = rows
     path = folder / f"{case}.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    same = {
-        "case": case,
-        "date": about["date"],
-        "commit": about["commit"],
-        "cpu": about["machine"]["cpu"],
-        "flags": " ".join(about["machine"]["flags"]),
-        "cores": about["machine"]["cores"],
-        "python": about["versions"]["python"],
-        "torch": about["versions"]["torch"],
-    }
-    if "gpu" in about:
-        same |= {name: about["gpu"].get(name) for name in ("gpu", "driver", "cuda")} | {
-            "triton": about["versions"].get("triton")
-        }
+    machine, versions, card = about["machine"], about["versions"], about.get("gpu")
+    same = {"case": case, "date": about["date"], "commit": about["commit"]}
+    same |= {"cpu": machine["cpu"], "flags": " ".join(machine["flags"]), "cores": machine["cores"]}
+    same |= {"python": versions["python"], "torch": versions["torch"]}
+    if card is not None:
+        same |= {name: card.get(name) for name in ("gpu", "driver", "cuda")} | {"triton": versions.get("triton")}
     kind = type(report.rows[0]) if report.rows else Row
     with (folder / f"{case}.csv").open("w", newline="", encoding="utf-8") as file:
         names = [*same, *(field.name for field in dataclasses.fields(kind))]

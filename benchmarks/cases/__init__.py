@@ -32,6 +32,6 @@ CASES = {
     "demo": "make demo: held-out perplexity before and after",
     "static": "static vectors: counting pairs, GloVe's training, text of vectors written and read",
     "static_quality": "GloVe beside gensim's skip-gram on the same text: analogies and similarity, three seeds each",
-    "output_layer_ops": "the ops of output layers alone, native against reference (pytest-benchmark)",
-    "ops": "every op, native against reference (pytest-benchmark)",
+    "output_layer_ops": "the ops of output layers alone, native against reference",
+    "ops": "every op, native against reference",
 }

@@ -1,48 +1,63 @@
-"""Every op, native and reference in turn: runs benchmarks/bench_ops.py with pytest-benchmark and gathers its rows."""
+"""Every op, native and reference in turn, on one thread: forward, and forward + backward."""
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-from collections import defaultdict
+from collections.abc import Callable, Collection
 
 import torch
 
 from benchmarks.cases import Settings
-from benchmarks.machine import ROOT
-from benchmarks.results import Report, faster, row
+from benchmarks.gradients import differentiated
+from benchmarks.op_calls import TOY, Call, OpCalls
+from benchmarks.results import Report, faster, measure
+from benchmarks.timing import seconds
 from elmo_fast.ops import explain
 
+BOTH, FLOAT32 = ("float32", "bfloat16"), ("float32",)
+PRECISIONS = {
+    "char_cnn": BOTH,
+    "highway": BOTH,
+    "projected_lstm": BOTH,
+    "scalar_mix": FLOAT32,
+    "sampled_softmax": BOTH,
+    "negative_sampling": BOTH,
+    "hierarchical_softmax": FLOAT32,
+    "full_softmax": FLOAT32,
+    "alias_sample": FLOAT32,
+    "adagrad": FLOAT32,
+    "cooccurrences": FLOAT32,
+    "glove": FLOAT32,
+    "vector_text": FLOAT32,
+}
 
-def run(settings: Settings, only: str = "") -> Report:
-    """Rows "ms" per op, precision and backend; the samples of all turns are pooled.
 
-    only: the ops to measure, as pytest's -k takes them.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "ops.json"
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        environment = {**outside, "OMP_NUM_THREADS": "1", "ELMO_FAST_BENCH_QUICK": str(int(settings.quick))}
-        command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
-        command += ["-k", only] * bool(only)
-        command += ["benchmarks/bench_ops.py", "--benchmark-only", f"--benchmark-json={path}", "--benchmark-disable-gc"]
-        subprocess.run([*command, "--benchmark-columns=median,iqr,rounds"], cwd=ROOT, env=environment, check=True)
-        measured = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
-    samples: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for each in measured:
-        about = each["extra_info"]
-        samples[about["variant"], about["backend"]] += [1000 * second for second in each["stats"]["data"]]
-    report = Report(notes={"shapes": "the original architecture's; see benchmarks/bench_ops.py"})
-    for variant in dict.fromkeys(variant for variant, _ in samples):
-        sides = [side for side in ("native", "reference") if (variant, side) in samples]
-        rows = [row(variant, side, samples[variant, side], threads=1, unit="ms") for side in sides]
-        if len(rows) == 2:
-            faster(*rows)
-        else:
-            op, precision, _ = variant.split(", ")
-            refusals = explain(op, torch.device("cpu"), torch.float32, precision).refusals
-            report.skipped.append(f"{variant}, native: {refusals.get('native', 'there is none')}")
-        report.rows += rows
+def run(settings: Settings, only: Collection[str] = PRECISIONS) -> Report:
+    """Rows "ms" per op, precision and backend; only: the ops to measure."""
+    torch.set_num_threads(1)
+    calls, rounds = (TOY, 3) if settings.quick else (OpCalls(), 24)
+    report = Report(notes={"shapes": "the original architecture's; see benchmarks/op_calls.py"})
+    for op, precision in ((name, precision) for name in only for precision in PRECISIONS[name]):
+        backends, refusals = ["native", "reference"], explain(op, "cpu", torch.float32, precision).refusals
+        if "native" in refusals:
+            backends.remove("native")
+            report.skipped.append(f"{op}, {precision}, native: {refusals['native']}")
+        for train in (False, True):
+            sides = {name: timed(getattr(calls, op), precision, name, train) for name in backends}
+            if None in sides.values():
+                continue
+            name = f"{op}, {precision}, {'forward + backward' if train else 'forward'}"
+            rows = measure(name, sides, rounds, unit="ms")
+            if len(rows) == 2:
+                faster(*rows)
+            report.rows += rows
     return report
+
+
+def timed(make: Callable[..., Call], precision: str, backend: str, train: bool) -> Callable[[], float] | None:
+    """Milliseconds of a call; None where the gradients are asked for and there are none."""
+    torch.manual_seed(0)
+    inputs, forward = make(precision, backend)
+    if train and not inputs:
+        return None
+    for each in inputs:
+        each.requires_grad_(train)
+    call = differentiated(forward, inputs, train=train)
+    return lambda: 1000 * seconds(call)

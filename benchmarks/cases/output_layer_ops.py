@@ -1,4 +1,4 @@
-"""The ops of output layers out of benchmarks/bench_ops.py, native and reference in turn."""
+"""The ops of output layers alone, native and reference in turn."""
 
 from benchmarks.cases import Settings, ops
 from benchmarks.results import Report
@@ -8,4 +8,4 @@ OPS = ("sampled_softmax", "full_softmax", "negative_sampling", "hierarchical_sof
 
 def run(settings: Settings) -> Report:
     """Rows "ms" per op, precision and backend."""
-    return ops.run(settings, " or ".join(OPS))
+    return ops.run(settings, OPS)

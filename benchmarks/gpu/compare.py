@@ -1,17 +1,17 @@
 """One comparison: every side checked against float64, timed in turn, launched one by one and replayed as a graph."""
 
 import gc
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import measure
-from benchmarks.gpu.judge import COMPILED, OURS, What, judged, sentence
+from benchmarks.gpu import clock
+from benchmarks.gpu.judge import COMPILED, EAGER, OURS, What, judged, sentence
 from benchmarks.gpu.session import Session
-from benchmarks.results import GpuRow, row, significant
-from benchmarks.timing import in_turn
+from benchmarks.gradients import differentiated
+from benchmarks.results import GpuRow, measure, significant
 
 COMPILING = 20.0  # seconds that must be left for a side that has to be compiled first
 WINDOW = 2.0  # seconds that the repetitions of one comparison take, per way of launching
@@ -19,11 +19,35 @@ WINDOW = 2.0  # seconds that the repetitions of one comparison take, per way of 
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 
 
+UNCHECKED = "gradient that is not compared"
+
+
 class Side(NamedTuple):
     """Who does it: `call` is timed; `result` gives named tensors, to be compared with those of the truth."""
 
     call: Callable[[], object]
     result: Callable[[], Mapping[str, Tensor]]
+
+
+def side(
+    forward: Callable[[], Tensor], leaves: Mapping[str, Tensor], others: Sequence[Tensor] = (), *, train: bool = True
+) -> Side:
+    """forward() and, if `train`, the gradients of all leaves; those of `others` need only be finite."""
+    call = differentiated(forward, [*leaves.values(), *others], train=train)
+    names = [*(f"d {name}" for name in leaves), *(f"{UNCHECKED} {i}" for i in range(len(others)))]
+
+    def result() -> dict[str, Tensor]:
+        outputs, gradients = call()
+        return {"outputs": outputs.detach(), **dict(zip(names, gradients, strict=train))}
+
+    return Side(call, result)
+
+
+def beside_torch(
+    session: Session, ours: Callable[[], Side], rival: Callable[[Callable[..., Tensor]], Side], function: Any
+) -> dict[str, Callable[[], Side]]:
+    """Ours, the rival with plain torch's `function`, and with that compiled."""
+    return {OURS: ours, EAGER: lambda: rival(function), COMPILED: lambda: rival(session.compiled(function))}
 
 
 def errors(result: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> float:
@@ -55,7 +79,7 @@ def compare(
     leading = next(iter(sides))
     if session.late(what.name, 5.0):
         return {}
-    right = {name: tensor.double() for name, tensor in truth().items()}
+    right = {name: tensor.double() for name, tensor in truth().items() if not name.startswith(UNCHECKED)}
     ready: dict[str, Side] = {}
     found: dict[str, float] = {}
     for name, build in sides.items():
@@ -73,12 +97,11 @@ def compare(
             if name == leading:
                 return {}
     del right
-    way = "one by one" if session.clock.cuda else "host clock"
-    rows = timed(session, what, way, {name: side.call for name, side in ready.items()}, found)
+    rows = timed(session, what, session.clock.way, {name: side.call for name, side in ready.items()}, found)
     session.record(*rows)
     try:
         for name, side in ready.items():
-            peak = measure.peak(side.call)
+            peak = clock.peak(side.call)
             for each in rows:
                 if each.side == name and peak is not None:
                     each.memory = significant(peak, 3)
@@ -93,15 +116,10 @@ def compare(
             print(f"  {sentence(each)}", flush=True)
     if session.clock.cuda and not session.quick and session.left() > 15:
         profiled(session, what, ready[leading])
-    tidy(session)
-    return best
-
-
-def tidy(session: Session) -> None:
-    """Gives back what the sides and their graphs held."""
-    gc.collect()
+    gc.collect()  # what the sides and their graphs held
     if session.clock.cuda:
         torch.cuda.empty_cache()
+    return best
 
 
 def still_usable(session: Session) -> None:
@@ -117,7 +135,7 @@ def captured(session: Session, what: What, ready: Mapping[str, Side]) -> dict[st
         if session.late(f"{what.name}, {name}, graph", 2.0):
             continue
         try:
-            graphs[name] = measure.graphed(side.call)
+            graphs[name] = clock.graphed(side.call)
         except Exception as error:  # noqa: BLE001 (as above)
             session.note(f"{what.name}, {name}: not captured", f"{type(error).__name__}: {error}"[:300])
             still_usable(session)
@@ -127,7 +145,7 @@ def captured(session: Session, what: What, ready: Mapping[str, Side]) -> dict[st
 def profiled(session: Session, what: What, side: Side) -> None:
     """Notes where the time of one call goes, kernel by kernel."""
     try:
-        session.note(f"kernels of {what.name}", measure.kernels(side.call))
+        session.note(f"kernels of {what.name}", clock.kernels(side.call))
     except Exception as error:  # noqa: BLE001 (a profiler that does not run loses no figure)
         session.note(f"kernels of {what.name}", f"not profiled: {error}"[:300])
 
@@ -140,11 +158,10 @@ def timed(
         return []
     once = sum(session.clock.seconds(call) for call in calls.values())
     rounds = 3 if session.quick else min(40, max(7, int(min(WINDOW, session.left() / 3) / max(once, 1e-6))))
-    measured = {name: lambda call=call: session.clock.seconds(call) for name, call in calls.items()}
-    rows = []
-    for name, values in in_turn(measured, rounds, warmup=1 if session.quick else 2).items():
-        new = row(what.name, name, [what.value(v) for v in values], threads=1, unit=what.unit, kind=GpuRow)
-        new.ours, new.launched = name == OURS, way
-        new.error, new.error_to = significant(found[name], 2), "float64, relative"
-        rows.append(new)
+    measured = {name: lambda call=call: what.value(session.clock.seconds(call)) for name, call in calls.items()}
+    warmup = 1 if session.quick else 2
+    rows = measure(what.name, measured, rounds, unit=what.unit, warmup=warmup, kind=GpuRow, launched=way)
+    for each in rows:
+        each.ours = each.side == OURS
+        each.error, each.error_to = significant(found[each.side], 2), "float64, relative"
     return rows

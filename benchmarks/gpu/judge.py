@@ -7,6 +7,7 @@ from benchmarks.gpu.roofline import Work
 from benchmarks.results import GpuRow, significant
 
 OURS = "elmo_fast"
+EAGER = "eager"
 COMPILED = "torch.compile"
 SCALES = {"us": 1e6, "ms": 1e3, "s": 1.0}
 

@@ -4,6 +4,7 @@ Each takes tensors of one dtype and computes in it throughout.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,15 @@ CLIP = 3.0
 Cell = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def in_dtype(weights: LSTMWeights, dtype: torch.dtype) -> LSTMWeights:
-    """Leaves of their own in `dtype`."""
-    return LSTMWeights(*(None if w is None else w.detach().to(dtype).requires_grad_(w.requires_grad) for w in weights))
+def in_dtype(weights: Any, dtype: torch.dtype) -> Any:
+    """The same struct with leaves of its own in `dtype`."""
+
+    def leaf(each: Any) -> Any:
+        if isinstance(each, list):
+            return [leaf(one) for one in each]
+        return None if each is None else each.detach().to(dtype).requires_grad_(each.requires_grad)
+
+    return type(weights)(*map(leaf, weights))
 
 
 def lstm_cell(gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, w_hr: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,48 +62,53 @@ def lstm_loop(
     return torch.stack(outputs)
 
 
-class CudnnLstm(nn.Module):
-    """torch.nn.LSTM(proj_size), both directions over one input: [R, B, T, D]. It has no clips."""
-
-    def __init__(self, weights: Sequence[LSTMWeights], dtype: torch.dtype) -> None:
-        super().__init__()
-        w = weights[0]
-        assert w.weight_hr is not None
-        size, cells = w.weight_hr.shape
-        sizes = {"input_size": w.weight_ih.shape[1], "hidden_size": cells, "proj_size": size}
-        place = {"device": w.bias.device, "dtype": dtype}
-        self.lstm = nn.LSTM(**sizes, batch_first=True, bidirectional=len(weights) == 2, **place)
-        with torch.no_grad():
-            for each, suffix in zip(weights, ("", "_reverse"), strict=False):
-                for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "weight_hr"), each, strict=True):
-                    getattr(self.lstm, f"{name}_l0{suffix}").copy_(value)
-                getattr(self.lstm, f"bias_hh_l0{suffix}").zero_()
-        self.lstm.requires_grad_(w.weight_ih.requires_grad)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[R, B, T, D] of x [B, T, I]."""
-        return torch.stack(self.lstm(x)[0].chunk(2 if self.lstm.bidirectional else 1, dim=-1))
+def cudnn_lstm(weights: Sequence[LSTMWeights], dtype: torch.dtype) -> nn.LSTM:
+    """torch.nn.LSTM(proj_size) of both directions. It has no clips."""
+    first = weights[0]
+    assert first.weight_hr is not None
+    size, cells = first.weight_hr.shape
+    lstm = nn.LSTM(
+        first.weight_ih.shape[1], cells, proj_size=size, batch_first=True, bidirectional=True,
+        device=first.bias.device, dtype=dtype,
+    )  # fmt: skip
+    with torch.no_grad():
+        for each, suffix in zip(weights, ("", "_reverse"), strict=True):
+            for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "weight_hr"), each, strict=True):
+                getattr(lstm, f"{name}_l0{suffix}").copy_(value)
+            getattr(lstm, f"bias_hh_l0{suffix}").zero_()
+    return lstm.requires_grad_(first.weight_ih.requires_grad)
 
 
-def encode(
-    ids: Tensor,
-    embedding: Tensor,
-    convolutions: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    highways: Sequence[Tensor],
-    highway_biases: Sequence[Tensor],
-    projection: Tensor,
-    projection_bias: Tensor,
-) -> Tensor:
+class EncoderWeights(NamedTuple):
+    """Of a CharacterEncoder, as `encode` takes them."""
+
+    embedding: Tensor
+    convolutions: list[Tensor]
+    biases: list[Tensor]
+    highways: list[Tensor]
+    highway_biases: list[Tensor]
+    projection: Tensor
+    projection_bias: Tensor
+
+    @classmethod
+    def of(cls, tokens: CharacterEncoder) -> "EncoderWeights":
+        """The encoder's own parameters."""
+        convolutions, highways, last = tokens._convolutions, tokens._highways.layers, tokens._projection
+        assert last is not None
+        pairs = ([[each.weight for each in some], [each.bias for each in some]] for some in (convolutions, highways))
+        return cls(tokens._char_embedding_weights, *(part for pair in pairs for part in pair), last.weight, last.bias)
+
+
+def encode(ids: Tensor, w: EncoderWeights) -> Tensor:
     """Characters [N, C] to vectors [N, D] as AllenNLP's _ElmoCharacterEncoder does it."""
-    x = F.embedding(ids, embedding).transpose(1, 2)
-    found = [F.relu(F.conv1d(x, w, b).max(dim=-1).values) for w, b in zip(convolutions, biases, strict=True)]
+    x = F.embedding(ids, w.embedding).transpose(1, 2)
+    found = [F.relu(F.conv1d(x, k, b).max(dim=-1).values) for k, b in zip(w.convolutions, w.biases, strict=True)]
     x = torch.cat(found, dim=-1)
-    for weight, bias in zip(highways, highway_biases, strict=True):
+    for weight, bias in zip(w.highways, w.highway_biases, strict=True):
         transform, gate = F.linear(x, weight, bias).chunk(2, dim=-1)
         gate = torch.sigmoid(gate)
         x = gate * x + (1 - gate) * F.relu(transform)
-    return F.linear(x, projection, projection_bias)
+    return F.linear(x, w.projection, w.projection_bias)
 
 
 def sampled_losses(hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:
@@ -105,7 +117,8 @@ def sampled_losses(hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Ten
     true = (hidden * true_rows).sum(dim=1) + offsets[:count]
     others = hidden @ rows.t() + offsets[count:]
     others = others.masked_fill(ids[:count, None] == ids[None, count:], -10000.0)
-    return -torch.log_softmax(torch.cat([true[:, None], others], dim=1).float(), dim=1)[:, 0]
+    logits = torch.cat([true[:, None], others], dim=1)
+    return -torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=1)[:, 0]
 
 
 def scalar_mix(layers: Sequence[Tensor], scalars: Tensor, gamma: Tensor) -> Tensor:
@@ -115,41 +128,28 @@ def scalar_mix(layers: Sequence[Tensor], scalars: Tensor, gamma: Tensor) -> Tens
 
 
 class EagerBiLM:
-    """AllenNLP's biLM in plain torch, the weights of ours in `dtype`: sentences of one length, no carried state."""
+    """AllenNLP's biLM in plain torch, the weights of ours in `dtype`: sentences of one length, no carried state.
 
-    def __init__(self, model: BiLM, dtype: torch.dtype) -> None:
-        parts = encoder_parameters(model._token_embedder)
-        self.encoder = [[t.detach().to(dtype) for t in part] if isinstance(part, list) else part.detach().to(dtype)
-                        for part in parts]  # fmt: skip
+    compiled: makes a compiled function of one; encoder and cell are, and the inputs' product leaves the loop.
+    """
+
+    def __init__(self, model: BiLM, dtype: torch.dtype, compiled: Callable[..., Any] | None = None) -> None:
+        self.encoder = in_dtype(EncoderWeights.of(model._token_embedder), dtype)
         lstm = model._elmo_lstm
         pairs = zip(lstm.forward_layers, lstm.backward_layers, strict=True)
         self.layers = [[in_dtype(each.weights, dtype) for each in pair] for pair in pairs]
-        tokens = model._token_embedder
-        self.markers = tuple(tokens.markers)
-        self.encode, self.cell, self.hoist = encode, lstm_cell, False
+        self.markers = tuple(model._token_embedder.markers)
+        self.encode = encode if compiled is None else compiled(encode)
+        self.cell = lstm_cell if compiled is None else compiled(lstm_cell)
+        self.hoist = compiled is not None
 
     def __call__(self, inputs: Tensor) -> list[Tensor]:
         """Activations of all layers, [B, T+2, 2D] each, of character ids [B, T, C]."""
         ids, _ = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), *self.markers)
-        words = self.encode(ids.flatten(0, 1), *self.encoder).unflatten(0, ids.shape[:2])
+        words = self.encode(ids.flatten(0, 1), self.encoder).unflatten(0, ids.shape[:2])
         both, activations = [words, words], [torch.cat([words, words], dim=-1)]
         for i, weights in enumerate(self.layers):
             outputs = lstm_loop(both, weights, cell=self.cell, hoist=self.hoist)
             both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
             activations.append(torch.cat(both, dim=-1))
         return activations
-
-
-def encoder_parameters(tokens: CharacterEncoder) -> list:
-    """The arguments of `encode` after the ids."""
-    convolutions, layers, last = tokens._convolutions, tokens._highways.layers, tokens._projection
-    assert last is not None
-    return [
-        tokens._char_embedding_weights,
-        [each.weight for each in convolutions],
-        [each.bias for each in convolutions],
-        [each.weight for each in layers],
-        [each.bias for each in layers],
-        last.weight,
-        last.bias,
-    ]

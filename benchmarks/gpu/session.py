@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import results, texts
-from benchmarks.gpu.measure import Clock
+from benchmarks.gpu.clock import Clock
 from benchmarks.results import Report
 from elmo_fast.ops import _dispatch, _triton
 

@@ -14,7 +14,7 @@ from benchmarks.gpu import __main__ as runner
 from benchmarks.gpu import plan
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import What
-from benchmarks.gpu.measure import Clock
+from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.sections import sanitizer, tests, thresholds
 from benchmarks.gpu.session import Session, Settings
 

@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 
-PLUGINS = ("_hypothesis_pytestplugin", "pytest_benchmark.plugin")  # what the tests use; others cost a second
+PLUGIN = "_hypothesis_pytestplugin"  # what the tests use; others cost a second
 MEMORY = 8 << 30  # bytes that a run may write to; a mutant may ask for any number
 WAIT = 600.0  # seconds after which a run that waits for something is ended; one that computes is ended by its CPU time
 
@@ -33,7 +33,7 @@ def prepare() -> None:
         "torch._dynamo",
         "numpy",
         "pytest",
-        *PLUGINS,
+        PLUGIN,
         "hypothesis.strategies",
         "hypothesis.internal.conjecture.engine",
     ):
@@ -88,7 +88,7 @@ def _as_child(tree: pathlib.Path, tests: list[str], limit: float | None, log: pa
 
         # Triton's and CUDA's kernels are not what is mutated. Failures are counted, not explained.
         options = ["-x", "-q", "--tb=no", "--assert=plain", "--hypothesis-seed=0", "-k", "not triton and not cuda"]
-        code = int(pytest.main([*options, *(word for name in PLUGINS for word in ("-p", name)), *tests]))
+        code = int(pytest.main([*options, "-p", PLUGIN, *tests]))
     finally:
         sys.stdout.flush()
         os._exit(code)

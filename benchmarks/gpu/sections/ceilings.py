@@ -3,11 +3,12 @@
 Every floor of the other sections is counted work over these.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from benchmarks.gpu.session import Session
-from benchmarks.results import GpuRow, row
-from benchmarks.timing import in_turn, quantile
+from benchmarks.results import GpuRow, measure
 
 PRECISIONS = ("bfloat16", "float16", "tf32", "float32")
 
@@ -36,12 +37,11 @@ def copied(session: Session, elements: int, rounds: int) -> float:
     return keep(session, "copy", "GB/s", 2 * source.nbytes, lambda: target.copy_(source), rounds)
 
 
-def keep(session: Session, name: str, unit: str, amount: float, call: object, rounds: int) -> float:
+def keep(session: Session, name: str, unit: str, amount: float, call: Callable[[], object], rounds: int) -> float:
     """A row of the rate at which `call` does `amount`; returns its median per second."""
-    values = in_turn({"torch": lambda: amount / session.clock.seconds(call)}, rounds, warmup=3)["torch"]  # type: ignore[arg-type]
-    scaled = [value / {"GB/s": 1e9, "TFLOP/s": 1e12}[unit] for value in values]
-    launched = "one by one" if session.clock.cuda else "host clock"
-    new = row(name, "torch", scaled, threads=1, unit=unit, kind=GpuRow, launched=launched)
+    scale = {"GB/s": 1e9, "TFLOP/s": 1e12}[unit]
+    sides = {"torch": lambda: amount / session.clock.seconds(call) / scale}
+    (new,) = measure(name, sides, rounds, unit=unit, warmup=3, kind=GpuRow, launched=session.clock.way)
     session.record(new)
     print(f"  {name}: {new.median:g} {unit}", flush=True)
-    return quantile(values, 0.5)
+    return new.median * scale

@@ -5,6 +5,7 @@ distinct word once, whose shapes depend on no value: that is what a CUDA graph m
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,8 +14,8 @@ from benchmarks.gpu import models, rivals, roofline
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import COMPILED, OURS, Aim, What
 from benchmarks.gpu.session import Session
-from benchmarks.results import GpuRow, row
-from benchmarks.timing import in_turn
+from benchmarks.results import GpuRow, measure
+from benchmarks.timing import seconds
 from elmo_fast import batch_to_ids
 from elmo_fast.modules import BiLM, ElmoEmbedder
 
@@ -32,83 +33,57 @@ def run(session: Session) -> None:
     for precision in precisions[:1] if session.quick else precisions:
         model = models.bilm(session, precision)
         exact.load_state_dict(model.state_dict())
-        rate, latency = ((), ()) if session.quick else ((Aim("value", 2e6),), (Aim("value", 0.6),))
-        batch(session, model, exact, (large, length), precision, "tokens/s", rate)
-        batch(session, model, exact, (1, length), precision, "ms", latency)
-    end_to_end(session, large, length, precisions[0])
+        for size, unit, aim in ((large, "tokens/s", 2e6), (1, "ms", 0.6)):
+            sentences = models.sentences_of(session, size, length)
+            batch(session, model, exact, sentences, precision, unit, () if session.quick else (Aim("value", aim),))
+    end_to_end(session, models.sentences_of(session, large, length), precisions[0])
 
 
 def batch(
     session: Session,
     model: BiLM,
     exact: BiLM,
-    shape: tuple[int, int],
+    sentences: list[list[str]],
     precision: str,
     unit: str,
     aims: tuple[Aim, ...],
 ) -> None:
     """Two comparisons of one batch, as used and every token, against the same rivals; `exact` has the weights of
     `model` in float64."""
-    size, length = shape
-    per = size * length if unit == "tokens/s" else 1.0
-    sentences = models.sentences_of(session, size, length)
+    size, length = len(sentences), len(sentences[0])
     ids = batch_to_ids(sentences).to(session.device)
-    distinct = len({word for sentence in sentences for word in sentence}) + 2
-    for unique in (True, False):
-        name = "as used" if unique else "every token"
+    cells, projection = (16, 8) if session.quick else (4096, 512)
+    words = {
+        "as used": len({word for sentence in sentences for word in sentence}) + 2,
+        "every token": size * (length + 2),
+    }
+    eager = functools.partial(rivals.EagerBiLM, model, getattr(torch, precision))
+    for name, encoded in words.items():
         what = What(
             f"embed, {size} x {length}, {name}, {precision}",
             precision,
             unit,
-            per,
-            work(session, size, length, distinct if unique else size * (length + 2)),
+            size * length if unit == "tokens/s" else 1.0,
+            roofline.bilm(size, length + 2, cells, projection, 2, encoded),
             aims,
         )
-        model._token_embedder.unique_words = unique
+        model._token_embedder.unique_words = name == "as used"
         sides = {
-            OURS: functools.partial(side, model, ids),
-            EAGER: functools.partial(eager, model, ids, precision),
+            OURS: lambda: side(lambda: model(ids)["activations"]),
+            EAGER: lambda: side(functools.partial(eager(), ids)),
         }
-        if not unique:
-            sides[COMPILED] = functools.partial(eager, model, ids, precision, session)
-        compare(session, what, sides, side(exact, ids).result)
+        if name == "every token":
+            sides[COMPILED] = lambda: side(functools.partial(eager(session.compiled), ids))
+        compare(session, what, sides, side(lambda: exact(ids)["activations"]).result)
 
 
-def work(session: Session, size: int, length: int, words: int) -> roofline.Work:
-    """What the sentences, with BOS and EOS, must cost when `words` words go through the encoder."""
-    if session.quick:
-        return roofline.bilm(size, length + 2, 16, 8, 2, words)
-    return roofline.bilm(size, length + 2, 4096, 512, 2, words)
-
-
-def side(model: BiLM, ids: Tensor) -> Side:
-    """A BiLM's activations."""
-
-    def call() -> list[Tensor]:
-        with torch.no_grad():
-            return model(ids)["activations"]
-
+def side(activations: Callable[[], list[Tensor]]) -> Side:
+    """The activations of all layers, without gradients."""
+    call = torch.no_grad()(activations)
     return Side(call, lambda: {f"layer {i}": layer for i, layer in enumerate(call())})
 
 
-def eager(model: BiLM, ids: Tensor, precision: str, session: Session | None = None) -> Side:
-    """AllenNLP's biLM; with a session, its encoder and its cell compiled."""
-    rival = rivals.EagerBiLM(model, getattr(torch, precision))
-    if session is not None:
-        rival.encode, rival.cell, rival.hoist = (
-            session.compiled(rivals.encode),
-            session.compiled(rivals.lstm_cell),
-            True,
-        )
-
-    def call() -> list[Tensor]:
-        with torch.no_grad():
-            return rival(ids)
-
-    return Side(call, lambda: {f"layer {i}": layer for i, layer in enumerate(call())})
-
-
-def end_to_end(session: Session, size: int, length: int, precision: str) -> None:
+def end_to_end(session: Session, sentences: list[list[str]], precision: str) -> None:
     """ElmoEmbedder.embed_batch: strings in, numpy arrays out, by the host's clock."""
     if session.late("embed, strings to arrays", 5.0):
         return
@@ -120,15 +95,8 @@ def end_to_end(session: Session, size: int, length: int, precision: str) -> None
         cache_size=0,
         **models.settings(session, precision),
     )
-    sentences = models.sentences_of(session, size, length)
-
-    def rate() -> float:
-        import time
-
-        start = time.perf_counter()
-        embedder.embed_batch(sentences)
-        return size * length / (time.perf_counter() - start)
-
-    values = in_turn({OURS: rate}, 3 if session.quick else 15, warmup=2)[OURS]
-    name = f"embed, {size} x {length}, strings to numpy arrays, {precision}"
-    session.record(row(name, OURS, values, threads=1, unit="tokens/s", kind=GpuRow, ours=True, launched="host clock"))
+    size, length = len(sentences), len(sentences[0])
+    rate = {OURS: lambda: size * length / seconds(lambda: embedder.embed_batch(sentences))}
+    name, rounds = f"embed, {size} x {length}, strings to numpy arrays, {precision}", 3 if session.quick else 15
+    how = {"unit": "tokens/s", "warmup": 2, "kind": GpuRow, "launched": "host clock", "ours": True}
+    session.record(*measure(name, rate, rounds, **how))

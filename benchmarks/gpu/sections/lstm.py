@@ -5,20 +5,20 @@ alone, timed by itself in the same dtype: what is left is the recurrence, whose 
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from benchmarks.gpu import rivals, roofline
-from benchmarks.gpu.compare import Side, compare
-from benchmarks.gpu.judge import OURS, Aim, What, judged, sentence
+from benchmarks.gpu.compare import Side, compare, side
+from benchmarks.gpu.judge import COMPILED, OURS, Aim, What, judged, sentence
 from benchmarks.gpu.session import Session
 from benchmarks.results import GpuRow, significant
 from elmo_fast.ops import LSTMWeights, projected_lstm
 
 STEPS, SIZE, CELLS, DIRECTIONS = 20, 512, 4096, 2
-CUDNN, LOOP, COMPILED = "nn.LSTM (cuDNN)", "eager loop", "torch.compile"
+CUDNN, LOOP = "nn.LSTM (cuDNN)", "eager loop"
 GOALS = {128: 5.5, 16: 3.5}
 FORWARD, TRAIN = (128, 16), (128, 1024)
 
@@ -41,93 +41,64 @@ class Problem:
     """A layer's weights and input, float32, small enough for no clip to bite: cuDNN has none."""
 
     def __init__(self, session: Session, batch: int, *, train: bool) -> None:
+        self.session, self.batch, self.train = session, batch, train
         self.steps, size, cells = (3, 8, 16) if session.quick else (STEPS, SIZE, CELLS)
-        self.batch, self.size, self.cells = batch, size, cells
+        self.size, self.cells = size, cells
         sizes = ((4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells))
         self.weights = [
             LSTMWeights(*((2 * session.uniform(*s) - 1) * cells**-0.5 for s in sizes)) for _ in range(DIRECTIONS)
         ]
         self.x = session.noise(batch, self.steps, size)
-        self.cotangent = session.noise(DIRECTIONS, batch, self.steps, size)
-        self.train = train
         for tensor in (self.x, *(w for each in self.weights for w in each)):
             tensor.requires_grad_(train)
 
-    def side(self, function: object, x: Tensor, leaves: list[Tensor], named: Mapping[str, Tensor]) -> Side:
-        """A side that calls function(x) for [R, B, T, D] and, training, the gradients of all leaves."""
-        cotangent = self.cotangent.to(x.dtype)
+    def input(self, dtype: torch.dtype) -> Tensor:
+        """The input in `dtype`, a leaf of its own."""
+        return self.x.detach().to(dtype).requires_grad_(self.train)
 
-        def outputs_and_gradients() -> tuple[Tensor, tuple[Tensor, ...]]:
-            with torch.set_grad_enabled(self.train):
-                outputs = function(x)  # type: ignore[operator]
-                return outputs, torch.autograd.grad(outputs, leaves, cotangent) if self.train else ()
-
-        def result() -> dict[str, Tensor]:
-            outputs, gradients = outputs_and_gradients()
-            place = {id(leaf): i for i, leaf in enumerate(leaves)}
-            found = {f"d {name}": gradients[place[id(leaf)]] for name, leaf in named.items()} if self.train else {}
-            return {"outputs": outputs.detach(), **found}
-
-        return Side(outputs_and_gradients, result)
+    def plain(self, function: Callable[..., Tensor], dtype: torch.dtype) -> Side:
+        """function([x, x], weights), all in one dtype."""
+        x, weights = self.input(dtype), [rivals.in_dtype(w, dtype) for w in self.weights]
+        (w_ih, w_hh, *rest), other = weights
+        named = {"inputs": x, "weight_hh": w_hh}
+        return side(lambda: function([x, x], weights), named, [w_ih, *rest, *other], train=self.train)
 
     def ours(self, precision: str, backend: str, dtype: torch.dtype = torch.float32) -> Side:
         """The op; in float64 with backend "reference", the truth."""
-        weights = [rivals.in_dtype(w, dtype) for w in self.weights]
-        x = self.x.detach().to(dtype).requires_grad_(self.train)
+        return self.plain(lambda x, w: projected_lstm(x, w, precision=precision, backend=backend)[0], dtype)
 
-        def function(x: Tensor) -> Tensor:
-            return projected_lstm([x, x], weights, precision=precision, backend=backend)[0]
-
-        leaves = [x, *(w for each in weights for w in each if w is not None)]
-        return self.side(function, x, leaves, {"inputs": x, "weight_hh": weights[0].weight_hh})
-
-    def loop(self, dtype: torch.dtype, session: Session | None = None) -> Side:
-        """AllenNLP's loop; with a session, its cell compiled and the inputs' product taken out of the loop."""
-        weights = [rivals.in_dtype(w, dtype) for w in self.weights]
-        x = self.x.detach().to(dtype).requires_grad_(self.train)
-        cell = rivals.lstm_cell if session is None else session.compiled(rivals.lstm_cell)
-
-        def function(x: Tensor) -> Tensor:
-            return rivals.lstm_loop([x, x], weights, cell=cell, hoist=session is not None)
-
-        leaves = [x, *(w for each in weights for w in each if w is not None)]
-        return self.side(function, x, leaves, {"inputs": x, "weight_hh": weights[0].weight_hh})
+    def compiled(self, dtype: torch.dtype) -> Side:
+        """AllenNLP's loop, its cell compiled and the inputs' product taken out of the loop."""
+        cell = self.session.compiled(rivals.lstm_cell)
+        return self.plain(functools.partial(rivals.lstm_loop, cell=cell, hoist=True), dtype)
 
     def cudnn(self, dtype: torch.dtype) -> Side:
         """torch.nn.LSTM."""
-        module = rivals.CudnnLstm(self.weights, dtype)
-        x = self.x.detach().to(dtype).requires_grad_(self.train)
-        named = {"inputs": x, "weight_hh": module.lstm.weight_hh_l0}
-        return self.side(module, x, [x, *module.parameters()], named)
+        lstm, x = rivals.cudnn_lstm(self.weights, dtype), self.input(dtype)
+        named = {"inputs": x, "weight_hh": lstm.weight_hh_l0}
+        others = [weight for weight in lstm.parameters() if weight is not lstm.weight_hh_l0]
+        return side(lambda: torch.stack(lstm(x)[0].chunk(DIRECTIONS, dim=-1)), named, others, train=self.train)
 
     def inputs_product(self, dtype: torch.dtype) -> Side:
         """The product of all inputs with the input weights of both directions, and nothing else."""
         x = self.x.detach().to(dtype).flatten(0, 1)
         weights = [w.weight_ih.detach().to(dtype).t() for w in self.weights]
-
-        def call() -> list[Tensor]:
-            return [x @ w for w in weights]
-
-        return Side(call, lambda: {"product": call()[0]})
+        return Side(lambda: [x @ w for w in weights], lambda: {"product": x @ weights[0]})
 
     def truth(self) -> Mapping[str, Tensor]:
         """Outputs and gradients in float64."""
         return self.ours("float32", "reference", torch.float64).result()
 
-
-def sides(session: Session, problem: Problem, precision: str, *, fewer: bool = False) -> dict:
-    """Ours and the rivals; `fewer`: cuDNN alone."""
-    dtype = getattr(torch, precision)
-    found = {
-        OURS: functools.partial(problem.ours, precision, session.backend("projected_lstm")),
-        CUDNN: functools.partial(problem.cudnn, dtype),
-    }
-    if not fewer:
-        found |= {
-            LOOP: functools.partial(problem.loop, dtype),
-            COMPILED: functools.partial(problem.loop, dtype, session),
+    def sides(self, precision: str, *, fewer: bool = False) -> dict[str, Callable[[], Side]]:
+        """Ours and the rivals; `fewer`: cuDNN alone."""
+        dtype = getattr(torch, precision)
+        found: dict[str, Callable[[], Side]] = {
+            OURS: lambda: self.ours(precision, self.session.backend("projected_lstm")),
+            CUDNN: lambda: self.cudnn(dtype),
         }
-    return found
+        if not fewer:
+            found |= {LOOP: lambda: self.plain(rivals.lstm_loop, dtype), COMPILED: lambda: self.compiled(dtype)}
+        return found
 
 
 def forward(
@@ -138,7 +109,7 @@ def forward(
     problem = Problem(session, batch, train=False)
     steps, size, cells = problem.steps, problem.size, problem.cells
     name, per = f"forward, {batch} x {steps}, {precision}", DIRECTIONS * steps
-    compared = sides(session, problem, precision, fewer=fewer)
+    compared = problem.sides(precision, fewer=fewer)
     if backends:
         name += ", by backend"
         compared = {OURS: compared[OURS]}
@@ -148,13 +119,10 @@ def forward(
     best = compare(session, whole, compared, problem.truth)
     if not best:
         return best
-    dtype = getattr(torch, precision)
-    x, weight = problem.x.double().flatten(0, 1), problem.weights[0].weight_ih.double()
     inputs = roofline.lstm_inputs(batch, steps, size, cells).times(DIRECTIONS)
     product = What(f"inputs' product alone, {name}, per direction and step", precision, "us", per, inputs)
-    taken = compare(
-        session, product, {"torch.mm": lambda: problem.inputs_product(dtype)}, lambda: {"product": x @ weight.t()}
-    )
+    products = {"torch.mm": lambda: problem.inputs_product(getattr(torch, precision))}
+    taken = compare(session, product, products, lambda: problem.inputs_product(torch.float64).result())
     if taken:
         loop = roofline.lstm_steps(batch, steps, cells, size).times(DIRECTIONS)
         aims = [Aim("value", GOALS[batch])] if batch in GOALS else []
@@ -195,4 +163,4 @@ def train(session: Session, batch: int, precision: str) -> None:
         work=roofline.lstm_layer(batch, steps, size, cells, size, DIRECTIONS, train=True),
         aims=(Aim("faster", 2.0, CUDNN),),
     )
-    compare(session, what, sides(session, problem, precision), problem.truth)
+    compare(session, what, problem.sides(precision), problem.truth)

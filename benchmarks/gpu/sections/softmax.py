@@ -4,23 +4,20 @@ All sides are given the same samples and hand back the gradient of the rows that
 """
 
 import functools
-import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.gpu import rivals, roofline
-from benchmarks.gpu.compare import Side, compare
-from benchmarks.gpu.judge import COMPILED, OURS, Aim, What
+from benchmarks.gpu.compare import Side, beside_torch, compare, side
+from benchmarks.gpu.judge import EAGER, OURS, Aim, What
 from benchmarks.gpu.session import Session
-from benchmarks.results import GpuRow, faster, row
-from benchmarks.timing import in_turn
+from benchmarks.results import GpuRow, faster, measure
 from elmo_fast import ops
 
-EAGER = "eager"
 GOALS = (Aim("faster", 3.0, EAGER), Aim("memory", 0.1, EAGER))
 
 
@@ -37,12 +34,9 @@ def run(session: Session) -> None:
             work=roofline.sampled_softmax(rows, samples, size),
             aims=GOALS,
         )
-        names = {
-            OURS: functools.partial(problem.ours, session, precision),
-            EAGER: functools.partial(problem.rival, getattr(torch, precision)),
-            COMPILED: functools.partial(problem.rival, getattr(torch, precision), session),
-        }
-        compare(session, what, names, lambda problem=problem: problem.rival(torch.float64).result())
+        ours = functools.partial(problem.ours, precision, session.backend("sampled_softmax"))
+        rival = functools.partial(problem.plain, getattr(torch, precision))
+        compare(session, what, beside_torch(session, ours, rival, rivals.sampled_losses), problem.truth)
     sampler(session, samples, words)
 
 
@@ -50,8 +44,7 @@ class Problem:
     """Hidden states, targets under the law of the samples, a table, and one sample."""
 
     def __init__(self, session: Session, rows: int, words: int, samples: int, size: int) -> None:
-        self.hidden = session.noise(rows, size)
-        self.table = session.noise(words, size) * size**-0.5
+        self.tensors = {"hidden": session.noise(rows, size), "table": session.noise(words, size) * size**-0.5}
         self.bias = session.noise(words)
         ids, tries = ops.log_uniform_sample(samples, words, seed=1)
         self.samples, self.tries = ids.to(session.device), tries.to(session.device)
@@ -59,28 +52,23 @@ class Problem:
         self.targets = (log.exp().long() - 1).clamp(0, words - 1)
         self.used = torch.cat([self.targets, self.samples]).unique()
 
-    def side(self, losses: object, hidden: Tensor, table: Tensor, bias: Tensor) -> Side:
-        """The mean loss of losses(hidden, table, bias) and its gradients."""
-        leaves = [each.requires_grad_() for each in (hidden, table, bias)]
-
-        def call() -> tuple[Tensor, tuple[Tensor, ...]]:
-            found = losses(*leaves)  # type: ignore[operator]
-            return found, torch.autograd.grad(
-                found.float().mean() if found.dtype != torch.float64 else found.mean(), leaves
-            )
+    def side(self, losses: Callable[..., Tensor], dtype: torch.dtype) -> Side:
+        """losses(hidden, table, bias) and their gradients."""
+        leaves = {name: t.detach().to(dtype).requires_grad_() for name, t in self.tensors.items()}
+        bias = self.bias.detach().to(dtype).requires_grad_()
+        made = side(lambda: losses(*leaves.values(), bias), leaves, [bias])
 
         def result() -> dict[str, Tensor]:
-            found, gradients = call()
-            rows = gradients[1].coalesce()
+            found = made.result()
+            rows = found["d table"].coalesce()
             if not torch.equal(rows.indices()[0], self.used):
                 raise ValueError("the table's gradient is not of the words that were used")
-            return {"losses": found.detach(), "d hidden": gradients[0], "d rows": rows.values()}
+            return {"losses": found["outputs"], "d hidden": found["d hidden"], "d rows": rows.values()}
 
-        return Side(call, result)
+        return Side(made.call, result)
 
-    def ours(self, session: Session, precision: str) -> Side:
+    def ours(self, precision: str, backend: str) -> Side:
         """The op on the float32 table."""
-        backend = session.backend("sampled_softmax")
 
         def losses(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
             return ops.sampled_softmax(
@@ -88,11 +76,10 @@ class Problem:
                 sparse=True, precision=precision, backend=backend,
             )  # fmt: skip
 
-        return self.side(losses, self.hidden.clone(), self.table, self.bias)
+        return self.side(losses, torch.float32)
 
-    def rival(self, dtype: torch.dtype, session: Session | None = None) -> Side:
-        """Plain torch with sparse embeddings and written logits; with a session, all but the look-up compiled."""
-        core = rivals.sampled_losses if session is None else session.compiled(rivals.sampled_losses)
+    def plain(self, dtype: torch.dtype, core: Callable[..., Tensor] = rivals.sampled_losses) -> Side:
+        """Plain torch with sparse embeddings and written logits; `core` is all but the look-up."""
         ids = torch.cat([self.targets, self.samples])
         count = len(self.targets)
 
@@ -102,45 +89,29 @@ class Problem:
             rows = F.embedding(ids, table, sparse=True)
             return core(hidden, rows[:count], rows[count:], offsets, ids)
 
-        if dtype == torch.float64:
-            return self.side(self._exact, *(t.detach().double() for t in (self.hidden, self.table, self.bias)))
-        return self.side(losses, *(t.detach().to(dtype) for t in (self.hidden, self.table, self.bias)))
+        return self.side(losses, dtype)
 
-    def _exact(self, hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
-        return ops.sampled_softmax(
-            hidden, self.targets, table, bias, self.samples, self.tries, sparse=True, backend="reference"
-        )
+    def truth(self) -> Mapping[str, Tensor]:
+        """Plain torch in float64."""
+        return self.plain(torch.float64).result()
 
 
 def sampler(session: Session, samples: int, words: int) -> None:
-    """The draw itself, where it can be made on the device."""
-    if "device" not in inspect.signature(ops.log_uniform_sample).parameters:
-        session.skip("log_uniform_sample: it has no `device` here, and draws on the CPU")
-        return
+    """The draw itself, on the device."""
     if session.late("log_uniform_sample", 2.0):
         return
     draws = iter(range(10**9))
 
-    def on_the_device() -> object:
-        return ops.log_uniform_sample(samples, words, seed=1, offset=next(draws), device=session.device)
+    def microseconds(device: str | torch.device) -> float:
+        def draw() -> object:
+            drawn = ops.log_uniform_sample(samples, words, seed=1, offset=next(draws), device=device)
+            return [each.to(session.device, non_blocking=True) for each in drawn]
 
-    def moved() -> object:
-        drawn = ops.log_uniform_sample(samples, words, seed=1, offset=next(draws), device="cpu")
-        return [each.to(session.device, non_blocking=True) for each in drawn]
+        return 1e6 * session.clock.seconds(draw)
 
-    sides = {OURS: on_the_device, "drawn on the CPU, then moved": moved}
-    clocks = {side: functools.partial(_microseconds, session, call) for side, call in sides.items()}
-    taken = in_turn(clocks, 3 if session.quick else 30, warmup=3)
-    way = "one by one" if session.clock.cuda else "host clock"
-    name = f"log_uniform_sample, {samples} of {words:,}"
-    rows = [
-        row(name, side, values, threads=1, unit="us", kind=GpuRow, ours=side == OURS, launched=way)
-        for side, values in taken.items()
-    ]
+    sides = {OURS: lambda: microseconds(session.device), "drawn on the CPU, then moved": lambda: microseconds("cpu")}
+    name, rounds = f"log_uniform_sample, {samples} of {words:,}", 3 if session.quick else 30
+    rows = measure(name, sides, rounds, unit="us", warmup=3, kind=GpuRow, launched=session.clock.way)
+    rows[0].ours = True
     faster(*rows)
-    for each in rows:
-        session.record(each)
-
-
-def _microseconds(session: Session, call: Callable[[], object]) -> float:
-    return 1e6 * session.clock.seconds(call)
+    session.record(*rows)

@@ -17,6 +17,7 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
+        self.way = "one by one" if self.cuda else "host clock"  # as rows tell it
         if self.cuda:
             size = max(LEAST_FLUSH, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
             self._flush = torch.empty(size // 4, dtype=torch.float32, device=device)
