@@ -1,8 +1,10 @@
 """What a section is given: the device, the sizes, its time, the ceilings; and where it puts what it finds."""
 
+import os
 import pathlib
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from benchmarks import results, texts
 from benchmarks.gpu.clock import Clock
+from benchmarks.machine import ROOT
 from benchmarks.results import Report
 from elmo_fast.ops import _dispatch, _triton
 
@@ -95,6 +98,20 @@ class Session:
         self.report.skipped.append(why)
         print(f"  skipped: {why}", flush=True)
         self.save()
+
+    def run(self, command: Sequence[str], log: str, **environment: str) -> tuple[int | None, str]:
+        """(status, or None where the section's time was over; what it printed, which gpu_logs/LOG.log keeps too)."""
+        how = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT), **environment}}
+        status: int | None = None
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, self.left()), **how)
+            status, said = done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as cut:
+            said = (cut.stdout or b"").decode(errors="replace")
+        path = self.settings.out / "gpu_logs" / f"{log}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(said, encoding="utf-8")
+        return status, said
 
     def save(self, *, complete: bool = False) -> None:
         """Writes gpu_<section>.json and .csv."""

@@ -12,9 +12,9 @@ import torch
 from benchmarks import machine, results
 from benchmarks.gpu import __main__ as runner
 from benchmarks.gpu import plan
+from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import What
-from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.sections import sanitizer, tests, thresholds
 from benchmarks.gpu.session import Session, Settings
 
@@ -243,10 +243,10 @@ FAILED tests/ops/test_x.py::test_y[triton] - AssertionError: wrong
 
 
 def test_pytests_words_are_counted(session):
-    tests.keep(session, tests.outcome_of("tests/ops/test_x.py", 1, SAID))
-    tests.keep(session, tests.outcome_of("tests/ops/test_z.py", 5, "2 deselected in 0.1s"))
-    tests.keep(session, tests.outcome_of("tests/ops/test_w.py", None, ""))
-    tests.keep(session, tests.outcome_of("tests/ops/test_v.py", 4, "ImportError while loading conftest"))
+    tests.keep(session, "tests/ops/test_x.py", 1, SAID)
+    tests.keep(session, "tests/ops/test_z.py", 5, "2 deselected in 0.1s")
+    tests.keep(session, "tests/ops/test_w.py", None, "")
+    tests.keep(session, "tests/ops/test_v.py", 4, "ImportError while loading conftest")
     assert session.report.notes == {
         "tests/ops/test_x.py": "1 failed, 3 passed, 1 skipped",
         "tests/ops/test_z.py": "no test for the GPU",
@@ -272,8 +272,7 @@ def test_tests_of_gpu_backends_are_chosen():
     (1, "x, cuda: the loss is nan\n", 0, 0, 1),
 ])  # fmt: skip
 def test_the_sanitizers_words_are_read(session, status, said, rows, skipped, failures):
-    done = subprocess.CompletedProcess([], status, said, "")
-    sanitizer.keep(session, "memcheck, cuda kernels", done)
+    sanitizer.keep(session, "memcheck, cuda kernels", status, said)
     report = session.report
     assert (len(report.rows), len(report.skipped), len(report.failures)) == (rows, skipped, failures)
     if status == 86:
@@ -281,5 +280,5 @@ def test_the_sanitizers_words_are_read(session, status, said, rows, skipped, fai
 
 
 def test_a_sanitizer_that_is_cut_is_a_failure(session):
-    sanitizer.keep(session, "memcheck, cuda kernels", None)
+    sanitizer.keep(session, "memcheck, cuda kernels", None, "")
     assert session.report.failures == ["memcheck, cuda kernels: cut: the section's time was over"]
