@@ -9,19 +9,14 @@ YAML files are flat: `--dim 1024`, `dim: 1024`.
 import dataclasses
 import pathlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import described
+from elmo_fast.op_choices import Activation, Backend, Precision
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
-OPTIMISERS = ("adagrad", "adamw")
-SCHEDULES = ("constant", "linear", "cosine")
-INPUTS = ("characters", "words", "vectors")
-PLACEMENTS = ("auto", "device", "host")
 DEFAULT_RATES = {"adagrad": 0.2, "adamw": 0.001}
-
-
 ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 
 
@@ -29,7 +24,7 @@ ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7,
 class ModelConfig:
     """The network; the defaults are the original architecture."""
 
-    input: str = described(
+    input: Literal["characters", "words", "vectors"] = described(
         "characters",
         "What the model reads of a word: characters; words (its number in the vocabulary, others are <UNK>); or "
         "vectors (as words, but the table starts with the vectors of vectors_file).",
@@ -37,16 +32,20 @@ class ModelConfig:
     train_vectors: bool = described(True, "Whether the vectors of `input: vectors` are trained, or stay as they are.")
     filters: list[list[int]] = described(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
     char_embedding_dim: int = described(16, "Numbers per character embedding.")
-    max_characters_per_token: int = described(50, "Slots per word; a word keeps this many bytes less two.")
-    activation: str = described("relu", "What follows the maximum over a filter's windows: relu or tanh.")
-    n_highway: int = described(2, "Highway layers between the convolutions and the projection.")
+    max_characters_per_token: int = described(
+        50, "Slots per word; a word keeps this many bytes less two.", "of at least 3"
+    )
+    activation: Activation = described("relu", "What follows the maximum over a filter's windows: relu or tanh.")
+    n_highway: int = described(2, "Highway layers between the convolutions and the projection.", "0 or more")
     dim: int = described(4096, "Cells per LSTM layer and direction.")
     projection_dim: int = described(512, "Outputs per LSTM layer and direction, and of the character encoder.")
     n_layers: int = described(2, "LSTM layers.")
     cell_clip: float | None = described(3.0, "Bound of the cell state; null for none.")
     proj_clip: float | None = described(3.0, "Bound of the projected output; null for none.")
     use_skip_connections: bool = described(True, "Whether layers above the first add their input to their output.")
-    dropout: float = described(0.1, "Chance of dropping an input of an LSTM layer or of the softmax.")
+    dropout: float = described(
+        0.1, "Chance of dropping an input of an LSTM layer or of the softmax.", "from 0 to below 1"
+    )
 
 
 @dataclass
@@ -68,7 +67,7 @@ class DataConfig:
     min_count: int = described(3, "Occurrences a word needs to enter a vocabulary built here.")
     max_vocab_size: int | None = described(None, "Most words of a vocabulary built here; null for no bound.")
     shuffle: bool = described(True, "Whether sentences come in a new random order each epoch.")
-    placement: str = described(
+    placement: Literal["auto", "device", "host"] = described(
         "auto", "Where the corpus is kept: device (GPU memory), host, or auto: the device if it fits."
     )
 
@@ -86,6 +85,7 @@ class OptimiserConfig:
         0.0,
         "Chance, per row and step, that the LSTM state of a row is reset to zeros, from which evaluation and embedding "
         "start; 0 as the original, 0.02 for short runs.",
+        "from 0 to 1",
     )
     loss: str = described(
         "sampled_softmax",
@@ -98,15 +98,19 @@ class OptimiserConfig:
     negatives: float | None = described(
         None, "Of negative_sampling: as how many words of noise those drawn count against a target; null: all of them."
     )
-    optimiser: str = described(
+    optimiser: Literal["adagrad", "adamw"] = described(
         "adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table)."
     )
     learning_rate: float | None = described(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
-    schedule: str = described("constant", "Learning rate after the warm-up: constant, linear or cosine.")
-    warmup_steps: int = described(0, "Steps over which the learning rate rises in a line.")
-    final_share: float = described(0.0, "What is left of the learning rate at the end of a linear or cosine schedule.")
+    schedule: Literal["constant", "linear", "cosine"] = described(
+        "constant", "Learning rate after the warm-up: constant, linear or cosine."
+    )
+    warmup_steps: int = described(0, "Steps over which the learning rate rises in a line.", "0 or more")
+    final_share: float = described(
+        0.0, "What is left of the learning rate at the end of a linear or cosine schedule.", "from 0 to 1"
+    )
     initial_accumulator_value: float = described(1.0, "Initial value of AdaGrad's sums of squares.")
-    weight_decay: float = described(0.0, "AdamW's decay of weights.")
+    weight_decay: float = described(0.0, "AdamW's decay of weights.", "0 or more")
     all_clip_norm_val: float = described(10.0, "Largest norm of all gradients together.")
     n_epochs: int = described(10, "Passes over the training text.")
     n_train_tokens: int | None = described(
@@ -142,13 +146,13 @@ class RunConfig:
     )
     log_interval: int = described(100, "Steps between progress lines and rows of metrics.jsonl.")
     tensorboard: bool = described(False, "Whether to write the same figures for TensorBoard, to save_dir/tensorboard.")
-    seed: int = described(0, "Seed of initial weights, sentence order, dropout and negative samples.")
-    precision: str = described(
+    seed: int = described(0, "Seed of initial weights, sentence order, dropout and negative samples.", "0 or more")
+    precision: Literal[Precision, "tf32"] = described(
         "float32",
         "Precision of the operands of matrix products: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
         "products only).",
     )
-    backend: str = described(
+    backend: Backend = described(
         "auto",
         "Backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); an op "
         "without it takes auto.",

@@ -1,87 +1,54 @@
 """Complaints about a configuration, all at once, each with the name, the wanted and the given."""
 
+import dataclasses
 import glob
 import math
 import pathlib
-from typing import Any
+import types
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin
 
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, PRECISIONS
-from elmo_fast.pretrain.config import (
-    INPUTS,
-    OPTIMISERS,
-    PLACEMENTS,
-    SCHEDULES,
-    DataConfig,
-    ModelConfig,
-    OptimiserConfig,
-    PretrainConfig,
-)
+from elmo_fast.pretrain.config import SECTIONS, DataConfig, ModelConfig, PretrainConfig
 
-_POSITIVE = (
-    "char_embedding_dim",
-    "dim",
-    "projection_dim",
-    "n_layers",
-    "min_count",
-    "batch_size",
-    "micro_batches",
-    "unroll_steps",
-    "n_negative_samples_batch",
-    "n_epochs",
-    "checkpoint_interval",
-    "keep_checkpoints",
-    "log_interval",
-)
-_POSITIVE_OR_NULL = ("max_vocab_size", "n_train_tokens", "max_steps", "heldout_interval", "threads")
-_POSITIVE_NUMBER = ("initial_accumulator_value", "all_clip_norm_val")
-_POSITIVE_NUMBER_OR_NULL = ("cell_clip", "proj_clip", "learning_rate", "max_seconds", "negatives")
-_CHOICES = {
-    "activation": ACTIVATIONS,
-    "precision": ("float32", "tf32", *PRECISIONS[1:]),
-    "backend": BACKENDS,
-    "optimiser": OPTIMISERS,
-    "schedule": SCHEDULES,
-    "placement": PLACEMENTS,
-    "input": INPUTS,
-    "loss": LOSSES,
+# The ranges that fields name.
+_RANGES: dict[str, Callable[[float], bool]] = {
+    "above 0": lambda number: number > 0,
+    "0 or more": lambda number: number >= 0,
+    "of at least 3": lambda number: number >= 3,
+    "from 0 to 1": lambda number: 0 <= number <= 1,
+    "from 0 to below 1": lambda number: 0 <= number < 1,
 }
+_KINDS: dict[type[int | float], str] = {int: "a whole number", float: "a finite number"}
+
+
+def _field_complaints(section: Any) -> list[str]:
+    """What the fields' types and ranges do not allow: names that are no choice, numbers out of range."""
+    found = []
+    for field in dataclasses.fields(section):
+        value, kinds = getattr(section, field.name), get_args(field.type) or (field.type,)
+        choices = LOSSES if field.name == "loss" else kinds if get_origin(field.type) is Literal else ()
+        if choices and value not in choices:
+            found.append(f"{field.name} must be one of {', '.join(choices)}; got {value!r}")
+        null = "null or " if types.NoneType in kinds else ""
+        within, kind = field.metadata["within"] or "above 0", next((kind for kind in _KINDS if kind in kinds), None)
+        if kind and not (null and value is None) and not (_is_number(value, kind) and _RANGES[within](value)):
+            found.append(f"{field.name} must be {null}{_KINDS[kind]} {within}; got {value!r}")
+    return found
+
+
+def _is_number(value: Any, kind: type[int | float]) -> bool:
+    return isinstance(value, (int, kind)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_positive_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def _range_complaints(values: dict[str, Any]) -> list[str]:
-    rules = [
-        (_POSITIVE, False, _is_count, "a whole number above 0"),
-        (_POSITIVE_OR_NULL, True, _is_count, "null or a whole number above 0"),
-        (_POSITIVE_NUMBER, False, _is_positive_number, "a finite number above 0"),
-        (_POSITIVE_NUMBER_OR_NULL, True, _is_positive_number, "null or a finite number above 0"),
-    ]
-    return [
-        f"{name} must be {wanted}; got {values[name]!r}"
-        for names, nullable, good, wanted in rules
-        for name in names
-        if not (good(values[name]) or (nullable and values[name] is None))
-    ] + [
-        f"{name} must be one of {', '.join(choices)}; got {values[name]!r}"
-        for name, choices in _CHOICES.items()
-        if values[name] not in choices
-    ]
+    return _is_number(value, int) and value > 0
 
 
 def _model_complaints(model: ModelConfig) -> list[str]:
     found = []
     slots = model.max_characters_per_token
-    if not isinstance(slots, int) or slots < 3:
-        found.append(f"max_characters_per_token must be a whole number of at least 3; got {slots!r}")
-        slots = 3
     if not model.filters:
         found.append("filters must hold at least one [width, number]; got none")
     found += [
@@ -89,10 +56,6 @@ def _model_complaints(model: ModelConfig) -> list[str]:
         for pair in model.filters
         if len(pair) != 2 or not all(_is_count(n) for n in pair) or pair[0] > slots
     ]
-    if not isinstance(model.n_highway, int) or model.n_highway < 0:
-        found.append(f"n_highway must be a whole number, 0 or more; got {model.n_highway!r}")
-    if not isinstance(model.dropout, int | float) or not 0 <= model.dropout < 1:
-        found.append(f"dropout must be at least 0 and below 1; got {model.dropout!r}")
     if _is_count(model.dim) and _is_count(model.projection_dim) and model.projection_dim > model.dim:
         found.append(f"projection_dim must not exceed dim={model.dim}; got {model.projection_dim}")
     return found
@@ -115,21 +78,6 @@ def _input_complaints(config: PretrainConfig) -> list[str]:
     return found
 
 
-def _optimiser_complaints(optimiser: OptimiserConfig) -> list[str]:
-    found = []
-    if not isinstance(optimiser.warmup_steps, int) or optimiser.warmup_steps < 0:
-        found.append(f"warmup_steps must be a whole number, 0 or more; got {optimiser.warmup_steps!r}")
-    if not isinstance(optimiser.state_reset, int | float) or not 0 <= optimiser.state_reset <= 1:
-        found.append(f"state_reset must be 0 to 1; got {optimiser.state_reset!r}")
-    if not isinstance(optimiser.final_share, int | float) or not 0 <= optimiser.final_share <= 1:
-        found.append(f"final_share must be 0 to 1; got {optimiser.final_share!r}")
-    if not isinstance(optimiser.weight_decay, int | float) or not 0 <= optimiser.weight_decay < math.inf:
-        found.append(f"weight_decay must be a finite number, 0 or more; got {optimiser.weight_decay!r}")
-    elif optimiser.weight_decay and optimiser.optimiser == "adagrad":
-        found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimiser.weight_decay!r}")
-    return found
-
-
 def _data_complaints(data: DataConfig) -> list[str]:
     found = []
     if not data.train_prefix:
@@ -147,10 +95,11 @@ def _data_complaints(data: DataConfig) -> list[str]:
 
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    found = _range_complaints(config.flat()) + _model_complaints(config.model)
-    found += _optimiser_complaints(config.optimiser) + _data_complaints(config.data) + _input_complaints(config)
-    if not isinstance(config.run.seed, int) or config.run.seed < 0:
-        found.append(f"seed must be a whole number, 0 or more; got {config.run.seed!r}")
+    optimiser = config.optimiser
+    found = [one for name in SECTIONS for one in _field_complaints(getattr(config, name))]
+    found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
+    if optimiser.weight_decay and optimiser.optimiser == "adagrad":
+        found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimiser.weight_decay!r}")
     if not config.run.save_dir:
         found.append("save_dir must name the folder to write to; got nothing")
     return found

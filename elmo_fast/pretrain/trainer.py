@@ -4,13 +4,11 @@ import math
 import pathlib
 import time
 from dataclasses import asdict
-from typing import cast
 
 import torch
 
 from elmo_fast.checkpoints import CHECKPOINTS
 from elmo_fast.corpus import Corpus, Stream
-from elmo_fast.corpus.streams import Placement
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.checkpoint import save_checkpoint
@@ -77,7 +75,7 @@ class LanguageModelTrainer:
             first_row=self.first_row,
             row_count=self.row_count,
             device=self.device,
-            placement=cast(Placement, config.data.placement),
+            placement=config.data.placement,
         )
         self.characters = make_input_reader(model.options, corpus, self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)

@@ -1,6 +1,7 @@
 """One list of backends and precisions serves ops, modules and configurations."""
 
 import contextlib
+from typing import get_args
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, PRECISIONS
 from elmo_fast.ops import _dispatch, _native, _triton
-from elmo_fast.pretrain import config_validation
+from elmo_fast.pretrain.config import ModelConfig, RunConfig
 from elmo_fast.tasks import validation
 
 
@@ -74,6 +75,6 @@ def test_the_lists_agree():
     assert {name for op in ops.op_names() for name in _dispatch._REGISTRY[op]} | {"auto"} == set(BACKENDS)
     assert (*ops.BACKENDS,) == BACKENDS[1:]
     assert ops.PRECISIONS == PRECISIONS == validation.PRECISIONS
-    assert BACKENDS == validation.BACKENDS == config_validation._CHOICES["backend"]
-    assert set(config_validation._CHOICES["precision"]) == {*PRECISIONS, "tf32"}
-    assert config_validation._CHOICES["activation"] == ACTIVATIONS
+    assert BACKENDS == validation.BACKENDS == get_args(RunConfig.__annotations__["backend"])
+    assert get_args(RunConfig.__annotations__["precision"]) == (*PRECISIONS, "tf32")
+    assert get_args(ModelConfig.__annotations__["activation"]) == ACTIVATIONS

@@ -59,7 +59,7 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["pretrain", "--config", "huge"], "presets: tiny, small, medium, original"),
         (["pretrain", "--dimm", "3"], "--dimm"),
         (["pretrain", "--dim", "many"], "many"),
-        (["pretrain", "--config", "tiny", "--dropout", "2"], "dropout must be at least 0 and below 1; got 2.0"),
+        (["pretrain", "--config", "tiny", "--dropout", "2"], "dropout must be a finite number from 0 to below 1; got 2.0"),
         (["eval", "--test_prefix", "absent"], "name a model with --model FOLDER"),
         (["eval", "--model", "absent", "--test_prefix", "absent"], "there is no 'absent'"),
         (["eval", "--model", "x"], "--test_prefix must name the text"),

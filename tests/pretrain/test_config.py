@@ -59,9 +59,9 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     message = str(raised.value)
     for piece in (
         "filters", "[60, 5]", "dropout", "projection_dim", "batch_size must be a whole number above 0; got 0",
-        "learning_rate", "nan", "precision must be one of float32, tf32, bfloat16, float16; got 'float8'", "save_dir",
+        "learning_rate", "nan", "precision must be one of float32, bfloat16, float16, tf32; got 'float8'", "save_dir",
         "heldout_prefix", "absent-*", "vocab_file", "warmup_steps", "final_share",
-        "state_reset must be 0 to 1", "weight_decay is of adamw",
+        "state_reset must be a finite number from 0 to 1", "weight_decay is of adamw",
     ):  # fmt: skip
         assert piece in message
     assert len(complaints(config)) == 13
