@@ -53,12 +53,6 @@ class NewFiles:
             self._marks[name] = _mark_of(self.folder / name)
         return self._marks[name].sha256
 
-    def seal(self, name: str, target: pathlib.Path, work: pathlib.Path) -> None:
-        """Prepares a file to take the place of `target`: sets its permissions and flushes it to disk."""
-        refuse_other_kinds(target, target)
-        (self.folder / name).chmod(usual_mode(target, work))
-        flush(self.folder / name)
-
     def manifest(self) -> Manifest:
         """The manifest of all files."""
         for name in sorted(os.listdir(self.folder)):
@@ -79,14 +73,23 @@ def writing_together(folder: str | os.PathLike[str]) -> Iterator[NewFiles]:
         new = NewFiles(work / "new")
         new.folder.mkdir()
         yield new
-        whole = new.manifest()
-        text = json.dumps(dataclasses.asdict(whole), indent=1) + "\n"
+        text = json.dumps(dataclasses.asdict(new.manifest()), indent=1) + "\n"
         (new.folder / MANIFEST).write_text(text, encoding="utf-8")
-        for name in (*whole.files, MANIFEST):
-            new.seal(name, target / name, work)
-        flush(new.folder)
-        while not _put(new.folder, target):
-            settle(target)
+        move_together(new.folder, target, work)
+
+
+def move_together(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
+    """Moves all files of the folder `new` into the folder `target`, where readers call `settle` before they read.
+
+    Whenever this is killed, they find either all old files or all new ones. work: the workplace that holds `new`.
+    """
+    for name in os.listdir(new):
+        refuse_other_kinds(target / name, target / name)
+        (new / name).chmod(usual_mode(target / name, work))
+        flush(new / name)
+    flush(new)
+    while not _put(new, target):
+        settle(target)
     settle(target)
 
 

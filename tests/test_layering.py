@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "shortage": {"errors", "memory", "sizes"},
     "checkpoints": {"errors", "op_choices", "files", "json_files", "manifest", "shortage"},
     "text": {"errors", "files"},
-    "corpus": {"errors", "files", "json_files", "workplace", "lock", "text", "ops"},
+    "corpus": {"errors", "files", "json_files", "manifest", "workplace", "lock", "text", "ops"},
     "modules": BELOW_MODULES,
     "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},
     "static": BELOW_MODULES | {"modules", "corpus"},

@@ -88,11 +88,14 @@ def run(arguments: Any) -> int:
 
 def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     """The language model on its device, and its vocabulary."""
-    from elmo_fast.pretrain.checkpoint import find_vocabulary_file, load_model
+    from elmo_fast.checkpoints import load_checkpoint
+    from elmo_fast.pretrain.checkpoint import find_vocabulary_file
+    from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
     files = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
-    model = load_model(*files, precision=arguments.precision).to(device)
+    state, options = load_checkpoint(*files)
+    model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
     if arguments.model is not None:
         arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(arguments.model)
     elif arguments.vocab_file is None:

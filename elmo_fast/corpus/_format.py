@@ -14,6 +14,7 @@ import numpy as np
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import sha256_of
 from elmo_fast.json_files import read_json, typed
+from elmo_fast.manifest import settle
 
 FORMAT, VERSION = "elmo_fast corpus", 1
 META, VOCABULARY = "meta.json", "vocab.txt"
@@ -107,6 +108,7 @@ def read_meta(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / META
     if not is_prepared(folder):
         raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} from `elmo-fast prepare`")
+    settle(folder)
     try:
         meta = read_json(path, dict[str, Any])
         version = typed(meta, _Head, META)["version"]

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from elmo_fast.corpus import _format
 from elmo_fast.corpus._format import FileStamp, digests, is_prepared, read_meta
-from elmo_fast.corpus._new_folder import put
 from elmo_fast.corpus._shards import Shards, array_file, renumbered
 from elmo_fast.corpus.encoding import Corpus, fingerprint_begun, ranked
 from elmo_fast.corpus.folder import as_written, open_corpus
@@ -20,6 +19,7 @@ from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.lock import FolderLock
+from elmo_fast.manifest import move_together
 from elmo_fast.text import Vocabulary
 from elmo_fast.workplace import workplace
 
@@ -147,5 +147,13 @@ def _put(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path, meta: dict
         return open_corpus(target)
     (new / _format.META).write_text(_format.meta_text(meta), encoding="utf-8")
     flush(new / _format.META)
-    put(new, target, work)
+    if is_prepared(target):
+        move_together(new, target, work)
+        for shard in target.glob("*-*.npy"):
+            if shard.name not in meta["files"]:
+                shard.unlink()
+    else:
+        flush(new)
+        os.rename(new, target)
+        flush(target.parent)
     return as_written(target, meta, {name: FileStamp.of(target / name) for name in meta["files"]})

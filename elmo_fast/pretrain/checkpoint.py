@@ -10,7 +10,6 @@ from elmo_fast.checkpoints import (
     CHECKPOINTS,
     VOCABULARY,
     file_beside,
-    load_checkpoint,
     save_folder,
     saved_steps,
     step_name,
@@ -30,25 +29,25 @@ def save_model(place: Any, model: LanguageModel, step: int, write: Callable[...,
 def save_checkpoint(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
     """Makes the checkpoint run/checkpoints/step-N of what `write` puts into the folder it is given; keeps `keep`.
 
-    It appears under its name when it is complete and on the disk. One of that step that was there is replaced.
+    It appears under its name when it is complete and on the disk. write: flushes its files, and replaces those of that
+    step all at once, as `writing_together` does.
     """
     folder = run / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / step_name(step)
     aside = folder / f"{_UNFINISHED}{target.name}"
     remove_unfinished(run)
-    aside.mkdir()
-    try:
-        write(aside)
-        for path in aside.iterdir():
-            flush(path)
-        flush(aside)
-        if target.exists():
-            os.replace(target, folder / f"{_UNFINISHED}replaced-{target.name}")
-        os.replace(aside, target)
-        flush(folder)
-    finally:
-        remove_unfinished(run)
+    if target.exists():
+        write(target)
+    else:
+        aside.mkdir()
+        try:
+            write(aside)
+            flush(aside)
+            os.replace(aside, target)
+            flush(folder)
+        finally:
+            remove_unfinished(run)
     older = [path for number, path in saved_steps(run) if number < step]
     for path in older[: len(older) + 1 - keep]:
         # First under a name that no reader looks for; what cannot be removed now is at the next save.
@@ -60,23 +59,6 @@ def remove_unfinished(run: pathlib.Path) -> None:
     """Removes what saves that did not come to their end have left in a run's folder."""
     for path in (run / CHECKPOINTS).glob(f"{_UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def load_model(
-    folder: str | os.PathLike[str] | None,
-    options_file: str | os.PathLike[str] | None = None,
-    weight_file: str | os.PathLike[str] | None = None,
-    softmax_file: str | os.PathLike[str] | None = None,
-    *,
-    precision: str = "float32",
-    backend: str = "auto",
-) -> LanguageModel:
-    """The language model of a folder, or of bilm-tf's files, as `load_checkpoint` reads them.
-
-    Raises ElmoFastError when a file is missing, damaged or has no softmax.
-    """
-    state, options = load_checkpoint(folder, options_file, weight_file, softmax_file)
-    return LanguageModel.from_checkpoint(options, state, precision=precision, backend=backend)
 
 
 def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:

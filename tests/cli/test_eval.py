@@ -13,8 +13,8 @@ from elmo_fast.cli import _per_sentence
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import prepare, read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 from tests.weights import make_weights
 
@@ -50,7 +50,7 @@ def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, tex
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", "2", "--unroll_steps", "3"]
     assert main([*words, "--per_sentence", str(tmp_path / "out.tsv"), "--output_file", str(tmp_path / "out")]) == 0
     corpus = read_corpus(text, Vocabulary(WORDS))
-    wanted = evaluate(load_model(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
+    wanted = evaluate(LanguageModel.from_pretrained(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
     rows = table(tmp_path / "out.tsv")
     assert [row[:2] for row in rows] == [[line, count] for line, count in zip(LINES, (4, 1, 6), strict=True)]
     for row, (forward, backward) in zip(rows, wanted.sentences.T, strict=True):

@@ -314,3 +314,37 @@ def test_the_old_folder_is_put_back_when_the_new_one_cannot_be_put_in_its_place(
         prepare(source, folder, processes=1, overwrite=True)
     assert contents(folder) == before
     assert sorted(os.listdir(folder.parent)) == ["out", "text.txt"]
+
+
+@pytest.mark.parametrize("moved", [0, 1, 4])
+def test_a_replacement_that_is_killed_leaves_one_whole_corpus_under_the_name(prepared, monkeypatch, moved):
+    """After the one rename that puts the new files beside the old ones, whoever reads next finishes the move."""
+    source, folder = prepared
+    old, replace, moves = open_corpus(folder).fingerprint, os.replace, []
+    text = write(folder.parent / "other.txt", [["d"], ["e", "f"]])
+
+    def dying(here, there):
+        if here.parent.name == ".new-files":
+            if len(moves) == moved:
+                raise KeyboardInterrupt
+            moves.append(here)
+        replace(here, there)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", dying)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(text, folder, processes=1, overwrite=True)
+    assert is_prepared(folder)
+    assert (folder / ".new-files").is_dir()
+    found = open_corpus(folder)
+    assert found.fingerprint == encode([["d"], ["e", "f"]], found.vocabulary).fingerprint != old
+    assert prepare(text, folder, processes=1).fingerprint == found.fingerprint
+    assert prepare(source, folder, processes=1, overwrite=True).fingerprint == old
+
+
+def test_a_smaller_corpus_leaves_no_shard_of_the_one_it_replaces(tmp_path):
+    text, folder = long_text(300), tmp_path / "out"
+    prepare(write(tmp_path / "long.txt", text), folder, processes=1, shard_tokens=100)
+    prepare(write(tmp_path / "short.txt", text[:5]), folder, processes=1, overwrite=True)
+    prepare(str(tmp_path / "short.txt"), tmp_path / "anew", processes=1)
+    assert contents(folder) == contents(tmp_path / "anew")

@@ -12,7 +12,7 @@ import time
 import pytest
 import yaml
 
-from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.language_model import LanguageModel
 from tests.command_line import elmo_fast
 from tests.pretrain.toy import SENTENCES, toy_config
 
@@ -59,7 +59,10 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["pretrain", "--config", "huge"], "presets: tiny, small, medium, original"),
         (["pretrain", "--dimm", "3"], "--dimm"),
         (["pretrain", "--dim", "many"], "many"),
-        (["pretrain", "--config", "tiny", "--dropout", "2"], "dropout must be a finite number from 0 to below 1; got 2.0"),
+        (
+            ["pretrain", "--config", "tiny", "--dropout", "2"],
+            "dropout must be a finite number from 0 to below 1; got 2.0",
+        ),
         (["eval", "--test_prefix", "absent"], "name a model with --model FOLDER"),
         (["eval", "--model", "absent", "--test_prefix", "absent"], "there is no 'absent'"),
         (["eval", "--model", "x"], "--test_prefix must name the text"),
@@ -98,7 +101,7 @@ def test_ctrl_c_saves_and_exits_without_a_traceback(toy):
     assert process.returncode == 130, [*seen, rest]
     assert "interrupted after step" in rest
     assert "Traceback" not in rest
-    load_model(toy / "out")
+    LanguageModel.from_pretrained(toy / "out")
 
 
 def test_dry_run_tells_the_plan_and_leaves_nothing(toy):

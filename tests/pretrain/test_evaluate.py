@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast.checkpoints import load_checkpoint
 from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 from tests.bilm_numpy import BOS, BOW, EOS, EOW, BilmNumpy
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_model
@@ -67,6 +68,11 @@ def by_sentence(losses):
     return np.stack([part.sum(1) for part in np.split(losses, ends[:-1], axis=1)], axis=1)
 
 
+def load_model(*files):
+    state, options = load_checkpoint(None, *files)
+    return LanguageModel.from_checkpoint(options, state)
+
+
 @pytest.fixture
 def files(tmp_path):
     files = make_weights(tmp_path, softmax=len(WORDS), scale=2.0, cell_clip=0.7, proj_clip=0.5)
@@ -80,7 +86,7 @@ def test_equals_float64_numpy_and_counts_every_word_once(tmp_path, skip, rows, u
     """Order, carried state, clips, whole softmax, mean, and the sums of each sentence."""
     files = make_weights(tmp_path, softmax=len(WORDS), skip=skip, scale=2.0, cell_clip=0.7, proj_clip=0.5)
     round_forget_biases(files[1])
-    model = load_model(None, *files).double()
+    model = load_model(*files).double()
     corpus = encode([[], *TEXT[:2], [], *TEXT[2:]], Vocabulary(WORDS))
     settings = {"batch_size": rows, "unroll_steps": unroll_steps, "chunk_bytes": chunk_bytes}
     got = evaluate(model, corpus, per_sentence=True, **settings)
@@ -97,19 +103,19 @@ def test_equals_float64_numpy_and_counts_every_word_once(tmp_path, skip, rows, u
 
 
 def test_there_are_at_most_as_many_rows_as_sentences(files):
-    model, corpus = load_model(None, *files), encode(TEXT, Vocabulary(WORDS))
+    model, corpus = load_model(*files), encode(TEXT, Vocabulary(WORDS))
     assert evaluate(model, corpus, batch_size=1000) == evaluate(model, corpus, batch_size=len(TEXT))
 
 
 def test_float32_is_close_to_float64(files):
-    got = evaluate(load_model(None, *files), encode(TEXT, Vocabulary(WORDS)), batch_size=2, per_sentence=True)
+    got = evaluate(load_model(*files), encode(TEXT, Vocabulary(WORDS)), batch_size=2, per_sentence=True)
     np.testing.assert_allclose(got.sentences, by_sentence(oracle_losses(files, 2)), rtol=1e-4)
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_processes_that_share_the_rows_sum_up_to_the_same(files, size):
     """Each alone gives its part; 7 processes are more than there are rows."""
-    model, corpus = load_model(None, *files).double(), encode(TEXT, Vocabulary(WORDS))
+    model, corpus = load_model(*files).double(), encode(TEXT, Vocabulary(WORDS))
     settings = {"batch_size": 5, "unroll_steps": 3, "per_sentence": True}
     parts = [
         evaluate(model, corpus, processes=types.SimpleNamespace(rank=rank, size=size, sum_=lambda x: x), **settings)
@@ -124,7 +130,7 @@ def test_processes_that_share_the_rows_sum_up_to_the_same(files, size):
 def test_progress_is_told_of_every_word_once(files):
     told = []
     corpus = encode(TEXT, Vocabulary(WORDS))
-    evaluate(load_model(None, *files), corpus, batch_size=3, unroll_steps=4, progress=told.append)
+    evaluate(load_model(*files), corpus, batch_size=3, unroll_steps=4, progress=told.append)
     assert len(told) == -(-corpus.positions // 12)
     assert sum(told) == corpus.positions
 
@@ -162,4 +168,4 @@ def test_another_vocabulary_or_no_words_is_refused():
 
 def test_a_checkpoint_without_softmax_is_refused(tmp_path):
     with pytest.raises(ElmoFastError, match="no softmax weights"):
-        load_model(None, *make_weights(tmp_path))
+        load_model(*make_weights(tmp_path))

@@ -17,7 +17,7 @@ from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
 from elmo_fast.pretrain import training_state
-from elmo_fast.pretrain.checkpoint import load_model
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.metrics import read_metrics
 from elmo_fast.pretrain.log.metrics_file import MetricsFile
 from elmo_fast.pretrain.run import pretrain
@@ -79,7 +79,10 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     assert [row["step"] for row in read_metrics(run.folder).steps] == [10, 30, 40]
     monkeypatch.undo()
     wanted = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()
-    assert all(torch.equal(tensor, wanted[name]) for name, tensor in load_model(run.folder).checkpoint_state().items())
+    assert all(
+        torch.equal(tensor, wanted[name])
+        for name, tensor in LanguageModel.from_pretrained(run.folder).checkpoint_state().items()
+    )
 
 
 def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stays(tmp_path, monkeypatch):

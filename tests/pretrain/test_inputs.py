@@ -11,9 +11,9 @@ from elmo_fast.cli.main import main
 from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
-from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
@@ -196,7 +196,7 @@ def test_a_model_of_characters_and_one_of_words_are_evaluated_alike(tmp_path):
     """What a trained model of words gives in parts of the text is what it gives at once, sentence by sentence."""
     run = taught(tmp_path, input="words")
     corpus = encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
-    model = load_model(run.folder)
+    model = LanguageModel.from_pretrained(run.folder)
     at_once, parts = (evaluate(model, corpus, batch_size=1, unroll_steps=steps).mean for steps in (20, 3))
     assert at_once == pytest.approx(parts, rel=1e-5)
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]

@@ -12,7 +12,6 @@ from elmo_fast.checkpoints import LOSSES, load_folder, read_config
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.pretrain.checkpoint import load_model
 from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -171,7 +170,7 @@ def test_hdf5_and_back_keeps_the_loss_its_counts_and_the_perplexity(tmp_path, lo
     corpus = toy_corpus_of(run)
     wanted = evaluate(run.model, corpus)
     for folder in folders[1:]:
-        assert evaluate(load_model(folder), corpus).mean == pytest.approx(wanted.mean, rel=1e-6)
+        assert evaluate(LanguageModel.from_pretrained(folder), corpus).mean == pytest.approx(wanted.mean, rel=1e-6)
 
 
 def toy_corpus_of(run):

@@ -11,7 +11,8 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.pretrain import interrupts, loop
-from elmo_fast.pretrain.checkpoint import load_model, save_checkpoint
+from elmo_fast.pretrain.checkpoint import save_checkpoint
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.training_state import read_training_state
 from tests.pretrain.toy import toy_config
@@ -27,7 +28,7 @@ def longer(tmp_path, steps, **changes):
 
 
 def weights(folder):
-    return load_model(folder).checkpoint_state()
+    return LanguageModel.from_pretrained(folder).checkpoint_state()
 
 
 def same(a, b):

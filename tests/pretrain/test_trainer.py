@@ -10,8 +10,9 @@ import torch
 from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.checkpoint import find_vocabulary_file, load_model
+from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.loop import train
 from elmo_fast.pretrain.run import pretrain
@@ -104,7 +105,7 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
         "config.json", "manifest.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl",
         "checkpoints", "corpus", "corpus-sources.json", ".lock",
     }  # fmt: skip
-    model = load_model(run.folder)
+    model = LanguageModel.from_pretrained(run.folder)
     vocabulary = Vocabulary.read(find_vocabulary_file(run.folder))
     corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
     assert evaluate(model, corpus) == run.heldout
@@ -119,7 +120,7 @@ def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
     run = pretrain(config, report=quiet)
     kept = saved_steps(run.folder)
     assert [step for step, _ in kept] == [6, 7]
-    assert load_model(kept[0][1]).options == run.model.options
+    assert LanguageModel.from_pretrained(kept[0][1]).options == run.model.options
     assert find_vocabulary_file(kept[0][1]) == run.folder / "vocab.txt"
     assert model_folder(run.folder) == run.folder
     (run.folder / "config.json").unlink()
@@ -144,7 +145,7 @@ def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
     run = pretrain(config, report=lines.append)
     assert run.outcome.stopped_by == "time"
     assert 0.3 <= run.outcome.seconds < 5
-    load_model(run.folder)
+    LanguageModel.from_pretrained(run.folder)
     progress = next(line for line in lines if line.startswith("step "))
     assert all(piece in progress for piece in ("tokens/s", "loss", "sampled train perplexity", "gradient norm", "left"))
     assert any("none given, so one was built" in line for line in lines)
@@ -167,7 +168,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
     before = signal.getsignal(number)
     run = pretrain(config, report=quiet)
     assert (run.outcome.stopped_by, run.outcome.signal, run.outcome.steps, len(seen)) == ("interrupt", number, 4, 4)
-    saved, now = load_model(run.folder).checkpoint_state(), run.model.checkpoint_state()
+    saved, now = LanguageModel.from_pretrained(run.folder).checkpoint_state(), run.model.checkpoint_state()
     assert all(torch.equal(saved[name], now[name]) for name in now)
     assert signal.getsignal(number) is before
     assert run.heldout is None
@@ -187,7 +188,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_pa
         pretrain(config, report=quiet)
     folder = model_folder(tmp_path / "out")
     assert folder.name == "step-0000002"
-    assert all(tensor.isfinite().all() for tensor in load_model(folder).checkpoint_state().values())
+    assert all(tensor.isfinite().all() for tensor in LanguageModel.from_pretrained(folder).checkpoint_state().values())
 
 
 def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_path):
@@ -225,7 +226,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
         train(trainer)
     # Step 4 was to be saved before the report: what would be gone on with is looked at first.
     assert [number for number, _ in saved_steps(tmp_path)] == [2]
-    saved = load_model(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()
+    saved = LanguageModel.from_pretrained(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()
     assert all(tensor.isfinite().all() for tensor in saved.values())
 
 

@@ -14,7 +14,7 @@ from tests.weights import make_weights
 
 
 class Preparing(Work):
-    """`prepare`, which replaces a corpus; also: a killed one leaves the old folder whole, or none."""
+    """`prepare`, which replaces a corpus; also: a killed one leaves a whole corpus, or none where there was none."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder)
