@@ -8,11 +8,12 @@ import json
 import os
 import pathlib
 import signal
-import threading
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.interrupts import StopRequest
 from elmo_fast.workplace import usual_mode, workplace
 
 
@@ -47,6 +48,21 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
 
 
+# What damaged gzip data raises while it is read.
+GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked if it is gzip. packed: whether it is; None: by the suffix .gz."""
+    if packed if packed is not None else os.fspath(path).endswith(".gz"):
+        with gzip.open(path) as stream:
+            yield stream  # type: ignore[misc]
+    else:
+        with open(path, "rb") as file:
+            yield file
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file in UTF-8, complete or not at all (`replacing`)."""
     with replacing(path) as temporary:
@@ -75,52 +91,32 @@ def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "Written
     """
     import h5py
 
-    with replacing(path) as temporary:
-        written = WrittenBytes(temporary, os.fspath(path))
+    with replacing(path) as temporary, StopRequest() as request:
+        written = WrittenBytes(temporary, os.fspath(path), request)
         try:
-            with _noted_signals(written), h5py.File(written, "w") as file:
+            with h5py.File(written, "w") as file:
                 yield file, written
             written.check()
         finally:
             written.close()
 
 
-@contextlib.contextmanager
-def _noted_signals(written: "WrittenBytes") -> Iterator[None]:
-    """Leaves Ctrl-C and SIGTERM to `written.check()`: in HDF5's callbacks into Python, a handler's exception is lost.
+class WrittenBytes(io.FileIO):
+    """A file for HDF5 that keeps its first error for `check()` and drops everything written after it.
 
-    A second signal raises immediately.
+    request: Ctrl-C and SIGTERM wait for `check()` too: an exception in HDF5's callbacks into Python is lost.
     """
 
-    def note(number: int, frame: Any) -> None:
-        if written.signal:
-            raise KeyboardInterrupt
-        written.signal = number
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class WrittenBytes(io.FileIO):
-    """A file for HDF5 that keeps its first error for `check()` and drops everything written after it."""
-
-    def __init__(self, path: os.PathLike[str], shown: str) -> None:
+    def __init__(self, path: os.PathLike[str], shown: str, request: StopRequest) -> None:
         super().__init__(path, "r+")
         self._shown = shown
         self._error: OSError | None = None
-        self.signal = 0
+        self._request = request
 
     def check(self) -> None:
         """Raises the OSError of a failed write, or the exception of a signal that arrived meanwhile."""
-        if self.signal:
-            raise KeyboardInterrupt if self.signal == signal.SIGINT else SystemExit(128 + self.signal)
+        if number := self._request.signal:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror, self._shown) from self._error
 

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from elmo_fast.errors import CheckpointError, shortened
 
+# What a run of training appends to, one JSON object a line.
+METRICS_FILE = "metrics.jsonl"
 Kind = TypeVar("Kind")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
 

@@ -5,9 +5,7 @@ beginning, line by line.
 """
 
 import contextlib
-import gzip
 import os
-import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ import numpy.typing as npt
 
 from elmo_fast.corpus._format import is_prepared
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import GZIP_ERRORS, reading
 from elmo_fast.text import files_matching, read_lines, rereadable
 
 PIECE_BYTES = 32 << 20
@@ -109,14 +108,14 @@ def _texts(piece: Piece) -> Iterator[str]:
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
+    except (UnicodeDecodeError, *GZIP_ERRORS):
         _complain(piece.path)
 
 
 def _blocks(piece: Piece) -> Iterator[bytes]:
     packed = piece.path.endswith(".gz")
     rest = b""
-    with gzip.open(piece.path, "rb") if packed else open(piece.path, "rb", buffering=0) as file:
+    with reading(piece.path) as file:
         left = 1 << 62 if packed else piece.end - file.seek(piece.begin)
         # Doubles what has no white space yet, so that one endless word is not scanned again and again.
         while left and (data := file.read(min(left, max(BLOCK_BYTES, len(rest))))):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.interrupts import StopRequest
+from elmo_fast.interrupts import StopRequest
 from elmo_fast.pretrain.log.progress import memory_in_use
 from elmo_fast.pretrain.start.plan import heldout_interval
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, TrainingLost
@@ -49,7 +49,7 @@ def train(trainer: LanguageModelTrainer) -> TrainingOutcome:
             trainer.save()
         if stop != "interrupt" and evaluated != progress.step:
             trainer.evaluate()
-    return TrainingOutcome(progress.step, progress.seconds, stop, (request.signal or 0) if stop == "interrupt" else 0)
+    return TrainingOutcome(progress.step, progress.seconds, stop, request.signal if stop == "interrupt" else 0)
 
 
 def _try_to_save(trainer: LanguageModelTrainer, before: int) -> int:

@@ -5,13 +5,13 @@ import gzip
 import os
 import re
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast import files
 from elmo_fast.errors import ElmoFastError
 
 SAFETENSORS = "safetensors"
@@ -36,9 +36,9 @@ def reading(path: str) -> Iterator[IO[bytes]]:
     with open(path, "rb") as file:
         packed = file.read(2) == GZIP
     try:
-        with gzip.open(path) if packed else open(path, "rb") as stream:
-            yield stream  # type: ignore[misc]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with files.reading(path, packed) as stream:
+            yield stream
+    except files.GZIP_ERRORS as error:
         raise ElmoFastError(f"{path}: damaged gzip data: {error}") from error
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
 from elmo_fast.tasks.inputs import input_digests
@@ -22,8 +23,6 @@ from elmo_fast.tasks.order import epoch_batches
 from elmo_fast.tasks.prediction import predict, score
 from elmo_fast.tasks.split import Split, digest_of
 from elmo_fast.tasks.state import TrainingRecord, load_weights, read_state, trained_weights, write_state
-
-METRICS_FILE = "metrics.jsonl"
 
 
 class TaskTrainer:

@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import gzip
 import io
 import os
 import re
@@ -10,11 +9,11 @@ import shutil
 import stat
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterator
 from typing import IO
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import GZIP_ERRORS, reading
 
 # Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
 # first one or two bytes of a byte order mark if nothing follows them.
@@ -46,18 +45,12 @@ def _name(path: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[str]]:
-    if path == "-":
-        stream = io.TextIOWrapper(sys.stdin.buffer, _ENCODING, _ON_ERROR, newline="")
+    with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else reading(path) as raw:
+        stream = io.TextIOWrapper(raw, _ENCODING, _ON_ERROR, newline="")
         try:
             yield stream
         finally:
             stream.detach()
-    elif path.endswith(".gz"):
-        with gzip.open(path, "rt", encoding=_ENCODING, errors=_ON_ERROR, newline="") as stream:
-            yield stream
-    else:
-        with open(path, encoding=_ENCODING, errors=_ON_ERROR, newline="") as stream:
-            yield stream
 
 
 def _lines(stream: IO[str]) -> Iterator[str]:
@@ -94,7 +87,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
                 yield index, line.strip()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except GZIP_ERRORS as error:
         raise ElmoFastError(f"{_name(path)}: damaged gzip data after line {index + 1}: {error}") from error
 
 

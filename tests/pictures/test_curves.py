@@ -11,8 +11,7 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.curves import draw, picture
-from elmo_fast.pretrain.log.metrics import read_metrics
-from elmo_fast.pretrain.log.metrics_file import MetricsFile
+from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.log.progress import TrainingProgress
 from elmo_fast.pretrain.step.training_step import StepResult
 from tests.pretrain.toy import toy_config

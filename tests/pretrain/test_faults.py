@@ -18,8 +18,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import FolderLock
 from elmo_fast.pretrain import training_state
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.log.metrics import read_metrics
-from elmo_fast.pretrain.log.metrics_file import MetricsFile
+from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.pretrain.training_state import read_training_state

@@ -7,10 +7,11 @@ import shutil
 import pytest
 import torch
 
+from elmo_fast import interrupts
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain import interrupts, loop
+from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.checkpoint import save_checkpoint
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import pretrain

@@ -1,13 +1,117 @@
-"""Reads the metrics of a run back from metrics.jsonl. Needs no torch."""
+"""metrics.jsonl, one row per line: a run appends to it, others read it back. Needs no torch."""
 
+import errno
+import json
+import math
 import os
 import pathlib
+import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, Row, read_rows
+from elmo_fast.files import replacing
+from elmo_fast.json_files import METRICS_FILE
+
+Row = dict[str, Any]
+# What a kind of row is read for. Reports on training have no event.
+_NEEDED = {None: ("step", "words"), "heldout": ("step", "words"), "resume": ("step",), "checkpoint": ("step",)}
+
+
+class MetricsFile:
+    """metrics.jsonl: one JSON object per line, each handed to the system at once; what is there already is kept.
+
+    step: of the checkpoint that the run resumes from: rows of later steps, which will be written again, are removed,
+    as is a row that was cut off at the end; unreported: steps before it that no report has averaged: reports of those
+    come again too.
+
+    set_aside: where a damaged file was put as it was, while its whole rows stay; evaluated_at: the step of the last
+    evaluation on record, -1 where there is none.
+    """
+
+    def __init__(self, path: str | pathlib.Path, step: int | None = None, unreported: int = 0) -> None:
+        path = pathlib.Path(path)
+        self.set_aside: pathlib.Path | None = None
+        if step is not None and path.exists():
+            self.set_aside = _keep_until(path, step, step - unreported)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._cut = False
+        evaluated = (row["step"] for _, _, row in read_rows(path) if row and row.get("event") == "heldout")
+        self.evaluated_at: int = max(evaluated, default=-1)
+
+    def __enter__(self) -> "MetricsFile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def write(self, **row: Any) -> None:
+        """Appends one row; OSError where the disk does not take it whole."""
+        line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
+        self._cut = True
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        self._cut = False
+
+
+def read_rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
+    """Number, bytes and row of each line that is not blank; None for the row of a line that is not a whole one."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if line.strip():
+            yield number, line, _whole_row(line)
+
+
+def _whole_row(line: bytes) -> Row | None:
+    """The row of a line, None where it lacks a number that its kind is read for, or holds what is none."""
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    event, numbers = row.get("event"), {name: value for name, value in row.items() if name not in ("event", "path")}
+    if not isinstance(event, str | None) or not all(_is_number(value) or value is None for value in numbers.values()):
+        return None
+    first = 1 if event is None else 0
+    whole = isinstance(row.get("step"), int) and row["step"] >= first
+    whole = whole and all(_is_number(row.get(name)) and math.isfinite(row[name]) for name in _NEEDED.get(event, ()))
+    return row if whole else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | None:
+    """Takes out the rows after `step`, and reports after `reported`; where a damaged file was put as it was."""
+    kept, damaged = [], False
+    cut = not path.read_bytes().endswith(b"\n")
+    lines = list(read_rows(path))
+    for number, (_, line, row) in enumerate(lines, start=1):
+        if row is None:
+            # The last line, when the run was killed while it wrote it; its step comes again.
+            damaged = damaged or not (cut and number == len(lines))
+        elif row["step"] <= (step if "event" in row else reported):
+            kept.append(line + b"\n")
+    aside = _put_aside(path) if damaged else None
+    with replacing(path) as new:
+        new.write_bytes(b"".join(kept))
+    return aside
+
+
+def _put_aside(path: pathlib.Path) -> pathlib.Path:
+    names = (
+        path.with_name(f"{path.stem}.damaged{mark}{path.suffix}") for mark in ["", *(f"-{n}" for n in range(2, 100))]
+    )
+    aside = next(name for name in names if not name.exists())
+    with replacing(aside) as new:
+        shutil.copyfile(path, new)
+    return aside
 
 
 @dataclass(frozen=True)

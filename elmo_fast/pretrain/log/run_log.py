@@ -1,13 +1,14 @@
 """What a run reports: lines of text, metrics.jsonl, TensorBoard; only one of several processes writes."""
 
+import os
 import pathlib
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
-from elmo_fast.errors import sentence_of
+from elmo_fast.errors import ElmoFastError, sentence_of
+from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.pretrain.evaluate import Perplexity
-from elmo_fast.pretrain.log.metrics_file import METRICS_FILE, MetricsFile
+from elmo_fast.pretrain.log.metrics import MetricsFile
 
 
 class RunLog:
@@ -30,11 +31,9 @@ class RunLog:
     ) -> None:
         self.folder, self._report, self._silent = folder, report, silent
         self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported)
-        self._board: Any = None
+        self._board: TensorBoard | None = None
         if tensorboard and not silent:
-            from elmo_fast.pretrain.log.tensorboard import TensorBoard
-
-            self._board = TensorBoard(folder / "tensorboard")
+            self._board = TensorBoard(folder / "tensorboard", step)
         # The step of the last evaluation that is on record, -1 where there is none.
         self.evaluated_at = -1 if self._metrics is None else self._metrics.evaluated_at
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
@@ -48,12 +47,10 @@ class RunLog:
     def __enter__(self) -> "RunLog":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for each in (self._metrics, self._board):
             if each is not None:
-                each.__exit__(kind, value, trace)
+                each.close()
 
     def say(self, line: str) -> None:
         """One line for people."""
@@ -91,3 +88,43 @@ class RunLog:
         except OSError as error:
             # A row is not worth a run; checkpoints keep what counts.
             self.say(f"NOT WRITTEN to {METRICS_FILE}: {sentence_of(error)}; training continues")
+
+
+class TensorBoard:
+    """Writes what metrics.jsonl gets for TensorBoard too, as scalars over the steps: train/loss, heldout/perplexity ...
+
+    folder: where the event files go, created with the first row; step: of the checkpoint that the run resumes from:
+    later values are purged.
+    Raises ElmoFastError when the package tensorboard is absent.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ElmoFastError(
+                f'writing for TensorBoard needs its package: pip install "elmo-fast[tb]" ({error})'
+            ) from error
+        self._make, self._folder = SummaryWriter, os.fspath(folder)
+        self._step = step
+        self._writer: Any = None
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Sends the numbers of a report or of an event "heldout"; other events have no scalars."""
+        event = row.get("event")
+        if event in (None, "heldout"):
+            writer = self._opened()
+            for name, value in row.items():
+                if name not in ("event", "step") and isinstance(value, int | float):
+                    writer.add_scalar(f"{event or 'train'}/{name}", value, row["step"])
+
+    def _opened(self) -> Any:
+        if self._writer is None:
+            self._writer = self._make(self._folder, purge_step=None if self._step is None else self._step + 1)
+        return self._writer
+
+    def close(self) -> None:
+        """Brings everything written to the disk."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

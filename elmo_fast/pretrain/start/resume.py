@@ -7,8 +7,8 @@ from dataclasses import asdict
 from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
 from elmo_fast.pretrain.training_state import TrainingState, read_training_state
 
 

@@ -13,6 +13,7 @@ from elmo_fast.checkpoints import VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
+from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
@@ -25,7 +26,6 @@ from elmo_fast.pretrain.data.corpora import (
 from elmo_fast.pretrain.data.inputs import load_word_vectors
 from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.log.metrics_file import METRICS_FILE
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.start.init_from import Origin, adopt_architecture, load_origin

@@ -6,8 +6,7 @@ import random
 import torch
 
 from elmo_fast.checkpoints import saved_steps
-from elmo_fast.pretrain.log.metrics import read_metrics
-from elmo_fast.pretrain.log.metrics_file import MetricsFile
+from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.training_state import read_training_state
 from tests.fuzz import place
