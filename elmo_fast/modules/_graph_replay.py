@@ -43,12 +43,6 @@ class GraphReplay:
         whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm: who
         carries the state; carry: whether to start from the carried state and bring it forward.
         """
-        with self.graphs.lock:
-            return self._run(model, lstm, whole, inputs, carry)
-
-    def _run(
-        self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
-    ) -> tuple[Tensor, Tensor] | None:
         batch, time, slots = inputs.shape
         rows, words = _graphs.bucket(batch, SENTENCES), _graphs.bucket(time, WORDS)
         weight = lstm.forward_layers[0].input_linearity.weight
@@ -61,20 +55,21 @@ class GraphReplay:
         versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
         autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
         key = (rows, words, slots, inputs.dtype, lstm.precision, autocast, _packed.generation(), versions)
-        entry = self.graphs.get(key, inputs.device, whole, empty)
-        if entry is None:
-            return None
-        ids, h, c = entry.inputs
-        ids.zero_()
-        _graphs.write(ids, inputs, (batch, time))
-        state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
-        for into, held in zip((h, c), state or (None, None), strict=True):
-            if held is None:
-                into.zero_()
-            else:
-                _graphs.write(into, held, (lstm.num_layers, 2, batch))
-        entry.replay()
-        activations, mask, h, c = entry.outputs
-        if carry:
-            lstm._carry((h.narrow(2, 0, batch).clone(), c.narrow(2, 0, batch).clone()))
-        return activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()
+        with self.graphs.lock:
+            entry = self.graphs.get(key, inputs.device, whole, empty)
+            if entry is None:
+                return None
+            ids, h, c = entry.inputs
+            ids.zero_()
+            _graphs.write(ids, inputs, (batch, time))
+            state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
+            for into, held in zip((h, c), state or (None, None), strict=True):
+                if held is None:
+                    into.zero_()
+                else:
+                    _graphs.write(into, held, (lstm.num_layers, 2, batch))
+            entry.replay()
+            activations, mask, h, c = entry.outputs
+            if carry:
+                lstm._carry((h.narrow(2, 0, batch).clone(), c.narrow(2, 0, batch).clone()))
+            return activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()

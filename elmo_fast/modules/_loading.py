@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
-from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.checkpoints._complaints import Shape, finite_complaints, refuse, shape_complaints
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import BACKENDS, Backend, Precision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
@@ -83,27 +84,22 @@ def section(state: Weights | None, prefix: str) -> Weights | None:
 
 
 def load_state(module: nn.Module, state: Weights, source: str) -> None:
-    """Copies `state` into the parameters of `module`: all of them, of the right shapes, all numbers finite, or none
-    at all.
+    """Copies `state` into the parameters of `module`: all of them, of the right shapes and finite, or none at all.
 
-    Raises: CheckpointError naming the tensor, the wanted and the found.
+    Raises: CheckpointError naming every wrong tensor, wanted and found.
     """
     own = module.state_dict()
-    for name, tensor in own.items():
-        if name not in state:
-            raise CheckpointError(f"{source}: tensor {name} of shape {tuple(tensor.shape)} is missing")
-        found = state[name]
-        if found.shape != tensor.shape:
-            raise CheckpointError(
-                f"{source}: tensor {name}: wanted shape {tuple(tensor.shape)}, found {tuple(found.shape)}"
-            )
-        if not torch.isfinite(found).all():
-            raise CheckpointError(f"{source}: tensor {name}: wanted finite numbers, found NaN or infinity")
-    if unknown := sorted(state.keys() - own.keys()):
-        raise CheckpointError(f"{source}: tensor {unknown[0]} has no place in the model the options describe")
+    complaints = shape_complaints(_shapes(state), _shapes(own))
+    complaints += [f"{name}: has no place in the model of these options" for name in sorted(state.keys() - own.keys())]
+    if complaints := complaints or finite_complaints(state):
+        refuse(source, complaints)
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(state[name])
+
+
+def _shapes(tensors: Weights) -> dict[str, Shape]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def loses_values(fn: Callable[[Tensor], Tensor]) -> bool:

@@ -16,11 +16,8 @@ from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
-from elmo_fast.text import batch_to_ids
+from elmo_fast.text import BOS, BOW, EOS, EOW, PAD, batch_to_ids
 
-# Ids of the model's input: raw bytes and markers + 1; 0 is the padding of a sentence.
-_BEGIN_WORD, _END_WORD, _PADDING = 259, 260, 261
-_BEGIN_SENTENCE, _END_SENTENCE = 257, 258
 CACHE_SIZE = 16384
 
 
@@ -141,10 +138,9 @@ class CharacterEncoder(nn.Module):
         """The character ids of BOS and EOS, [2, C] int64, on the parameters' device."""
         # Created on demand: a buffer outside the state_dict would be lost on the meta device.
         device = self._char_embedding_weights.device
-        rows = torch.full((2, self.max_characters_per_token), _PADDING, dtype=torch.int64, device=device)
-        for column, marks in enumerate(((_BEGIN_WORD,) * 2, (_BEGIN_SENTENCE, _END_SENTENCE), (_END_WORD,) * 2)):
-            for row, mark in zip(rows, marks, strict=True):
-                row[column].fill_(mark)  # on the device: a CUDA graph may be captured around this
+        rows = torch.full((2, self.max_characters_per_token), PAD + 1, dtype=torch.int64, device=device)
+        for place, mark in ((rows[:, 0], BOW), (rows[0, 1], BOS), (rows[1, 1], EOS), (rows[:, 2], EOW)):
+            place.fill_(mark + 1)  # on the device: a CUDA graph may be captured around this
         return rows
 
     def get_output_dim(self) -> int:

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import loses_values
-from elmo_fast.modules.projected_lstm import ProjectedLSTM
+from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, Precision
 
 LayerStates = tuple[Tensor, Tensor]
@@ -72,16 +71,16 @@ class StatefulModule(nn.Module):
     def reset_states(self, mask: Tensor | None = None) -> None:
         """Forgets the state: of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError when B differs."""
         with self.turn(self.stateful):
-            self._reset_states(mask)
-
-    def _reset_states(self, mask: Tensor | None) -> None:
-        if mask is None:
-            self._states = None
-            return
-        if self._states is None or self._states[0].shape[1] != len(mask):
-            rows = "no state" if self._states is None else f"{self._states[0].shape[1]} rows of state"
-            raise ElmoFastError(f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and {rows}")
-        self._states = tuple(torch.where(mask.bool()[None, :, None], 0, state) for state in self._states)
+            if mask is None:
+                self._states = None
+                return
+            rows = 0 if self._states is None else self._states[0].shape[1]
+            if self._states is None or rows != len(mask):
+                raise ElmoFastError(
+                    f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and "
+                    f"{rows or 'no'} rows of state"
+                )
+            self._states = tuple(torch.where(mask.bool()[None, :, None], 0, state) for state in self._states)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatefulModule":
         super()._apply(fn, recurse)
@@ -214,20 +213,9 @@ class ElmoLstm(StatefulModule):
         for i, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
-            masks = [m for lstm in pair if (m := lstm.recurrent_mask(both[0].shape[0], both[0])) is not None]
-            output, (h, c) = ops.projected_lstm(
-                both,
-                [lstm.weights for lstm in pair],
-                lengths,
-                None if state is None else (state[0][i], state[1][i]),
-                reverse=reverse,
-                cell_clip=self.memory_cell_clip_value or None,
-                projection_clip=self.state_projection_clip_value or None,
-                residual=i > 0 and self.use_skip_connections,
-                recurrent_masks=masks or None,
-                precision=self.precision,
-                backend=ops.backend_for("projected_lstm", self.backend),
-            )
+            before = None if state is None else (state[0][i], state[1][i])
+            residual = i > 0 and self.use_skip_connections
+            output, (h, c) = run_beside(pair, both, lengths, before, reverse=reverse, residual=residual)
             both = [output[0], output[1]]
             outputs.append(output)
             hs.append(h)

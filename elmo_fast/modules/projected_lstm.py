@@ -61,10 +61,8 @@ class ProjectedLSTM(nn.Module):
         self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size
         self.go_forward = go_forward
         self.recurrent_dropout_probability = recurrent_dropout_probability
-        self.memory_cell_clip_value, self.state_projection_clip_value = (
-            memory_cell_clip_value,
-            state_projection_clip_value,
-        )
+        self.memory_cell_clip_value = memory_cell_clip_value
+        self.state_projection_clip_value = state_projection_clip_value
         self.precision, self.backend = precision, backend
         self.input_linearity = unset(nn.Linear, input_size, 4 * cell_size, bias=False)
         self.state_linearity = unset(nn.Linear, hidden_size, 4 * cell_size, bias=True)
@@ -131,17 +129,32 @@ class ProjectedLSTM(nn.Module):
         lengths = None
         if batch_lengths is not None:
             lengths = torch.as_tensor(batch_lengths, dtype=torch.int64, device=inputs.device)
-        mask = self.recurrent_mask(inputs.shape[0], inputs)
-        outputs, state = ops.projected_lstm(
-            [inputs],
-            [self.weights],
-            lengths,
-            initial_state,
-            reverse=[not self.go_forward],
-            cell_clip=self.memory_cell_clip_value or None,
-            projection_clip=self.state_projection_clip_value or None,
-            recurrent_masks=None if mask is None else [mask],
-            precision=self.precision,
-            backend=ops.backend_for("projected_lstm", self.backend),
-        )
+        outputs, state = run_beside([self], [inputs], lengths, initial_state, reverse=[not self.go_forward])
         return outputs[0], state
+
+
+def run_beside(
+    lstms: Sequence[ProjectedLSTM],
+    inputs: Sequence[Tensor],
+    lengths: Tensor | None,
+    state: tuple[Tensor, Tensor] | None,
+    *,
+    reverse: Sequence[bool],
+    residual: bool = False,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """elmo_fast.ops.projected_lstm of R modules of the same settings, each over its own inputs [B, T, I]."""
+    first, like = lstms[0], inputs[0]
+    masks = [mask for lstm in lstms if (mask := lstm.recurrent_mask(like.shape[0], like)) is not None]
+    return ops.projected_lstm(
+        inputs,
+        [lstm.weights for lstm in lstms],
+        lengths,
+        state,
+        reverse=reverse,
+        cell_clip=first.memory_cell_clip_value or None,
+        projection_clip=first.state_projection_clip_value or None,
+        residual=residual,
+        recurrent_masks=masks or None,
+        precision=first.precision,
+        backend=ops.backend_for("projected_lstm", first.backend),
+    )
