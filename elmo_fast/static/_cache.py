@@ -1,4 +1,4 @@
-"""What a text file of vectors gave, kept beside it as the own format, which needs no parsing."""
+"""The cache of a text file of vectors: the same beside it in our own format, which needs no parsing."""
 
 import hashlib
 import json
@@ -10,18 +10,18 @@ from elmo_fast.errors import ElmoFastError, sentence_of
 from elmo_fast.static import _safetensors_file
 from elmo_fast.static._bytes import Parsed
 
-# Below this reading text takes well under a second.
+# Smaller text files are read in well under a second.
 WORTH_BYTES = 1 << 25
 END_BYTES = 1 << 16
 
 
 def cache_path(path: str) -> str:
-    """Where the cache of a file lies."""
+    """The cache of a file."""
     return f"{path}.cache.safetensors"
 
 
 def read_through(path: str, format: str, read: Callable[[str, int | None], Parsed], limit: int | None) -> Parsed:
-    """The words and vectors of `path`, from its cache where that is whole and of the file as it is; else both anew."""
+    """The content of `path`, from its cache if that is intact and up to date, else read, and cached if complete."""
     key = key_of(path, format)
     kept = cache_path(path)
     if os.path.exists(kept):
@@ -30,13 +30,13 @@ def read_through(path: str, format: str, read: Callable[[str, int | None], Parse
             if metadata.get("source") == key:
                 return parsed
         except ElmoFastError as error:
-            warnings.warn(f"the cache cannot be used, and {path} is read again: {error}", stacklevel=3)
+            warnings.warn(f"the cache cannot be used, so {path} is read again: {error}", stacklevel=3)
     parsed = read(path, limit)
     if limit is None:
         try:
             _safetensors_file.write(kept, parsed.words, parsed.matrix, {"source": key})
         except OSError as error:
-            warnings.warn(f"no cache is kept for {path}, which is slow to read: {sentence_of(error)}", stacklevel=3)
+            warnings.warn(f"no cache is kept for {path}, so reading stays slow: {sentence_of(error)}", stacklevel=3)
     return parsed
 
 

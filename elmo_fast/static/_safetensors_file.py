@@ -1,8 +1,7 @@
-"""The own format: safetensors with `vectors` [V, D], the words' bytes end to end, where each ends, and a checksum."""
+"""Our own format: safetensors with `vectors` [V, D], the words' bytes end to end, where each ends, and a checksum."""
 
 import itertools
 import json
-import os
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.json_files import parsed
-from elmo_fast.static._bytes import Parsed
+from elmo_fast.static._bytes import Matrix, Parsed, encoded
 
 FORMAT = "elmo_fast.vectors"
 VERSION = "1"
@@ -21,17 +20,17 @@ ENTRY = "elmo_fast"
 
 
 def read(path: str, limit: int | None) -> Parsed:
-    """All words and vectors, or the first `limit`; ElmoFastError where the file is damaged."""
+    """All words and vectors, or the first `limit`; ElmoFastError if the file is damaged."""
     return read_with_metadata(path, limit)[0]
 
 
 def read_with_metadata(path: str, limit: int | None) -> tuple[Parsed, dict[str, str]]:
-    """The same, and what else the file says of itself."""
+    """The same, and the file's metadata."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = _about(file.metadata())
+            metadata = _metadata(file.metadata())
             if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
                 raise ElmoFastError(
                     f"{path}: safetensors, but not word vectors of this library (format {FORMAT} {VERSION})"
@@ -40,25 +39,20 @@ def read_with_metadata(path: str, limit: int | None) -> tuple[Parsed, dict[str, 
     except SafetensorError as error:
         raise ElmoFastError(f"{path}: not a safetensors file, or a damaged one ({error})") from error
     if metadata.get("crc32") != _checksum(arrays):
-        raise ElmoFastError(f"{path}: damaged: what is in it is not what was written")
+        raise ElmoFastError(f"{path}: damaged: its content is not what was written")
     text = arrays["words"].tobytes()
     starts = [0, *arrays["ends"].tolist()]
     words = [text[a:b].decode() for a, b in itertools.pairwise(starts)]
     return Parsed(words[:limit], arrays["vectors"][:limit]), metadata
 
 
-def write(
-    path: str, words: Sequence[str], matrix: npt.NDArray[np.float32], extra: Mapping[str, str] | None = None
-) -> None:
-    """Writes them, with what else the file is to say of itself."""
+def write(path: str, words: Sequence[str], matrix: Matrix, extra: Mapping[str, str] | None = None) -> None:
+    """Writes them; extra: more metadata."""
     from safetensors.numpy import save_file
 
-    if os.fspath(path).endswith(".gz"):
-        raise ElmoFastError(f"{path!r}: safetensors files are read in place and not packed; leave out .gz")
-    try:
-        data = [word.encode() for word in words]
-    except UnicodeEncodeError as error:
-        raise ElmoFastError(f"the word {error.object!r} cannot be written as UTF-8") from error
+    if path.endswith(".gz"):
+        raise ElmoFastError(f"{path!r}: safetensors files are not compressed; leave out .gz")
+    data = encoded(words)
     arrays: dict[str, npt.NDArray[Any]] = {
         "vectors": np.ascontiguousarray(matrix, np.float32),
         "words": np.frombuffer(b"".join(data), np.uint8),
@@ -66,20 +60,20 @@ def write(
     }
     metadata = {"format": FORMAT, "version": VERSION, "crc32": _checksum(arrays), **(extra or {})}
     with replacing(path) as temporary:
-        # One entry, as safetensors writes several in any order, and the same vectors are to give the same file.
+        # One entry: safetensors writes several in any order, and the same vectors must give the same file.
         save_file(arrays, temporary, {ENTRY: json.dumps(metadata)})
 
 
-def _about(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """What a file says of itself; nothing where it is not ours."""
+def _metadata(entries: Mapping[str, str] | None) -> dict[str, str]:
+    """Our entry of a file's metadata; empty if it has none."""
     try:
-        return parsed((metadata or {}).get(ENTRY, "{}"), dict[str, str], ENTRY)
+        return parsed((entries or {}).get(ENTRY, "{}"), dict[str, str], ENTRY)
     except CheckpointError:
         return {}
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Against damage, not against malice, which would cost a SHA-256."""
+    """It detects damage, not malice, which would cost a SHA-256."""
     value = 0
     for name in ("vectors", "words", "ends"):
         array = arrays[name]

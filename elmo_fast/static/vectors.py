@@ -1,43 +1,46 @@
-"""Word vectors, and the files that they come in: word2vec's, GloVe's and the own one."""
+"""Word vectors and their files: word2vec's, GloVe's and our own format."""
 
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, not_a_string, require
-from elmo_fast.static import _binary_file, _cache, _safetensors_file, _text_file
-from elmo_fast.static._bytes import SAFETENSORS, Parsed, detected
+from elmo_fast.static import _cache, _safetensors_file, _word2vec_files
+from elmo_fast.static._bytes import SAFETENSORS, Matrix, Parsed, detected
 
-Matrix = npt.NDArray[np.float32]
-# What reads each format: (path, limit) -> Parsed.
-READERS: dict[str, Any] = {
-    "word2vec-binary": _binary_file.read,
-    "word2vec-text": _text_file.read_with_header,
-    "glove": _text_file.read_bare,
-    SAFETENSORS: _safetensors_file.read,
+Writer = Callable[[str, list[str], Matrix], None]
+
+
+class Format(NamedTuple):
+    """What reads (path, limit) and writes a format, the suffixes that name it, and whether it is worth a cache."""
+
+    read: Callable[[str, int | None], Parsed]
+    write: Writer
+    suffixes: tuple[str, ...] = ()
+    is_text: bool = False
+
+
+FORMATS = {
+    "word2vec-binary": Format(_word2vec_files.read_binary, _word2vec_files.write_binary, (".bin",)),
+    "word2vec-text": Format(_word2vec_files.read_text, _word2vec_files.write_text, (".txt", ".vec"), is_text=True),
+    "glove": Format(_word2vec_files.read_glove, _word2vec_files.write_glove, is_text=True),
+    SAFETENSORS: Format(_safetensors_file.read, _safetensors_file.write, (".safetensors",)),
 }
-WRITERS: dict[str, Any] = {
-    "word2vec-binary": _binary_file.write,
-    "word2vec-text": _text_file.write_with_header,
-    "glove": _text_file.write_bare,
-    SAFETENSORS: _safetensors_file.write,
-}
-SUFFIXES = {".bin": "word2vec-binary", ".txt": "word2vec-text", ".vec": "word2vec-text", ".safetensors": SAFETENSORS}
+SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """Words and their vectors, row by row.
 
-    words: V different words, by custom the most frequent first
+    words: V different words, usually the most frequent first
     matrix: [V, D] float32
-    Raises ElmoFastError where the two do not fit, or a word stands twice.
+    Raises ElmoFastError if the two do not match, or a word occurs twice.
     """
 
     words: list[str]
@@ -53,7 +56,7 @@ class Vectors:
             raise ElmoFastError(f"Vectors: {len(self.words)} words, but a matrix of {len(matrix)} rows")
         if len(set(self.words)) < len(self.words):
             twice = next(word for row, word in enumerate(self.words) if self.index[word] != row)
-            raise ElmoFastError(f"Vectors: every word must stand there once; {twice!r} stands there again")
+            raise ElmoFastError(f"Vectors: every word must occur once; {twice!r} occurs again")
 
     def __len__(self) -> int:
         return len(self.words)
@@ -72,7 +75,7 @@ class Vectors:
         return {word: row for row, word in enumerate(self.words)}
 
     def vector(self, word: str) -> Matrix:
-        """The vector of a word, [D]; ElmoFastError when it has none."""
+        """The vector of a word, [D]; ElmoFastError if it has none."""
         row = self.index.get(word)
         if row is None:
             other = next((w for w in (word.lower(), word.capitalize(), word.upper()) if w in self.index), None)
@@ -105,11 +108,10 @@ def load_vectors(
     path = os.fspath(path)
     if limit is not None and limit < 0:
         raise ElmoFastError(f"limit must be 0 or more; got {limit}")
-    if format not in ("auto", *READERS):
-        raise ElmoFastError(f"format must be one of auto, {', '.join(READERS)}; got {format!r}")
+    _check_format(format)
     found = detected(path) if format == "auto" else format
-    read = READERS[found]
-    if cache and found in ("word2vec-text", "glove") and os.path.getsize(path) >= _cache.WORTH_BYTES:
+    read = FORMATS[found].read
+    if cache and FORMATS[found].is_text and os.path.getsize(path) >= _cache.WORTH_BYTES:
         return _made(path, _cache.read_through(path, found, read, limit))
     return _made(path, read(path, limit))
 
@@ -125,44 +127,46 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
     """
     path = os.fspath(path)
     write = writer_of(path, format)
-    if not _finite(vectors.matrix):
-        raise ElmoFastError(f"{vectors.words[_first_infinite(vectors.matrix)]!r} has a vector with NaN or infinity")
+    if (row := _first_infinite(vectors.matrix)) is not None:
+        raise ElmoFastError(f"{vectors.words[row]!r} has a vector with NaN or infinity")
     write(path, vectors.words, vectors.matrix)
 
 
-def writer_of(path: str, format: str) -> Callable[[str, list[str], Matrix], None]:
-    """What writes a format; "auto": the one that the name of the file tells. ElmoFastError where there is none."""
+def writer_of(path: str, format: str) -> Writer:
+    """The function that writes a format, "auto": that of the file's suffix; ElmoFastError if there is none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
     if format == "auto" and suffix not in SUFFIXES:
         raise ElmoFastError(
             f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
         )
-    if format not in ("auto", *WRITERS):
-        raise ElmoFastError(f"format must be one of auto, {', '.join(WRITERS)}; got {format!r}")
-    writer: Callable[[str, list[str], Matrix], None] = WRITERS[SUFFIXES[suffix] if format == "auto" else format]
-    return writer
+    _check_format(format)
+    return FORMATS[SUFFIXES[suffix] if format == "auto" else format].write
+
+
+def _check_format(format: str) -> None:
+    if format not in ("auto", *FORMATS):
+        raise ElmoFastError(f"format must be one of auto, {', '.join(FORMATS)}; got {format!r}")
 
 
 def _made(path: str, parsed: Parsed) -> Vectors:
     """The vectors, each word once."""
     words, matrix = parsed
-    if not _finite(matrix):
-        raise ElmoFastError(f"{path}: the vector of {words[_first_infinite(matrix)]!r} has NaN or infinity in it")
+    if (row := _first_infinite(matrix)) is not None:
+        raise ElmoFastError(f"{path}: the vector of {words[row]!r} contains NaN or infinity")
     rows = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
     if len(rows) < len(words):
         kept = sorted(rows.values())
         twice = next(word for row, word in enumerate(words) if rows[word] != row)
-        message = (
-            f"{path}: {len(words) - len(kept)} words stand there again (the first: {twice!r}); kept is the first vector"
-        )
+        message = f"{path}: {len(words) - len(kept)} words occur again (the first: {twice!r}); the first vector is kept"
         warnings.warn(message, stacklevel=3)
         words, matrix = [words[row] for row in kept], matrix[kept]
     return Vectors(words, matrix)
 
 
-def _finite(matrix: Matrix, rows: int = 4096) -> bool:
-    return all(np.isfinite(matrix[at : at + rows]).all() for at in range(0, len(matrix), rows))
-
-
-def _first_infinite(matrix: Matrix) -> int:
-    return int(np.flatnonzero(~np.isfinite(matrix).all(1))[0])
+def _first_infinite(matrix: Matrix, block: int = 4096) -> int | None:
+    """The first row with NaN or infinity; None if there is none."""
+    for at in range(0, len(matrix), block):
+        finite = np.isfinite(matrix[at : at + block]).all(1)
+        if not finite.all():
+            return at + int(finite.argmin())
+    return None

@@ -53,8 +53,7 @@ def test_files_longer_than_one_chunk(tmp_path, monkeypatch, vectors, name):
     """Chunks that end anywhere, within words and numbers, change nothing."""
     save_vectors(vectors, tmp_path / name, FORMATS[name])
     for size in range(1, 60, 7):
-        for module in ("_binary_file", "_text_file"):
-            monkeypatch.setattr(f"elmo_fast.static.{module}.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_fast.static._word2vec_files.CHUNK_BYTES", size)
         assert same(load_vectors(tmp_path / name), vectors)
 
 
@@ -105,7 +104,7 @@ def test_a_word_that_stands_twice_keeps_its_first_vector(tmp_path):
     """As in gensim; a warning names it."""
     path = tmp_path / "a.txt"
     path.write_text("a 1 2\nb 3 4\na 5 6\nc 7 8\nb 9 9\n")
-    with pytest.warns(UserWarning, match=r"a\.txt: 2 words stand there again \(the first: 'a'\)"):
+    with pytest.warns(UserWarning, match=r"a\.txt: 2 words occur again \(the first: 'a'\)"):
         vectors = load_vectors(path)
     assert vectors.words == ["a", "b", "c"]
     assert vectors.matrix.tolist() == [[1, 2], [3, 4], [7, 8]]
@@ -126,7 +125,7 @@ def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_bytes(b"9 2\n" + b"".join(b"w%d 1 2\n" % i for i in range(8)) + b"bad 1\n")
     for size in (1, 10, 1000):
-        monkeypatch.setattr("elmo_fast.static._text_file.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_fast.static._word2vec_files.CHUNK_BYTES", size)
         with pytest.raises(ElmoFastError, match="a, line 10: "):
             load_vectors(path)
 
@@ -143,15 +142,15 @@ BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f",
         (b"a 1 2\nb 3 x\n", r"line 2: "),
         (b"a 1 2\n\nb 3 4\n", r"line 2: "),
         (b"a 1 2\n 3 4\n", r"line 2: "),
-        (b"3 2\na 1 2\nb 3 4\n", r"cut off: 2 vectors, where its first line promises 3"),
-        (b"1 2\na 1 2\nb 3 4\n", r"goes on after the 1 vectors"),
-        (b"90 200\na 1 2\n", r"promises 90 vectors of 200 numbers, too many for"),
-        (BINARY[:-1], r"cut off: 1 whole vectors, where its first line promises 2"),
-        (BINARY[:20], r"too many for 20 bytes|cut off"),
-        (BINARY + b"x", r"goes on after the 2 vectors"),
-        (b"2 1\nthe " + struct.pack("<f", np.nan) + b"of " + struct.pack("<f", 1), "'the' has NaN or infinity"),
+        (b"3 2\na 1 2\nb 3 4\n", r"truncated: 2 vectors, but its first line announces 3"),
+        (b"1 2\na 1 2\nb 3 4\n", r"has more data after the 1 vectors"),
+        (b"90 200\na 1 2\n", r"announces 90 vectors of 200 numbers, too many for"),
+        (BINARY[:-1], r"truncated: 1 vectors, but its first line announces 2"),
+        (BINARY[:20], r"too many for 20 bytes|truncated"),
+        (BINARY + b"x", r"has more data after the 2 vectors"),
+        (b"2 1\nthe " + struct.pack("<f", np.nan) + b"of " + struct.pack("<f", 1), "'the' contains NaN or infinity"),
         (b"1 1\n" + b"x" * 9000, "no word ends within 4096 bytes"),
-        (b"2 1\na " + struct.pack("<f", -1.1) + b"o\nf " + struct.pack("<f", 1), "has a line end in it"),
+        (b"2 1\na " + struct.pack("<f", -1.1) + b"o\nf " + struct.pack("<f", 1), "contains a line break"),
         (b"\x80\x04\x95 pickled", "gensim's own files are pickles"),
         (b"", "holds no word vectors of a known format"),
         (b"just some text\nmore\n", "holds no word vectors of a known format"),
@@ -179,7 +178,7 @@ def test_a_damaged_own_file_is_refused(tmp_path, vectors):
             except ElmoFastError as error:
                 assert str(path) in str(error)  # noqa: PT017
     path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
-    with pytest.raises(ElmoFastError, match="damaged: what is in it is not what was written"):
+    with pytest.raises(ElmoFastError, match="damaged: its content is not what was written"):
         load_vectors(path)
 
 
@@ -194,7 +193,7 @@ def text(tmp_path, monkeypatch, vectors):
 def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
     """The second time no text is parsed; with a limit neither."""
     assert same(load_vectors(text), vectors)
-    monkeypatch.setattr("elmo_fast.static._text_file._parsed", None)
+    monkeypatch.setattr("elmo_fast.static._word2vec_files._parsed", None)
     assert same(load_vectors(text), vectors)
     assert load_vectors(text, limit=2).words == WORDS[:2]
 
@@ -251,7 +250,7 @@ def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, m
         (["a"], np.zeros(2, np.float32), r"\[V, D\]"),
         (["a"], [[1.0]], "list"),
         (["a", "b"], np.zeros((1, 2), np.float32), "2 words, but a matrix of 1 rows"),
-        (["a", "b", "a"], np.zeros((3, 2), np.float32), "'a' stands there again"),
+        (["a", "b", "a"], np.zeros((3, 2), np.float32), "'a' occurs again"),
     ],
 )
 def test_vectors_that_do_not_fit(words, matrix, sentence):
