@@ -1,7 +1,6 @@
-"""Analogies: a is to b as c is to which word? Scored as gensim and word2vec's compute-accuracy score Google's set."""
+"""Analogies: a is to b as c is to which word? Scored as by gensim and word2vec's compute-accuracy."""
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,19 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static.evaluation import bundled, rows_of_words, unit_rows
+from elmo_fast.static.evaluation import bundled, rows_of, unit_rows, warn_skipped
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import read_lines
 
 Ids = npt.NDArray[np.int64]
-# Of the nearest words so many are looked at for one that is none of the question's three in another case, as in gensim.
+# If the nearest word is one of the question in another case, the next ones are tried, this many in all, as in gensim.
 CANDIDATES = 5
 
 
 class Section(NamedTuple):
-    """Some questions: their kind, how many were answered right, how many were asked, and how many there are.
+    """Some questions: how many were answered correctly, how many were asked, and how many there are.
 
-    Asked are those whose four words all have vectors.
+    A question is asked if its four words have vectors.
     """
 
     name: str
@@ -31,12 +30,12 @@ class Section(NamedTuple):
 
     @property
     def accuracy(self) -> float | None:
-        """correct / asked; None where nothing was asked."""
+        """correct / asked; None if nothing was asked."""
         return self.correct / self.asked if self.asked else None
 
     @property
     def coverage(self) -> float | None:
-        """asked / questions: what share of the set the accuracy speaks of."""
+        """asked / questions: the share of the set that the accuracy is about."""
         return self.asked / self.questions if self.questions else None
 
 
@@ -50,21 +49,24 @@ class AnalogyScores(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold: name -> accuracy, coverage, correct, asked, questions."""
-        every = [*self.sections, self.semantic, self.syntactic, self.total]
         return {
-            part.name: {"accuracy": part.accuracy, "coverage": part.coverage, **dict(list(part._asdict().items())[1:])}
-            for part in every
+            part.name: {"accuracy": part.accuracy, "coverage": part.coverage}
+            | {name: getattr(part, name) for name in ("correct", "asked", "questions")}
+            for part in self._all()
         }
 
     def table(self) -> str:
         """A line for each section and sum."""
-        every = [*self.sections, self.semantic, self.syntactic, self.total]
-        width = max(len(part.name) for part in every)
+        width = max(len(part.name) for part in self._all())
         lines = [f"{'analogies':<{width}}  accuracy  coverage  correct / asked / questions"]
-        for part in every:
+        for part in self._all():
+            shares = ["none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage)]
             counts = f"{part.correct} / {part.asked} / {part.questions}"
-            lines.append(f"{part.name:<{width}}  {_percent(part.accuracy)}  {_percent(part.coverage)}  {counts}")
+            lines.append(f"{part.name:<{width}}  {shares[0]:>8}  {shares[1]:>8}  {counts}")
         return "\n".join(lines)
+
+    def _all(self) -> list[Section]:
+        return [*self.sections, self.semantic, self.syntactic, self.total]
 
 
 def evaluate_analogies(
@@ -95,8 +97,7 @@ def evaluate_analogies(
     Source: Mikolov et al. 2013 (arXiv:1301.3781), section 4; gensim's evaluate_word_analogies, whose counts these are.
     """
     names, sections, questions = _read(bundled("questions-words.txt") if path is None else os.fspath(path))
-    known, same = rows_of_words(vectors.words[:restrict_vocab], case_insensitive)
-    rows = np.array([[known.get(w.upper() if case_insensitive else w, -1) for w in q] for q in questions], np.int64)
+    rows, same = rows_of(questions, vectors.words[:restrict_vocab], case_insensitive)
     asked = (rows >= 0).all(1)
     right = np.zeros(len(rows), bool)
     places = np.flatnonzero(asked)
@@ -125,17 +126,14 @@ def _read(path: str) -> tuple[list[str], Ids, list[list[str]]]:
             questions.append(words)
         elif words:
             skipped.append(index + 1)
-    if skipped:
-        warnings.warn(
-            f"{path}: {len(skipped)} lines are not four words, and are left out (line {skipped[0]})", stacklevel=3
-        )
+    warn_skipped(path, skipped, "four words")
     if not questions:
-        raise ElmoFastError(f'{path}: holds no question (four words a line, after a line ": NAME")')
+        raise ElmoFastError(f'{path}: contains no question (a line of four words after a line ": NAME")')
     return names, np.array(sections), questions
 
 
 def _answers(unit: npt.NDArray[np.float32], rows: Ids, same: Ids, batch_size: int, device: str) -> Any:
-    """Yields (first question, the words answered, as their numbers in `same`) batch by batch."""
+    """Yields (first question, the answers as numbers in `same`) batch by batch."""
     import torch
 
     table = torch.from_numpy(unit).to(device)
@@ -155,7 +153,7 @@ def _answers(unit: npt.NDArray[np.float32], rows: Ids, same: Ids, batch_size: in
 
 
 def _in_another_case(scores: Any, asked: Ids, same: Ids) -> int:
-    """The nearest word that is none of the asked in any case; where the first five all are, the fifth, as in gensim."""
+    """The nearest word that is none of the asked in any case; if the first five all are, the fifth, as in gensim."""
     nearest = scores.topk(min(CANDIDATES, len(same)))
     words = [int(same[row]) for row in nearest.indices[nearest.values.isfinite()].tolist()]
     return next((word for word in words if word not in asked), words[-1] if words else -1)
@@ -172,7 +170,3 @@ def _scores(names: Sequence[str], sections: Ids, right: Any, asked: Any) -> Anal
         counted("syntactic", syntactic),
         counted("total", np.ones(len(sections), bool)),
     )
-
-
-def _percent(share: float | None) -> str:
-    return f"{'none' if share is None else f'{share:.1%}':>8}"

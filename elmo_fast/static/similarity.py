@@ -1,14 +1,13 @@
-"""Similarity of pairs of words beside what people said of them: Pearson's and Spearman's correlation."""
+"""Similarity of word pairs, compared with human scores: Pearson's and Spearman's correlation."""
 
 import os
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static.evaluation import bundled, rows_of_words, unit_rows
+from elmo_fast.static.evaluation import bundled, rows_of, unit_rows, warn_skipped
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import read_lines
 
@@ -17,10 +16,10 @@ WORDSIM353, SIMLEX999 = "wordsim353.tsv", "simlex999.txt"
 
 
 class SimilarityScores(NamedTuple):
-    """Two correlations over the pairs that were compared, and of how many pairs those were.
+    """Two correlations, and over how many pairs.
 
-    compared: pairs whose two words have vectors (all, where unknown ones count as of cosine 0)
-    unknown: pairs with a word that has none
+    compared: pairs whose two words have vectors (all pairs if unknown ones count as cosine 0)
+    unknown: pairs with a word without a vector
     """
 
     pearson: float
@@ -61,8 +60,7 @@ def evaluate_similarity(
     """
     path = bundled(WORDSIM353) if path is None else os.fspath(path)
     pairs, gold = _read(path, delimiter)
-    known, _ = rows_of_words(vectors.words[:restrict_vocab], case_insensitive)
-    rows = np.array([[known.get(w.upper() if case_insensitive else w, -1) for w in pair] for pair in pairs], np.int64)
+    rows, _ = rows_of(pairs, vectors.words[:restrict_vocab], case_insensitive)
     have = (rows >= 0).all(1)
     cosines = np.zeros(len(rows))
     left, right = (unit_rows(vectors.matrix[rows[have, side]]) for side in (0, 1))
@@ -87,7 +85,7 @@ def pearson(a: Column, b: Column) -> float:
 
 
 def ranks(values: Column) -> Column:
-    """The place of each value in their order, from 1; equal ones share the mean of theirs. [n]"""
+    """The rank of each value, from 1; equal values share the mean of their ranks. [n]"""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     mean: Column = last - (counts - 1) / 2
@@ -100,21 +98,14 @@ def _read(path: str, delimiter: str) -> tuple[list[list[str]], Column]:
     for index, line in read_lines(path):
         if not line or line.startswith("#"):
             continue
-        fields = line.split(delimiter)
+        *pair, score = line.split(delimiter)
         try:
-            score = float(fields[-1]) if len(fields) == 3 else None
+            gold.append(float(score if len(pair) == 2 else ""))
+            pairs.append(pair)
         except ValueError:
-            score = None
-        if score is None:
             skipped.append(index + 1)
-            continue
-        pairs.append(fields[:2])
-        gold.append(score)
-    if skipped:
-        what = f"two words and a number parted by {delimiter!r}"
-        warnings.warn(
-            f"{path}: {len(skipped)} lines are not {what}, and are left out (line {skipped[0]})", stacklevel=3
-        )
+    wanted = f"two words and a number separated by {delimiter!r}"
+    warn_skipped(path, skipped, wanted)
     if not pairs:
-        raise ElmoFastError(f"{path}: holds no pair (two words and a number a line, parted by {delimiter!r})")
+        raise ElmoFastError(f"{path}: contains no pair (a line of {wanted})")
     return pairs, np.array(gold)

@@ -148,17 +148,17 @@ def test_bad_files_of_questions(tmp_path, small):
     with pytest.raises(ElmoFastError, match="line 1: questions must come after a line"):
         evaluate_analogies(small, path)
     path.write_text(": one\n")
-    with pytest.raises(ElmoFastError, match="holds no question"):
+    with pytest.raises(ElmoFastError, match="contains no question"):
         evaluate_analogies(small, path)
     path.write_text(QUESTIONS + "rome italy paris\n\n")
-    with pytest.warns(UserWarning, match=r"1 lines are not four words, and are left out \(line 6\)"):
+    with pytest.warns(UserWarning, match=r"1 lines are not four words, and are skipped \(line 6\)"):
         assert evaluate_analogies(small, path).total.questions == 3
 
 
 def test_bad_files_of_pairs(tmp_path, small):
     path = tmp_path / "pairs.tsv"
     path.write_text("# nothing\n")
-    with pytest.raises(ElmoFastError, match="holds no pair"):
+    with pytest.raises(ElmoFastError, match="contains no pair"):
         evaluate_similarity(small, path)
     path.write_text("rome\titaly\t3\nrome\tatlantis\t1\n")
     scores = evaluate_similarity(small, path)
