@@ -9,14 +9,15 @@ import time
 from collections.abc import Sequence
 
 from elmo_fast.corpus import prepare, read_corpus
-from elmo_fast.demo import neighbours
-from elmo_fast.demo.pictures import layer_weights, loss_curve
+from elmo_fast.demo.neighbours import QUERIES, TOPN, WordNeighbours
 from elmo_fast.demo.probe import probes
 from elmo_fast.demo.text import write_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.pictures import draw_curves, layer_weights
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
+from elmo_fast.pretrain.log.metrics import read_metrics
 from elmo_fast.pretrain.run import Run, pretrain
 from elmo_fast.pretrain.start.start_run import make_language_model
 
@@ -27,6 +28,7 @@ EVALUATION_ROWS = 16
 SENTENCES = 1500
 # The top layer, whose vectors depend most on context.
 LAYER = -1
+PROBES_TITLE = "What each layer is used for: scalar mixes trained on two probes"
 
 
 def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
@@ -63,18 +65,18 @@ def sample(path: pathlib.Path, count: int) -> list[list[str]]:
 
 def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
     """Prints, for each word in two contexts, the tokens of the text whose vectors are nearest."""
-    vectors = neighbours.WordNeighbours(embedder, sentences, LAYER)
+    vectors = WordNeighbours(embedder, sentences, LAYER)
     print(f"one word, two contexts: its nearest among {len(vectors.vectors):,} tokens of the training text (cosine)")
-    for word, *uses in neighbours.QUERIES:
+    for word, *uses in QUERIES:
         words = []
         for meaning, sentence in uses:
-            vector = neighbours.query_vector(embedder, sentence, word, LAYER)
-            found = vectors.nearest_words(vector, neighbours.TOPN, but=word)
-            words.append({vectors.word(neighbour).lower() for neighbour in found})
+            tokens = sentence.split()
+            found = vectors.nearest_words(embedder.embed_sentence(tokens)[LAYER][tokens.index(word)], TOPN, but=word)
+            words.append(found.keys())
             print(f"\n  {word!r}, {meaning}: {sentence}")
-            for neighbour in found:
-                print(f"    {neighbour.cosine:.2f}  {vectors.in_context(neighbour)}")
-        print(f"\n  {len(words[0] & words[1])} of {neighbours.TOPN} words are in both lists")
+            for cosine, context in found.values():
+                print(f"    {cosine:.2f}  {context}")
+        print(f"\n  {len(words[0] & words[1])} of {TOPN} words are in both lists")
     print()
 
 
@@ -95,15 +97,14 @@ def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
     for probe in trained:
         weights = ", ".join(f"{weight:.2f}" for weight in probe.weights)
         print(
-            f"probe {probe.task!r}: weights of the layers {weights}; accuracy {probe.accuracy:.1%} on held-out text",
-            end="",
+            f"probe {probe.task!r}: weights of the layers {weights}; accuracy {probe.accuracy:.1%} on held-out text "
+            f"({probe.majority:.1%} for the more common answer)"
         )
-        print(f" ({probe.majority:.1%} for the more common answer)")
-    metrics = run.folder / "metrics.jsonl"
-    pictures = [
-        loss_curve(metrics, before.mean, after.mean, folder / "loss.png"),
-        layer_weights(trained, folder / "layers.png"),
-    ]
+    pictures = folder / "loss.png", folder / "layers.png"
+    draw_curves({"tiny": read_metrics(run.folder)}, pictures[0])
+    layer_weights(
+        {f"{probe.task}: {probe.accuracy:.0%}": probe.weights for probe in trained}, pictures[1], PROBES_TITLE
+    )
     print(f"\ntext      {paths[0]}  {paths[1]}\ncorpus    {folder / 'corpus'}\nmodel     {run.folder}")
     print(f"pictures  {'  '.join(map(str, pictures))}")
     return after.mean < WANTED_SHARE * before.mean

@@ -1,11 +1,8 @@
 """One word in two senses: the tokens of the text with the most similar vectors, in each context."""
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.tokens import TextTokens, in_context
 
 TOPN = 8
@@ -31,40 +28,19 @@ QUERIES = (
 )
 
 
-class Neighbour(NamedTuple):
-    """A token of the text: the cosine of its vector with the query's, and its position."""
-
-    cosine: float
-    sentence: int
-    place: int
-
-
 class WordNeighbours(TextTokens):
     """The tokens of the text by one layer of the model, with their mean subtracted."""
 
-    def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> list[Neighbour]:
-        """The tokens nearest to a vector, each word once, without `but`."""
+    def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> dict[str, tuple[float, str]]:
+        """The `topn` lower-case words with the nearest tokens, without `but` -> cosine and context of that token."""
         every = self.nearest(vector[None], len(self.vectors))
-        found: dict[str, Neighbour] = {}
+        found: dict[str, tuple[float, str]] = {}
         for index, cosine in zip(every.rows[0].tolist(), every.cosines[0].tolist(), strict=True):
-            neighbour = Neighbour(cosine, *self.where(index))
-            word = self.word(neighbour).lower()
+            sentence, place = self.where(index)
+            tokens = self.sentences[sentence]
+            word = tokens[place].lower()
             if word not in found and word != but:
-                found[word] = neighbour
+                found[word] = cosine, in_context(tokens, place, CONTEXT)
                 if len(found) == topn:
                     break
-        return list(found.values())
-
-    def word(self, neighbour: Neighbour) -> str:
-        """The token itself."""
-        return self.sentences[neighbour.sentence][neighbour.place]
-
-    def in_context(self, neighbour: Neighbour) -> str:
-        """The token in brackets, with a few words around it."""
-        return in_context(self.sentences[neighbour.sentence], neighbour.place, CONTEXT)
-
-
-def query_vector(embedder: ElmoEmbedder, sentence: str, word: str, layer: int) -> npt.NDArray[np.float32]:
-    """The vector of the first `word` of a sentence."""
-    tokens = sentence.split()
-    return embedder.embed_sentence(tokens)[layer][tokens.index(word)]
+        return found

@@ -1,7 +1,7 @@
 """What each layer knows: a scalar mix and a linear classifier, trained on properties that the text itself gives."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,12 +24,11 @@ def after_determiner(tokens: Sequence[str]) -> list[bool]:
 
 TASKS: dict[str, Callable[[Sequence[str]], list[bool]]] = {
     "ends in s": ends_in_s,
-    "a, an or the\none or two before": after_determiner,
+    "a, an or the one or two before": after_determiner,
 }
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A trained probe.
 
     weights: softmax of the mix's, one per layer, lowest first; accuracy: on held-out text; majority: that of always
@@ -44,8 +43,7 @@ class Probe:
 
 def layers_of(embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
     """The vectors of all tokens by each layer, [N, 2D] each, scaled to a mean square of 1."""
-    arrays = list(embedder.embed_sentences(sentences))
-    stacked = torch.from_numpy(np.concatenate(arrays, axis=1))
+    stacked = torch.from_numpy(np.concatenate(list(embedder.embed_sentences(sentences)), axis=1))
     return list((stacked / stacked.square().mean(dim=(1, 2), keepdim=True).sqrt()).unbind(0))
 
 
@@ -63,7 +61,7 @@ def train_probe(task: str, train: list[Tensor], heldout: list[Tensor], labels: T
         right = (unit(mix(heldout)).squeeze(1) > 0) == heldout_labels.bool()
         weights = torch.softmax(torch.cat(list(mix.scalar_parameters)), 0)
     share = heldout_labels.mean().item()
-    return Probe(task.replace("\n", " "), weights.tolist(), right.float().mean().item(), max(share, 1 - share))
+    return Probe(task, weights.tolist(), right.float().mean().item(), max(share, 1 - share))
 
 
 def probes(embedder: ElmoEmbedder, train: Sequence[Sequence[str]], heldout: Sequence[Sequence[str]]) -> list[Probe]:
