@@ -100,8 +100,8 @@ def long_text(symmetric):
 def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, rare):
     """A table of some words or of all, stretches of 700 numbers, runs in files: each equal to the definition."""
     numbers, words, truth = long_text(symmetric)
-    sizes, made = [], kernels.Runs._kept_in_file
-    monkeypatch.setattr(kernels.Runs, "_kept_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
+    sizes, made = [], kernels.Runs._in_file
+    monkeypatch.setattr(kernels.Runs, "_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
     if rare != "table":
         monkeypatch.setattr(kernels, "LONGEST_STRETCH", 700)
         monkeypatch.setattr(kernels, "corner_product", lambda *_: 50)

@@ -154,8 +154,8 @@ BAD = [
     ({"min_count": 10**6}, "the sentences: no word occurs min_count = 1000000 times"),
     ({"window": 0}, "window must be from 1 to 255; got 0"),
     ({"x_max": -1.0}, "learning_rate and x_max must be above 0"),
-    ({"learning_rate": 1e30}, "the loss became nan; take a learning_rate below"),
-    ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the sentences: no two words stand near each other"),
+    ({"learning_rate": 1e30}, "the loss became nan; use a learning_rate below"),
+    ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the sentences: no two words occur near each other"),
     ({"text": ["a b", "c d"]}, "a sentence must be a list of words; got the string 'a b'"),
     ({"text": "no/such/file"}, "no file matches 'no/such/file'"),
 ]

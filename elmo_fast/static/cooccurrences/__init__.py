@@ -1,4 +1,4 @@
-"""How often words stand near each other."""
+"""How often words occur near each other."""
 
 from elmo_fast.ops._dispatch import register
 from elmo_fast.static.cooccurrences.op import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences

@@ -1,4 +1,4 @@
-"""GloVe: weighted least squares by AdaGrad over how often words stand near each other."""
+"""GloVe: weighted least squares by AdaGrad over how often words occur near each other."""
 
 from elmo_fast.ops._dispatch import register
 from elmo_fast.static.glove.op import GloveWeights, glove_

@@ -1,24 +1,15 @@
-"""C++ on the CPU: AVX-512 or AVX2, entries shared out among torch's threads, which change the tables without locks."""
+"""C++ on the CPU: AVX-512 or AVX2, entries divided among torch's threads, which change the tables without locks."""
 
 import torch
 from torch import Tensor
 
 from elmo_fast.ops._native import describe
+from elmo_fast.static.glove.op import GloveArguments
 
 
-def run(
-    rows: Tensor,
-    columns: Tensor,
-    values: Tensor,
-    weights: tuple[Tensor, ...],
-    squares: tuple[Tensor, ...],
-    learning_rate: float,
-    x_max: float,
-    alpha: float,
-) -> Tensor:
-    loss: Tensor = torch.ops.elmo_fast.glove(
-        rows, columns, values, list(weights), list(squares), learning_rate, x_max, alpha
-    )
+def run(a: GloveArguments) -> Tensor:
+    tables = list(a.weights), list(a.squares)
+    loss: Tensor = torch.ops.elmo_fast.glove(a.rows, a.columns, a.values, *tables, a.learning_rate, a.x_max, a.alpha)
     return loss
 
 

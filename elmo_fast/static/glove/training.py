@@ -1,42 +1,38 @@
-"""GloVe: vectors whose products are the logarithms of how often words stand near each other."""
+"""GloVe: vectors whose products are the logarithms of how often words occur near each other."""
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.progress import Progress
 from elmo_fast.static._numbered_text import NumberedText, numbered_text, ranked
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 from elmo_fast.static.glove.op import GloveWeights, glove_
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.threads import torch_threads
 
-# Entries of one call of the op, after which a Ctrl-C is heard and progress is told.
+# Entries of one call of the op; between calls Ctrl-C is noticed and progress reported.
 SLICE = 1 << 20
 
 
 class GloveEpoch(NamedTuple):
-    """A pass that is done."""
+    """A finished pass: its number from 1, of how many, the mean of f(X)(...)² over the entries, time and speed."""
 
     number: int
-    """which pass, from 1"""
     epochs: int
-    """how many passes there are"""
     loss: float
-    """f(X)(...)², the mean over the entries"""
     seconds: float
-    """how long it took"""
     entries_per_second: float
-    """how many entries were fitted a second"""
 
 
-# What is being done, how much of it is done, and how much there is.
+# Called with "counting" or "training", how much of it is done, and the total.
 GloveProgress = Callable[[str, int, int], None]
 
 
@@ -90,101 +86,63 @@ def train_glove(
 
     Source: Pennington et al. 2014, eq. 8 and sections 3 and 4.2.
     """
-    _check(dimension, min_count, epochs, max_vocab_size, threads)
+    _check(dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads)
+    tell = progress or (lambda stage, done, total: None)
+    settings = {"window": window, "symmetric": symmetric, "memory": memory, "folder": folder}
+    steps = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
     with torch_threads(threads):
-        vocabulary, found = _counted(
-            numbered_text(text), min_count, max_vocab_size, window, symmetric, memory, folder, progress
+        vocabulary, found = _count(
+            numbered_text(text), min_count, max_vocab_size, functools.partial(tell, "counting"), settings
         )
         draw = torch.Generator().manual_seed(seed)
-        entries = _shuffled(found, draw)
-        del found
-        weights, squares = _begun(len(vocabulary), dimension, draw)
+        order = torch.randperm(len(found.rows), generator=draw)
+        found = Cooccurrences(*(column[order] for column in found))
+        count = len(found.rows)
+        # Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program.
+        shapes = (len(vocabulary), dimension), (len(vocabulary), dimension), (len(vocabulary),), (len(vocabulary),)
+        weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
+        squares = GloveWeights(*(torch.ones_like(table) for table in weights))
         for number in range(1, epochs + 1):
             start, total = time.monotonic(), 0.0
-            for rows, columns, values, done in _slices(entries):
-                steps = learning_rate, x_max, alpha
-                total += _step(rows, columns, values, weights, squares, *steps)
-                if progress is not None:
-                    progress("training", (number - 1) * len(entries.rows) + done, epochs * len(entries.rows))
+            for done, loss in _fit(found, weights, squares, steps):
+                total += loss
+                tell("training", (number - 1) * count + done, epochs * count)
             seconds = time.monotonic() - start
-            count = len(entries.rows)
             if report is not None:
                 report(GloveEpoch(number, epochs, total / count, seconds, count / max(seconds, 1e-9)))
     return Vectors(vocabulary, (weights.words + weights.contexts).numpy())
 
 
-def _check(dimension: int, min_count: int, epochs: int, max_vocab_size: int | None, threads: int | None) -> None:
-    given = {"dimension": dimension, "min_count": min_count, "epochs": epochs}
-    optional = {"max_vocab_size": max_vocab_size, "threads": threads}
-    for name, count in {**given, **{name: n for name, n in optional.items() if n is not None}}.items():
-        if count < 1:
+def _check(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
             raise ElmoFastError(f"{name} must be 1 or more; got {count}")
 
 
-def _counted(
-    text: NumberedText,
-    min_count: int,
-    max_vocab_size: int | None,
-    window: int,
-    symmetric: bool,
-    memory: int,
-    folder: str | os.PathLike[str] | None,
-    progress: GloveProgress | None,
+def _count(
+    text: NumberedText, min_count: int, max_vocab_size: int | None, progress: Progress, settings: dict[str, Any]
 ) -> tuple[list[str], Cooccurrences]:
-    """The words that are kept, by falling count, and how often they stand near each other."""
+    """The words that are kept, the most frequent first, and how often they occur near each other."""
     kept = ranked(text, min_count, max_vocab_size)
     if not len(kept):
         raise ElmoFastError(f"{text.source}: no word occurs min_count = {min_count} times")
     words = np.full(len(text.counts), LEFT_OUT, np.int32)
     words[kept] = np.arange(len(kept))
     words[0] = BOUNDARY
-    found = cooccurrences(
-        text.parts,
-        torch.from_numpy(words),
-        len(kept),
-        window=window,
-        symmetric=symmetric,
-        memory=memory,
-        folder=folder,
-        progress=None if progress is None else lambda done, total: progress("counting", done, total),
-    )
+    found = cooccurrences(text.parts, torch.from_numpy(words), len(kept), progress=progress, **settings)
     if not len(found.rows):
-        raise ElmoFastError(f"{text.source}: no two words stand near each other; give sentences of two words and more")
+        raise ElmoFastError(f"{text.source}: no two words occur near each other; give sentences of two words or more")
     return text.words(kept), found
 
 
-def _shuffled(found: Cooccurrences, draw: torch.Generator) -> Cooccurrences:
-    order = torch.randperm(len(found.rows), generator=draw)
-    return Cooccurrences(*(column[order] for column in found))
-
-
-def _begun(num_words: int, dimension: int, draw: torch.Generator) -> tuple[GloveWeights, GloveWeights]:
-    """Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program."""
-    shapes = (num_words, dimension), (num_words, dimension), (num_words,), (num_words,)
-    weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
-    return weights, GloveWeights(*(torch.ones_like(table) for table in weights))
-
-
-def _slices(entries: Cooccurrences) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
-    """The entries part by part, and how many have come."""
+def _fit(
+    entries: Cooccurrences, weights: GloveWeights, squares: GloveWeights, steps: dict[str, Any]
+) -> Iterator[tuple[int, float]]:
+    """Makes a pass; yields how many entries are done, and the loss of the last ones."""
     done = 0
     for rows, columns, values in zip(*(column.split(SLICE) for column in entries), strict=True):
+        loss = glove_(rows, columns, values, weights, squares, **steps).item()
+        if not np.isfinite(loss):
+            raise ElmoFastError(f"the loss became {loss}; use a learning_rate below {steps['learning_rate']}")
         done += len(rows)
-        yield rows, columns, values, done
-
-
-def _step(
-    rows: Tensor,
-    columns: Tensor,
-    values: Tensor,
-    weights: GloveWeights,
-    squares: GloveWeights,
-    learning_rate: float,
-    x_max: float,
-    alpha: float,
-) -> float:
-    """The loss of a slice, whose steps are made."""
-    loss = glove_(rows, columns, values, weights, squares, learning_rate=learning_rate, x_max=x_max, alpha=alpha).item()
-    if not np.isfinite(loss):
-        raise ElmoFastError(f"the loss became {loss}; take a learning_rate below {learning_rate}")
-    return loss
+        yield done, loss
