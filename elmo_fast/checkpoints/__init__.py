@@ -22,7 +22,7 @@ and, if a file has them,
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
-from .options import LOSSES, ORIGINAL_FILTERS, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
+from .options import LOSSES, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
 from .resolve import VOCABULARY, file_beside, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
@@ -31,7 +31,6 @@ from .steps import CHECKPOINTS, saved_steps, step_name
 __all__ = [
     "CHECKPOINTS",
     "LOSSES",
-    "ORIGINAL_FILTERS",
     "VOCABULARY",
     "CharCnnOptions",
     "ElmoOptions",

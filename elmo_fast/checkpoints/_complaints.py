@@ -1,7 +1,10 @@
-"""All problems with the tensors of a file, collected in one sentence."""
+"""What is wrong with a file, in one sentence: all problems with its tensors, or why it cannot be written."""
 
+import contextlib
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -63,3 +66,13 @@ def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
             bad = tensor.numel() - int(tensor.isfinite().sum())
             complaints.append(f"{name}: wanted finite numbers, found {bad} NaN or infinite of {tensor.numel()}")
     return complaints
+
+
+@contextlib.contextmanager
+def failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Creates the folder of `path`; turns an OSError of the block into a CheckpointError that names `path`."""
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written ({error.strerror or error})") from error

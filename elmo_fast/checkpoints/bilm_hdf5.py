@@ -11,8 +11,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..files import hdf5_replacing
 from ..shortage import reader
-from ._complaints import Shape, exact_float32, finite_complaints, refuse, shape_complaints, shape_text
-from ._writing import failures_named
+from ._complaints import Shape, exact_float32, failures_named, finite_complaints, refuse, shape_complaints, shape_text
 from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
 from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state

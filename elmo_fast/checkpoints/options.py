@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, shortened
+from ..files import write_json
 from ..json_files import read_json
 from ..manifest import check_written
 from ..op_choices import ACTIVATIONS
-from ._writing import written_aside
+from ._complaints import failures_named
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
 # The losses of a model's training; those in COUNTED need the counts of the words beside their table.
 LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
 COUNTED = ("negative_sampling", "hierarchical_softmax")
-ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 def _whole(value: Any) -> bool:
@@ -68,9 +68,7 @@ class _Section:
     """Base of the dataclasses below: an instance validates all fields and reports all complaints at once."""
 
     def __post_init__(self) -> None:
-        values = {f.name: getattr(self, f.name) for f in _fields(type(self))}
-        complaints = _complaints(type(self), {_key(f): values[f.name] for f in _fields(type(self))}, "")
-        if complaints:
+        if complaints := _complaints(type(self), {_key(f): getattr(self, f.name) for f in _fields(type(self))}, ""):
             raise CheckpointError(f"{type(self).__name__}: {'; '.join(complaints)}")
 
 
@@ -150,7 +148,30 @@ class ElmoOptions(_Section):
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
         """The options in a parsed options.json; a CheckpointError begins with `source`."""
-        return _from_dict(values, source)
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {_shown(values)}")
+        top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn")}
+        sections: dict[str, tuple[type, dict[str, Any]]] = {}
+        complaints = []
+        for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions)):
+            found = values.get(name)
+            if isinstance(found, dict):
+                sections[name] = (section, _flat(found, ""))
+                complaints += _complaints(section, sections[name][1], f"{name}.")
+            elif found is not None or name == "lstm":
+                complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else _shown(found)}")
+            elif top.get("n_tokens_vocab") is None:
+                complaints.append(
+                    "char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"
+                )
+        complaints += _complaints(cls, _flat(top, ""), "")
+        if complaints:
+            raise CheckpointError(f"{source}: {'; '.join(complaints)}")
+        try:
+            made = {name: _made(section, found) for name, (section, found) in sections.items()}
+            return _made(cls, _flat(top, ""), **made)
+        except CheckpointError as error:
+            raise CheckpointError(f"{source}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """bilm-tf's nested dictionary; from_dict reads it back to equal options."""
@@ -182,8 +203,8 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
 
 def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
     """Writes bilm-tf's options.json, complete or not at all."""
-    with written_aside(path) as aside:
-        aside.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
+    with failures_named(path):
+        write_json(path, options.to_dict(), indent=2)
 
 
 def _fields(section: type) -> list[dataclasses.Field]:
@@ -239,32 +260,7 @@ def _complaints(section: type, found: dict[str, Any], prefix: str) -> list[str]:
         near = difflib.get_close_matches(key, fields, n=1)
         hint = f"did you mean {prefix}{near[0]}?" if near else "remove it if it is a note of your own"
         complaints.append(f"{prefix}{shortened(key)}: unknown key; {hint}")
-    return sorted(complaints, key=lambda text: "unknown key" in text)
-
-
-def _from_dict(values: Any, source: str) -> ElmoOptions:
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {_shown(values)}")
-    top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn")}
-    sections: dict[str, tuple[type, dict[str, Any]]] = {}
-    complaints = []
-    for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions)):
-        found = values.get(name)
-        if isinstance(found, dict):
-            sections[name] = (section, _flat(found, ""))
-            complaints += _complaints(section, sections[name][1], f"{name}.")
-        elif found is not None or name == "lstm":
-            complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else _shown(found)}")
-        elif top.get("n_tokens_vocab") is None:
-            complaints.append("char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing")
-    complaints += _complaints(ElmoOptions, _flat(top, ""), "")
-    if complaints:
-        raise CheckpointError(f"{source}: {'; '.join(complaints)}")
-    try:
-        made = {name: _made(section, found) for name, (section, found) in sections.items()}
-        return _made(ElmoOptions, _flat(top, ""), **made)
-    except CheckpointError as error:
-        raise CheckpointError(f"{source}: {error}") from error
+    return complaints
 
 
 def _made(section: type, found: dict[str, Any], **more: Any) -> Any:

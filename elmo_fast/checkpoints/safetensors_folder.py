@@ -13,8 +13,7 @@ from ..files import sha256_of
 from ..json_files import read_json
 from ..manifest import NewFiles, check_written, warn_unchecked, writing_together
 from ..shortage import reader
-from ._complaints import refuse
-from ._writing import failures_named
+from ._complaints import failures_named, refuse
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state
 
@@ -47,7 +46,7 @@ def put_model(
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    config = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
+    config: dict[str, Any] = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
     try:
         json.dumps(extra := dict(extra or {}), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -57,10 +56,8 @@ def put_model(
         save_file(tensors, new.folder / WEIGHTS, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
     except SafetensorError as error:
         raise CheckpointError(f"{WEIGHTS}: cannot be written ({error})") from error
-    # For releases without manifests.
-    weights = {"file": WEIGHTS, "sha256": new.sha256(WEIGHTS)}
-    text = json.dumps({**config, "weights": weights, "extra": extra}, indent=2)
-    (new.folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+    config["weights"] = {"file": WEIGHTS, "sha256": new.sha256(WEIGHTS)}  # for releases without manifests
+    (new.folder / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
 
 
 @reader
@@ -81,10 +78,8 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
     try:
         if not whole and (digest := sha256_of(weights)) != (wanted := config["weights"]["sha256"]):
-            refuse(
-                weights,
-                [f"damaged, or not from the same save as {CONFIG}: wanted sha256 {wanted[:64]}, found {digest}"],
-            )
+            what = f"damaged, or not from the same save as {CONFIG}"
+            raise CheckpointError(f"{weights}: {what}: wanted sha256 {wanted[:64]}, found {digest}")
         state = load_file(weights)
     except OSError as error:
         raise CheckpointError(f"{weights}: cannot be read ({error.strerror or error})") from error

@@ -47,23 +47,16 @@ class _EncoderBase(StatefulModule):
             (output, final state, indices that restore the order of the batch after the empty rows are appended).
         """
         with self.turn(self.stateful):
-            return self._run_sorted(module, inputs, mask, hidden_state)
-
-    def _run_sorted(
-        self, module: Callable[..., Any], inputs: Tensor, mask: Tensor, hidden_state: Tensor | States | None
-    ) -> tuple[Any, Any, Tensor]:
-        lengths = get_lengths_from_binary_sequence_mask(mask)
-        filled = int((lengths > 0).sum())
-        rows, lengths, restoration, order = sort_batch_by_length(inputs, lengths)
-        packed = pack_padded_sequence(rows[:filled], lengths[:filled].cpu(), batch_first=True)
-        if self.stateful:
-            initial = self._get_initial_states(len(mask), filled, order)
-        elif hidden_state is None:
-            initial = None
-        else:
-            initial = _selected(hidden_state, order, filled)
-        output, final = module(packed, initial)
-        return output, final, restoration
+            lengths = get_lengths_from_binary_sequence_mask(mask)
+            filled = int((lengths > 0).sum())
+            rows, lengths, restoration, order = sort_batch_by_length(inputs, lengths)
+            packed = pack_padded_sequence(rows[:filled], lengths[:filled].cpu(), batch_first=True)
+            if self.stateful:
+                initial = self._get_initial_states(len(mask), filled, order)
+            else:
+                initial = None if hidden_state is None else _selected(hidden_state, order, filled)
+            output, final = module(packed, initial)
+            return output, final, restoration
 
     def _get_initial_states(self, batch_size: int, num_valid: int, sorting_indices: Tensor) -> Tensor | States | None:
         """The carried state of B rows, sorted, without the empty ones; new rows are added as zeros."""

@@ -1,6 +1,6 @@
 """AllenNLP's names for the conversion of words to character ids; the ids come from elmo_fast.text."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -103,12 +103,11 @@ class ELMoTokenCharactersIndexer:
         self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
     ) -> dict[str, list[list[int]]]:
         """The lists of as_padded_tensor before conversion to tensors (0.8)."""
-        padding: Callable[[], list[int]] = lambda: [0] * MAX_CHARACTERS  # noqa: E731
-        wanted = {name: desired_num_tokens[name] for name in tokens}
-        return {
-            name: rows[: wanted[name]] + [padding() for _ in range(wanted[name] - len(rows))]
-            for name, rows in tokens.items()
-        }
+        padded = {}
+        for name, rows in tokens.items():
+            wanted = desired_num_tokens[name]
+            padded[name] = rows[:wanted] + [[0] * MAX_CHARACTERS for _ in range(wanted - len(rows))]
+        return padded
 
 
 def _text(token: Any) -> str:

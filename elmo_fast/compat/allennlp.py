@@ -9,7 +9,7 @@ differences: masks are bool, as since 1.0; models without skip connections or pr
 load too; the mask of cached words comes from their number, not from the signs of their vectors.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from elmo_fast.compat._allennlp_encoder_base import (
     sort_batch_by_length,
 )
 from elmo_fast.compat._allennlp_indexer import ELMoCharacterMapper, ELMoTokenCharactersIndexer
-from elmo_fast.compat._allennlp_params import constructed
 from elmo_fast.errors import ElmoFastError as ConfigurationError
 from elmo_fast.modules import BiLM as _ElmoBiLm
 from elmo_fast.modules import CharacterEncoder as _ElmoCharacterEncoder
@@ -73,7 +72,7 @@ class Elmo(_Elmo):
     @classmethod
     def from_params(cls, params: Any, **extras: Any) -> "Elmo":
         """An Elmo from AllenNLP's Params or a dictionary of its arguments."""
-        return constructed(cls, params, extras)
+        return _constructed(cls, params, extras)
 
 
 class ElmoTokenEmbedder(_ElmoTokenEmbedder):
@@ -87,7 +86,24 @@ class ElmoTokenEmbedder(_ElmoTokenEmbedder):
         """
         if params is None:  # AllenNLP 1.0 put params first
             vocab, params = extras.pop("vocab", None), vocab
-        return constructed(cls, params, extras, vocab)
+        return _constructed(cls, params, extras, vocab)
+
+
+def _constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any = None) -> Any:
+    """`made(**params, **extras)`; params is a dictionary or anything with `pop` and `keys`; the latter is emptied.
+
+    Raises: ElmoFastError for "namespace_to_cache" without a vocab; TypeError for a key that `made` has no argument for.
+    """
+    if isinstance(params, dict):
+        params = dict(params)
+    values = {**extras, **{key: params.pop(key) for key in list(params.keys())}}
+    values.pop("type", None)
+    namespace = values.pop("namespace_to_cache", None)
+    if namespace is not None:
+        if vocab is None:
+            raise ConfigurationError("namespace_to_cache needs the vocab whose words it caches; got vocab=None")
+        values["vocab_to_cache"] = list(vocab.get_token_to_index_vocabulary(namespace).keys())
+    return made(**values)
 
 
 def empty_embedding() -> np.ndarray[Any, Any]:
