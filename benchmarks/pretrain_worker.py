@@ -11,7 +11,7 @@ from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.start.start_run import make_language_model
-from elmo_fast.pretrain.step.optimiser import make_scheduler
+from elmo_fast.pretrain.step.optimizer import make_scheduler
 from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 
@@ -38,17 +38,17 @@ def main(side: str, folder: pathlib.Path, seconds: float) -> None:
 
 def make_plain(trainer: LanguageModelTrainer) -> None:
     """Replaces the update by one with a dense gradient of the whole table and torch's own AdaGrad."""
-    optimiser, total = trainer.config.optimiser, trainer.progress.total_steps
-    trainer.optimiser = torch.optim.Adagrad(
-        trainer.model.parameters(), optimiser.rate, initial_accumulator_value=1.0, eps=0.0
+    optimizer, total = trainer.config.optimizer, trainer.progress.total_steps
+    trainer.optimizer = torch.optim.Adagrad(
+        trainer.model.parameters(), optimizer.rate, initial_accumulator_value=1.0, eps=0.0
     )
-    trainer.scheduler = make_scheduler(optimiser, trainer.optimiser, total, 0)
+    trainer.scheduler = make_scheduler(optimizer, trainer.optimizer, total, 0)
     trainer.update = Step(
         trainer.model,
-        trainer.optimiser,
-        clip_norm=optimiser.all_clip_norm_val,
+        trainer.optimizer,
+        clip_norm=optimizer.all_clip_norm_val,
         seed=trainer.config.run.seed,
-        state_reset=optimiser.state_reset,
+        state_reset=optimizer.state_reset,
         sparse=False,
     )
 

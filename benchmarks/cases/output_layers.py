@@ -86,7 +86,7 @@ def run(settings: Settings) -> Report:
     for name, side in sides.items():
         found = evaluate(side.trainer.model, held).mean
         rows.append(row(f"held out, after {steps} steps", name, [found], threads=1, unit="perplexity"))
-    how = next(iter(sides.values())).trainer.config.optimiser
+    how = next(iter(sides.values())).trainer.config.optimizer
     notes = {
         "text": source,
         "words to predict": len(training.vocabulary),

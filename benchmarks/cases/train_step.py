@@ -60,7 +60,7 @@ def batches_of(sentences: list[list[str]], words: int) -> Iterator[Words]:
 
 
 class Stepper:
-    """One side: a model with weights of a fixed seed, its optimiser, and how far it is in the batches."""
+    """One side: a model with weights of a fixed seed, its optimizer, and how far it is in the batches."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class Side:
 
     def __init__(self, words: int, quick: bool) -> None:
         config = PretrainConfig.from_flat(load_preset("small").flat() | ({"batch_size": 2} if quick else {}))
-        config.optimiser.n_negative_samples_batch = 64 if quick else config.optimiser.n_negative_samples_batch
+        config.optimizer.n_negative_samples_batch = 64 if quick else config.optimizer.n_negative_samples_batch
         corpus = corpus_of(words, 500 if quick else 20_000)
         self.trainer = LanguageModelTrainer(config, make_language_model(config, words), corpus, Silent())  # type: ignore[arg-type]
         self.inside = 0.0

@@ -37,7 +37,7 @@ def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
     config.data.train_prefix = str(folder / "corpus")
     config.run.save_dir = str(folder / "model")
     config.run.max_seconds = seconds
-    config.optimiser.n_epochs = 1000
+    config.optimizer.n_epochs = 1000
     return config
 
 

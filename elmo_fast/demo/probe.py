@@ -51,12 +51,12 @@ def train_probe(task: str, train: list[Tensor], heldout: list[Tensor], labels: T
     """Fits softmax(w)-weighted layers and one linear unit by logistic regression; the layers are not trained."""
     torch.manual_seed(0)
     mix, unit = ScalarMix(len(train)), nn.Linear(train[0].shape[1], 1)
-    optimiser = torch.optim.Adam([{"params": mix.parameters(), "lr": 0.05}, {"params": unit.parameters(), "lr": 0.02}])
+    optimizer = torch.optim.Adam([{"params": mix.parameters(), "lr": 0.05}, {"params": unit.parameters(), "lr": 0.02}])
     for _ in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = nn.functional.binary_cross_entropy_with_logits(unit(mix(train)).squeeze(1), labels)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         right = (unit(mix(heldout)).squeeze(1) > 0) == heldout_labels.bool()
         weights = torch.softmax(torch.cat(list(mix.scalar_parameters)), 0)

@@ -131,7 +131,7 @@ def refresh_weights() -> None:
     modules.
 
     Needed after some values of a parameter were written past torch's version counter: through `.data`, `.numpy()`,
-    DLPack or torch.distributed. Optimisers, `load_state_dict` and whatever else changes a parameter in place under
+    DLPack or torch.distributed. Optimizers, `load_state_dict` and whatever else changes a parameter in place under
     `torch.no_grad()` move the counter; on the CPU, so does a write to all of it as seen by a probe of its values.
     """
     clear_packed()

@@ -73,8 +73,8 @@ class DataConfig:
 
 
 @dataclass
-class OptimiserConfig:
-    """The loss, the optimiser and its schedule."""
+class OptimizerConfig:
+    """The loss, the optimizer and its schedule."""
 
     batch_size: int = described(128, "Rows of text of all processes together; fixed for the life of a run.")
     micro_batches: int = described(1, "Parts in which each process computes its rows, to save memory; same numbers.")
@@ -163,7 +163,7 @@ class RunConfig:
 SECTIONS: dict[str, type] = {
     "model": ModelConfig,
     "data": DataConfig,
-    "optimiser": OptimiserConfig,
+    "optimizer": OptimizerConfig,
     "run": RunConfig,
 }
 
@@ -174,7 +174,7 @@ class PretrainConfig:
 
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
-    optimiser: OptimiserConfig = dataclasses.field(default_factory=OptimiserConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
     @classmethod

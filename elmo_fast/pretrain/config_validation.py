@@ -73,8 +73,8 @@ def _input_complaints(config: PretrainConfig) -> list[str]:
         found.append(f"vectors_file must exist; got {path!r}")
     if config.model.input != "vectors" and not config.model.train_vectors:
         found.append(f"train_vectors: false goes with input: vectors; got input: {config.model.input}")
-    if config.optimiser.negatives is not None and config.optimiser.loss != "negative_sampling":
-        found.append(f"negatives goes with loss: negative_sampling; got loss: {config.optimiser.loss}")
+    if config.optimizer.negatives is not None and config.optimizer.loss != "negative_sampling":
+        found.append(f"negatives goes with loss: negative_sampling; got loss: {config.optimizer.loss}")
     return found
 
 
@@ -95,11 +95,11 @@ def _data_complaints(data: DataConfig) -> list[str]:
 
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    optimiser = config.optimiser
+    optimizer = config.optimizer
     found = [one for name in SECTIONS for one in _field_complaints(getattr(config, name))]
     found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
-    if optimiser.weight_decay and optimiser.optimiser == "adagrad":
-        found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimiser.weight_decay!r}")
+    if optimizer.weight_decay and optimizer.optimiser == "adagrad":
+        found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
     if not config.run.save_dir:
         found.append("save_dir must name the folder to write to; got nothing")
     return found

@@ -24,7 +24,7 @@ from elmo_fast.modules.losses import (
 from elmo_fast.text import Vocabulary
 
 _SOFTMAX = "softmax."
-# The loss's tensors, and their names in the model's state_dict and in the optimiser's file.
+# The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
 _LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
 # Words drawn where the options do not say: they are of a model that is evaluated only.
 _SAMPLES = 8192

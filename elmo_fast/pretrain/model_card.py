@@ -83,7 +83,7 @@ def _training(options: ElmoOptions, metrics: Metrics | None) -> dict[str, str]:
     if options.batch_size and options.unroll_steps:
         rows["batch"] = f"{options.batch_size:,} rows of {options.unroll_steps} words"
     if options.learning_rate:
-        rows["optimiser"] = f"learning rate {options.learning_rate:g}"
+        rows["optimizer"] = f"learning rate {options.learning_rate:g}"
     if metrics is not None and metrics.steps:
         last = metrics.steps[-1]
         rows["steps"] = f"{last['step']:,}"

@@ -26,9 +26,9 @@ from elmo_fast.pretrain.start.plan import (
     describe_steps,
     planned_steps,
 )
-from elmo_fast.pretrain.step.optimiser import learning_rate_factor, make_optimiser, make_scheduler
+from elmo_fast.pretrain.step.optimizer import learning_rate_factor, make_optimizer, make_scheduler
 from elmo_fast.pretrain.step.training_step import Step, StepResult, Words
-from elmo_fast.pretrain.training_state import RunPosition, TrainingState, load_optimiser, write_training_state
+from elmo_fast.pretrain.training_state import RunPosition, TrainingState, load_optimizer, write_training_state
 
 
 class TrainingLost(ElmoFastError):
@@ -38,7 +38,7 @@ class TrainingLost(ElmoFastError):
 class LanguageModelTrainer:
     """Trains a model on a corpus and saves as it goes; alone, or as one of several processes that share the rows.
 
-    Everything that changes during a run is an attribute (model, optimiser, state, progress).
+    Everything that changes during a run is an attribute (model, optimizer, state, progress).
 
     config: of the run; model: trained in place, alike in all processes; corpus: encoded with the model's vocabulary;
     record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals;
@@ -59,18 +59,18 @@ class LanguageModelTrainer:
         device: torch.device | str = "cpu",
         processes: Processes | None = None,
     ) -> None:
-        optimiser, run = config.optimiser, config.run
+        optimizer, run = config.optimizer, config.run
         check_num_samples(config, corpus)
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
         self.device, self.processes = torch.device(device), processes or Processes()
         # Reading a number on a GPU forces a sync: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
         self.vocabulary = corpus.vocabulary.digest
-        self.first_row, self.row_count = self.processes.assign_rows(optimiser.batch_size, optimiser.micro_batches)
+        self.first_row, self.row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
         self.stream = Stream(
             corpus,
-            optimiser.batch_size,
-            optimiser.unroll_steps,
+            optimizer.batch_size,
+            optimizer.unroll_steps,
             seed=run.seed if config.data.shuffle else None,
             first_row=self.first_row,
             row_count=self.row_count,
@@ -79,30 +79,30 @@ class LanguageModelTrainer:
         )
         self.characters = make_input_reader(model.options, corpus, self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)
-        self.optimiser = make_optimiser(optimiser, model)
+        self.optimizer = make_optimizer(optimizer, model)
         self.progress = TrainingProgress(total, run.max_seconds, perplexity_name=model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         if resumed is not None:
             self._resume(resumed)
-        self.scheduler = make_scheduler(optimiser, self.optimiser, total, self.progress.step)
+        self.scheduler = make_scheduler(optimizer, self.optimizer, total, self.progress.step)
         # Of the last step, which an earlier sitting may have taken and not reported.
-        self.rate = optimiser.rate * learning_rate_factor(optimiser, total)(max(self.progress.step - 1, 0))
+        self.rate = optimizer.rate * learning_rate_factor(optimizer, total)(max(self.progress.step - 1, 0))
         self.update = Step(
             model,
-            self.optimiser,
-            clip_norm=optimiser.all_clip_norm_val,
+            self.optimizer,
+            clip_norm=optimizer.all_clip_norm_val,
             seed=run.seed,
-            state_reset=optimiser.state_reset,
-            micro_batches=optimiser.micro_batches,
-            sparse=optimiser.optimiser == "adagrad",
+            state_reset=optimizer.state_reset,
+            micro_batches=optimizer.micro_batches,
+            sparse=optimizer.optimiser == "adagrad",
             processes=self.processes,
         )
 
     def _resume(self, resumed: TrainingState) -> None:
         at = resumed.position
         self.model.load(resumed.weights)
-        load_optimiser(self.model, self.optimiser, resumed.optimiser)
+        load_optimizer(self.model, self.optimizer, resumed.optimizer)
         if resumed.state is not None:
             rows = slice(self.first_row, self.first_row + self.row_count)
             h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
@@ -130,21 +130,21 @@ class LanguageModelTrainer:
     @property
     def position(self) -> RunPosition:
         """The position of the run, and what identifies the run."""
-        optimiser, progress = self.config.optimiser, self.progress
+        optimizer, progress = self.config.optimizer, self.progress
         return RunPosition(
             step=progress.step,
             words=progress.words,
             seconds=progress.seconds,
             fingerprint=self.corpus.fingerprint,
-            rows=optimiser.batch_size,
-            unroll_steps=optimiser.unroll_steps,
+            rows=optimizer.batch_size,
+            unroll_steps=optimizer.unroll_steps,
             seed=self.config.run.seed,
             shuffle=self.config.data.shuffle,
-            optimiser=optimiser.optimiser,
+            optimiser=optimizer.optimiser,
             model=asdict(self.config.model),
             vocabulary=self.vocabulary,
             unreported=progress.unreported,
-            loss=optimiser.loss,
+            loss=optimizer.loss,
         )
 
     def words(self, number: int) -> Words:
@@ -156,7 +156,7 @@ class LanguageModelTrainer:
             filled=batch.filled,
             words=batch.words,
             first_row=self.first_row,
-            rows=self.config.optimiser.batch_size,
+            rows=self.config.optimizer.batch_size,
             characters=self.characters,
         )
 
@@ -164,12 +164,12 @@ class LanguageModelTrainer:
         """Reads the next batch and updates the weights once.
 
         Raises ElmoFastError when the loss or the gradient is no longer a finite number; on a GPU the next report does,
-        and the optimiser has left the weights as they were.
+        and the optimizer has left the weights as they were.
         """
         number, waited = self.progress.step, self.stream.waited
         words = self.words(number)
         result = self.update(words, self.state, number)
-        self.rate = self.optimiser.param_groups[0]["lr"]
+        self.rate = self.optimizer.param_groups[0]["lr"]
         if self.looks_at_every_step:
             self.check_finite(f"step {number + 1}", *map(float, result[:3]))
         self.scheduler.step()
@@ -179,7 +179,7 @@ class LanguageModelTrainer:
 
     def check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
         if not all(map(math.isfinite, (forward, backward, norm))):
-            skipped = getattr(self.optimiser, "skipped", None)
+            skipped = getattr(self.optimizer, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
             epoch, number = divmod(self.progress.step, self.stream.steps_per_epoch)
             raise TrainingLost(
@@ -200,7 +200,7 @@ class LanguageModelTrainer:
                 self.record.folder,
                 at.step,
                 self.config.run.keep_checkpoints,
-                lambda folder: write_training_state(folder, self.model, self.optimiser, state, at),
+                lambda folder: write_training_state(folder, self.model, self.optimizer, state, at),
             )
 
         path = self.processes.run_on_leader(write)

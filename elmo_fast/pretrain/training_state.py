@@ -1,4 +1,4 @@
-"""The training state in a checkpoint: position, optimiser, LSTM states. A resumed run is as one that never stopped."""
+"""The training state in a checkpoint: position, optimizer, LSTM states. A resumed run is as one that never stopped."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.shortage import reader
 
-POSITION_FILE, OPTIMISER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
+POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,18 +60,18 @@ class _PositionFile:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """A checkpoint read back: position, the model's weights, the optimiser's tensors, the LSTM state of all R rows."""
+    """A checkpoint read back: position, the model's weights, the optimizer's tensors, the LSTM state of all R rows."""
 
     position: RunPosition
     weights: dict[str, Tensor]
-    optimiser: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
     state: LayerStates | None
 
 
 def write_training_state(
     folder: pathlib.Path,
     model: LanguageModel,
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     state: LayerStates | None,
     position: RunPosition,
 ) -> None:
@@ -83,10 +83,10 @@ def write_training_state(
     rows = {} if state is None else {"h": state[0], "c": state[1]}
     with writing_together(folder) as new:
         save_model(new, model, position.step, write=put_model)
-        _write_tensors(new.folder / OPTIMISER_FILE, _optimiser_tensors(model, optimiser))
+        _write_tensors(new.folder / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer))
         _write_tensors(new.folder / ROWS_FILE, rows)
         # For releases that know no manifest.
-        digests = {name: new.sha256(name) for name in (OPTIMISER_FILE, ROWS_FILE)}
+        digests = {name: new.sha256(name) for name in (OPTIMIZER_FILE, ROWS_FILE)}
         told = _PositionFile("elmo_fast training position", 1, position, digests)
         text = json.dumps(dataclasses.asdict(told), indent=2)
         (new.folder / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
@@ -99,25 +99,25 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
     from safetensors.torch import load_file
 
     path = folder / POSITION_FILE
-    whole = check_written(folder, [POSITION_FILE, OPTIMISER_FILE, ROWS_FILE])
+    whole = check_written(folder, [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE])
     told = read_json(path, _PositionFile)
     typed(told.position.model, ModelConfig, f"{path}: position.model")
     try:
-        for name in () if whole else (OPTIMISER_FILE, ROWS_FILE):
+        for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
             if sha256_of(folder / name) != told.sha256.get(name):
                 raise CheckpointError(f"{folder / name}: damaged: its digest is not the one in {POSITION_FILE}")
         rows = load_file(folder / ROWS_FILE)
-        optimiser = load_file(folder / OPTIMISER_FILE)
+        optimizer = load_file(folder / OPTIMIZER_FILE)
     except OSError as error:
         raise CheckpointError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from error
     except SafetensorError as error:
-        raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMISER_FILE} is damaged ({error})") from error
+        raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
     weights, _ = load_folder(folder, beside=[POSITION_FILE])
-    return TrainingState(told.position, weights, optimiser, (rows["h"], rows["c"]) if rows else None)
+    return TrainingState(told.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
 
 
-def load_optimiser(model: LanguageModel, optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Gives the optimiser the state that a checkpoint holds.
+def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Gives the optimizer the state that a checkpoint holds.
 
     Raises CheckpointError where a tensor is missing or has another shape than its parameter.
     """
@@ -128,16 +128,16 @@ def load_optimiser(model: LanguageModel, optimiser: torch.optim.Optimizer, tenso
         state.setdefault(names.index(name), {})[key] = tensor
     for index, (name, parameter) in enumerate(model.trained()):
         bad = [k for k, t in state.get(index, {}).items() if t.dim() and t.shape != parameter.shape]
-        if bad or (optimiser.state.get(parameter) and index not in state):
-            raise CheckpointError(f"{OPTIMISER_FILE}: wanted the optimiser's tensors for {name}, found others")
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+        if bad or (optimizer.state.get(parameter) and index not in state):
+            raise CheckpointError(f"{OPTIMIZER_FILE}: wanted the optimizer's tensors for {name}, found others")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def _optimiser_tensors(model: LanguageModel, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _optimizer_tensors(model: LanguageModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
         for name, parameter in model.trained()
-        for key, value in optimiser.state[parameter].items()
+        for key, value in optimizer.state[parameter].items()
     }
 
 

@@ -133,12 +133,12 @@ def test_each_learns_which_word_follows(kind):
     loss = made(kind)
     hidden, targets = torch.eye(3, WIDTH).repeat(10, 1) * 4, torch.tensor([5, 20, 40]).repeat(10)
     before = loss.eval()(hidden, targets).item()
-    optimiser = torch.optim.Adam(loss.parameters(), 0.1)
+    optimizer = torch.optim.Adam(loss.parameters(), 0.1)
     loss.train()
     for _ in range(30):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(hidden, targets).backward()
-        optimiser.step()
+        optimizer.step()
     assert loss.eval()(hidden, targets).item() < 0.2 * before
 
 

@@ -92,29 +92,29 @@ def test_equals_torchs_adagrad_in_float64(backend):
     ours = [tensor.double() for tensor in start]
     sums = [torch.ones_like(tensor) for tensor in ours]
     theirs = [torch.nn.Parameter(tensor.clone()) for tensor in ours]
-    optimiser = torch.optim.Adagrad(theirs, lr=0.2, eps=0.0, initial_accumulator_value=1.0, foreach=False)
+    optimizer = torch.optim.Adagrad(theirs, lr=0.2, eps=0.0, initial_accumulator_value=1.0, foreach=False)
     for _ in range(5):
         gradients = [torch.randn_like(tensor) for tensor in ours]
         for parameter, gradient in zip(theirs, gradients, strict=True):
             parameter.grad = gradient
-        optimiser.step()
+        optimizer.step()
         adagrad_(ours, sums, gradients, 0.2, backend=backend)
     for a, b in zip(ours, theirs, strict=True):
         assert_close("w", a, b.detach(), "float64")
-        assert_close("a", sums.pop(0), optimiser.state[b]["sum"], "float64")
+        assert_close("a", sums.pop(0), optimizer.state[b]["sum"], "float64")
 
 
 def test_native_has_the_bits_of_torchs_fused_update():
     weights, sums, gradients = tensors()
     theirs = [torch.nn.Parameter(w.clone()) for w in weights]
-    optimiser = torch.optim.Adagrad(theirs, lr=0.2, eps=0.0, fused=True)
+    optimizer = torch.optim.Adagrad(theirs, lr=0.2, eps=0.0, fused=True)
     for parameter, a, g in zip(theirs, sums, gradients, strict=True):
-        optimiser.state[parameter]["sum"].copy_(a)
+        optimizer.state[parameter]["sum"].copy_(a)
         parameter.grad = g
-    optimiser.step()
+    optimizer.step()
     adagrad_(weights, sums, gradients, 0.2, backend="native")
     assert all(torch.equal(a, b) for a, b in zip(weights, theirs, strict=True))
-    assert all(torch.equal(a, optimiser.state[b]["sum"]) for a, b in zip(sums, theirs, strict=True))
+    assert all(torch.equal(a, optimizer.state[b]["sum"]) for a, b in zip(sums, theirs, strict=True))
 
 
 @every

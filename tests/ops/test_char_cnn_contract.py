@@ -46,7 +46,7 @@ def test_gradients_are_the_same_on_every_run(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", TRITON)
 def test_filters_are_packed_once(backend: str) -> None:
-    """Forward, backward and the next forward read one copy; a step of an optimiser makes it anew, in its place."""
+    """Forward, backward and the next forward read one copy; a step of an optimizer makes it anew, in its place."""
     from elmo_fast.ops import _packed
 
     _packed.clear_packed()

@@ -49,19 +49,19 @@ def test_several_steps_equal_the_dense_formula(backend, dtype, shape):
     size = shape[0]
     start = torch.randn(shape, dtype=dtype)
     table, matrix = Parameter(start.clone()), Parameter(start.clone())
-    optimiser = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5, backend=backend)
+    optimizer = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5, backend=backend)
     weight, accumulator = start.clone(), torch.full(shape, 0.5, dtype=dtype)
     for ids in ([3, 1, 3, 3], [1], [4, 4, 0]):
         rows = torch.randn((len(ids), *shape[1:]), dtype=dtype)
         table.grad = sparse(ids, rows, size)
         matrix.grad = table.grad.to_dense()
         weight, accumulator = dense_adagrad(weight, accumulator, matrix.grad, 0.3)
-        optimiser.step()
+        optimizer.step()
     torch.testing.assert_close(table.data, weight)
     torch.testing.assert_close(matrix.data, weight)
-    torch.testing.assert_close(optimiser.state[table]["sum"], accumulator)
+    torch.testing.assert_close(optimizer.state[table]["sum"], accumulator)
     assert torch.equal(table.data[2], start[2])
-    assert torch.equal(optimiser.state[table]["sum"][2], torch.full(shape[1:], 0.5, dtype=dtype))
+    assert torch.equal(optimizer.state[table]["sum"][2], torch.full(shape[1:], 0.5, dtype=dtype))
 
 
 @every
@@ -81,12 +81,12 @@ def test_gradients_of_two_uses_of_one_table_are_merged_before_squaring(backend):
 @every
 def test_gradients_survive_a_step_and_the_accumulator_is_in_the_state_dict(backend):
     table, matrix = Parameter(torch.ones(3, 2)), Parameter(torch.ones(2))
-    optimiser = AdaGrad([table, matrix], backend=backend)
+    optimizer = AdaGrad([table, matrix], backend=backend)
     table.grad, matrix.grad = sparse([1], torch.ones(1, 2), 3), torch.ones(2)
-    optimiser.step()
+    optimizer.step()
     assert table.grad is not None
     assert table.grad.is_sparse
-    assert optimiser.state_dict()["state"][0]["sum"].tolist() == [[1, 1], [2, 2], [1, 1]]
+    assert optimizer.state_dict()["state"][0]["sum"].tolist() == [[1, 1], [2, 2], [1, 1]]
 
 
 @every
@@ -114,7 +114,7 @@ def test_a_norm_within_the_clip_changes_nothing(backend):
 
 
 def trained(backend, **more):
-    """A table and two dense parameters with gradients, rows of one word twice, and their optimiser."""
+    """A table and two dense parameters with gradients, rows of one word twice, and their optimizer."""
     torch.manual_seed(5)
     table, matrix, bias = Parameter(torch.randn(6, 3)), Parameter(torch.randn(40, 50)), Parameter(torch.randn(6))
     ids = [4, 1, 4, 0]
@@ -128,33 +128,33 @@ def trained(backend, **more):
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])
 def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
     """The same weights and norm; where the clip's factor goes with the update, gradients stay as they were."""
-    (parameters, optimiser), (others, other) = trained(backend), trained("auto")
+    (parameters, optimizer), (others, other) = trained(backend), trained("auto")
     before = [p.grad.to_dense().clone() for p in parameters]
-    norm = clip_and_step(optimiser, parameters, max_norm)
+    norm = clip_and_step(optimizer, parameters, max_norm)
     wanted = clip_by_global_norm(others, max_norm)
     other.step()
     assert float(norm) == pytest.approx(float(wanted), rel=1e-6)
     assert wanted > 1.0
     for ours, theirs in zip(parameters, others, strict=True):
         torch.testing.assert_close(ours, theirs)
-        torch.testing.assert_close(optimiser.state[ours]["sum"], other.state[theirs]["sum"])
-        assert ours.grad.is_sparse or optimiser.state[ours]["step"] == 1
+        torch.testing.assert_close(optimizer.state[ours]["sum"], other.state[theirs]["sum"])
+        assert ours.grad.is_sparse or optimizer.state[ours]["step"] == 1
     if backend != "auto":
         assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
         assert not parameters[0].grad.is_coalesced()
 
 
-def test_another_optimiser_is_clipped_and_stepped_too():
+def test_another_optimizer_is_clipped_and_stepped_too():
     (parameters, _), (others, _) = trained("auto"), trained("auto")
-    optimisers = [torch.optim.SGD(each, lr=0.1) for each in (parameters, others)]
-    assert clip_and_step(optimisers[0], parameters, 0.5) == clip_by_global_norm(others, 0.5)
-    optimisers[1].step()
+    optimizers = [torch.optim.SGD(each, lr=0.1) for each in (parameters, others)]
+    assert clip_and_step(optimizers[0], parameters, 0.5) == clip_by_global_norm(others, 0.5)
+    optimizers[1].step()
     assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
 
 
 def test_the_cpu_keeps_its_bits():
     """square_norm of each gradient, torch's fused update of what is scaled, rows gathered, stepped and put back."""
-    (parameters, optimiser), (others, _) = trained("auto"), trained("auto")
+    (parameters, optimizer), (others, _) = trained("auto"), trained("auto")
     table, matrix, bias = others
     merged = [p.grad.coalesce() for p in (table, bias)]
     values = [merged[0].values(), matrix.grad, merged[1].values()]
@@ -166,7 +166,7 @@ def test_the_cpu_keeps_its_bits():
         ids, rows = gradient.indices()[0], gradient.values()
         sums = torch.ones_like(parameter).index_select(0, ids).addcmul_(rows, rows)
         parameter.data.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-0.2)
-    assert clip_and_step(optimiser, parameters, 0.5) == norm
+    assert clip_and_step(optimizer, parameters, 0.5) == norm
     assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
 
 
@@ -175,30 +175,30 @@ def test_the_cpu_keeps_its_bits():
 @pytest.mark.parametrize("where", [0, 1])
 def test_an_update_whose_norm_is_no_number_is_left_out_and_counted(backend, value, where):
     """Not one weight or sum changes; the next step goes on as if nothing had been."""
-    (parameters, optimiser), (others, other) = trained(backend), trained(backend)
+    (parameters, optimizer), (others, other) = trained(backend), trained(backend)
     gradient = parameters[where].grad
     (gradient._values() if gradient.is_sparse else gradient)[0, 1] = value
     before = [p.detach().clone() for p in parameters]
-    assert not clip_and_step(optimiser, parameters, 0.5).isfinite()
+    assert not clip_and_step(optimizer, parameters, 0.5).isfinite()
     assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
-    assert all(torch.equal(optimiser.state[p]["sum"], torch.ones_like(p)) for p in parameters)
-    assert optimiser.skipped.item() == 1
+    assert all(torch.equal(optimizer.state[p]["sum"], torch.ones_like(p)) for p in parameters)
+    assert optimizer.skipped.item() == 1
     for p, q in zip(parameters, others, strict=True):
         p.grad = q.grad
-    assert clip_and_step(optimiser, parameters, 0.5) == clip_and_step(other, others, 0.5)
+    assert clip_and_step(optimizer, parameters, 0.5) == clip_and_step(other, others, 0.5)
     assert all(torch.equal(p, q) for p, q in zip(parameters, others, strict=True))
-    assert (optimiser.skipped.item(), other.skipped.item()) == (1, 0)
+    assert (optimizer.skipped.item(), other.skipped.item()) == (1, 0)
 
 
 @as_on_a_gpu
 def test_a_clip_alone_makes_zeros_of_gradients_without_a_norm(backend):
     """So that the step after it changes nothing."""
-    parameters, optimiser = trained(backend)
+    parameters, optimizer = trained(backend)
     parameters[1].grad[3] = math.inf
     before = [p.detach().clone() for p in parameters]
     assert not clip_by_global_norm(parameters, 0.5, backend=backend).isfinite()
     assert not any(p.grad.to_dense().any() for p in parameters)
-    optimiser.step()
+    optimizer.step()
     assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
 
 
@@ -216,9 +216,9 @@ class NoWait(TorchDispatchMode):
 @pytest.mark.parametrize("backend", [p for p in DEVICE_WAYS if p.values != ("native",)])
 def test_nothing_waits_for_the_device(backend):
     """Norm, clip, both kinds of update and the count of skipped ones; and the other way to clip."""
-    parameters, optimiser = trained(backend)
+    parameters, optimizer = trained(backend)
     with NoWait():
-        norm = clip_and_step(optimiser, parameters, 0.5)
+        norm = clip_and_step(optimizer, parameters, 0.5)
         clip_by_global_norm(parameters, 0.5, backend=backend)
     for wait in (float, bool, lambda x: x[x > 0], torch.Tensor.nonzero):
         with pytest.raises(AssertionError, match="waits"), NoWait():
@@ -228,56 +228,56 @@ def test_nothing_waits_for_the_device(backend):
 @every
 def test_a_state_saved_on_one_device_goes_on_on_another(backend):
     """state_dict of the CPU's way into a named backend's, and back."""
-    (parameters, optimiser), (others, other) = trained(backend), trained("auto")
-    for first, second, weights in ((optimiser, other, parameters), (other, optimiser, others)):
+    (parameters, optimizer), (others, other) = trained(backend), trained("auto")
+    for first, second, weights in ((optimizer, other, parameters), (other, optimizer, others)):
         clip_and_step(first, weights, 0.5)
         second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
         for p, q in zip(parameters, others, strict=True):
-            assert torch.equal(optimiser.state[p]["sum"], other.state[q]["sum"])
-            assert optimiser.state[p]["step"] == other.state[q]["step"]
-    assert all((optimiser.state[p]["sum"] != 1).any() for p in parameters)
-    assert set(optimiser.state_dict()["state"][0]) == {"step", "sum"}
+            assert torch.equal(optimizer.state[p]["sum"], other.state[q]["sum"])
+            assert optimizer.state[p]["step"] == other.state[q]["step"]
+    assert all((optimizer.state[p]["sum"] != 1).any() for p in parameters)
+    assert set(optimizer.state_dict()["state"][0]) == {"step", "sum"}
 
 
 @every
 def test_a_copy_and_a_group_added_later_are_trained_too(backend):
-    _, optimiser = trained(backend)
+    _, optimizer = trained(backend)
     added = [Parameter(torch.zeros(2)), Parameter(torch.zeros(3, 1))]
     added[0].grad, added[1].grad = torch.ones(2), sparse([1], torch.ones(1, 1), 3)
-    optimiser.add_param_group({"params": added, "lr": 0.5})
-    optimiser.step()
+    optimizer.add_param_group({"params": added, "lr": 0.5})
+    optimizer.step()
     torch.testing.assert_close(added[0].data, torch.full((2,), -0.5 / 2**0.5))
     torch.testing.assert_close(added[1].data, torch.tensor([[0.0], [-0.5 / 2**0.5], [0.0]]))
-    copy.deepcopy(optimiser).step(scale=torch.tensor(1.0))
-    assert optimiser.skipped is None
+    copy.deepcopy(optimizer).step(scale=torch.tensor(1.0))
+    assert optimizer.skipped is None
 
 
 @as_on_a_gpu
-def test_settings_of_another_optimiser_are_refused(backend):
-    _, optimiser = trained(backend)
+def test_settings_of_another_optimizer_are_refused(backend):
+    _, optimizer = trained(backend)
     (foreign := trained("auto")[1]).param_groups[0].update(eps=1e-10, weight_decay=0.1)
-    optimiser.load_state_dict(foreign.state_dict())
+    optimizer.load_state_dict(foreign.state_dict())
     with pytest.raises(ElmoFastError, match="there is no eps and no weight_decay here"):
-        optimiser.step()
+        optimizer.step()
 
 
 @every
 def test_no_gradient_is_no_step(backend):
-    parameters, optimiser = trained(backend)
-    optimiser.zero_grad()
+    parameters, optimizer = trained(backend)
+    optimizer.zero_grad()
     before = [p.detach().clone() for p in parameters]
-    assert float(clip_and_step(optimiser, parameters, 0.5)) == 0.0
+    assert float(clip_and_step(optimizer, parameters, 0.5)) == 0.0
     assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
 
 
-def test_another_optimiser_leaves_out_an_update_that_is_no_number():
+def test_another_optimizer_leaves_out_an_update_that_is_no_number():
     """AdamW would move the weights by its momentum even on gradients of zero."""
     parameter = torch.nn.Parameter(torch.ones(3))
-    optimiser = torch.optim.AdamW([parameter], 0.1)
+    optimizer = torch.optim.AdamW([parameter], 0.1)
     parameter.grad = torch.ones(3)
-    clip_and_step(optimiser, [parameter], 1.0)
+    clip_and_step(optimizer, [parameter], 1.0)
     before = parameter.detach().clone()
     assert not before.equal(torch.ones(3))
     parameter.grad = torch.tensor([1.0, float("nan"), 1.0])
-    assert math.isnan(clip_and_step(optimiser, [parameter], 1.0))
+    assert math.isnan(clip_and_step(optimizer, [parameter], 1.0))
     assert parameter.equal(before)

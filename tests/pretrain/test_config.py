@@ -26,8 +26,8 @@ def test_the_original_preset_is_bilm_tfs_training_script():
     config = load_preset("original")
     assert (config.model.dim, config.model.projection_dim, config.model.n_highway) == (4096, 512, 2)
     assert sum(n for _, n in config.model.filters) == 2048
-    assert (config.optimiser.rate, config.optimiser.initial_accumulator_value) == (0.2, 1.0)
-    assert (config.optimiser.unroll_steps, config.optimiser.all_clip_norm_val) == (20, 10.0)
+    assert (config.optimizer.rate, config.optimizer.initial_accumulator_value) == (0.2, 1.0)
+    assert (config.optimizer.unroll_steps, config.optimizer.all_clip_norm_val) == (20, 10.0)
 
 
 def test_field_names_are_unique_across_sections_so_that_flags_can_be_flat():
@@ -46,12 +46,12 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     config.model.filters = [[60, 5]]
     config.model.dropout = 1.0
     config.model.projection_dim = 1000
-    config.optimiser.batch_size = 0
-    config.optimiser.learning_rate = float("nan")
+    config.optimizer.batch_size = 0
+    config.optimizer.learning_rate = float("nan")
     config.run.precision = "float8"
     config.run.save_dir = ""
-    config.optimiser.warmup_steps, config.optimiser.final_share, config.optimiser.weight_decay = -5, 3, 0.1
-    config.optimiser.state_reset = 1.5
+    config.optimizer.warmup_steps, config.optimizer.final_share, config.optimizer.weight_decay = -5, 3, 0.1
+    config.optimizer.state_reset = 1.5
     config.data.heldout_prefix = str(tmp_path / "absent-*")
     config.data.vocab_file = str(tmp_path / "absent.txt")
     with pytest.raises(ElmoFastError) as raised:

@@ -109,14 +109,14 @@ def test_a_run_of_word_ids_that_goes_on_ends_as_one_that_never_stopped(tmp_path)
         taught(tmp_path, save_dir=str(tmp_path / "whole"), max_steps=9)
 
 
-@pytest.mark.parametrize("optimiser", ["adagrad", "adamw"])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("train", [False, True])
-def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted(tmp_path, train, optimiser):
+def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted(tmp_path, train, optimizer):
     """Frozen vectors stay bit for bit, also when the run goes on without the file; trained ones move."""
     made = vectors_file(tmp_path / "vectors.txt", ["the", "cat", "on", "nowhere", "<UNK>"])
     said = []
     config = {"input": "vectors", "vectors_file": str(tmp_path / "vectors.txt"), "train_vectors": train}
-    run = taught(tmp_path, said.append, optimiser=optimiser, **config)
+    run = taught(tmp_path, said.append, optimiser=optimizer, **config)
     words = run.vocabulary.words
     line = next(line for line in said if line.startswith("input "))
     assert f"4 of {len(words)} words have a vector" in line
@@ -129,7 +129,7 @@ def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted
     drawn = torch.stack([table[i + 1] for i, word in enumerate(words) if word not in made])
     spread = np.std([made[word] for word in ("the", "cat", "on", "<UNK>")])
     assert 0.6 * spread < drawn.std() < 1.5 * spread
-    taught(tmp_path, optimiser=optimiser, max_steps=6, **config)
+    taught(tmp_path, optimiser=optimizer, max_steps=6, **config)
     later = load_folder(run.folder)[0]["_word_embedding.weight"]
     assert torch.equal(later, table) != train
 

@@ -36,11 +36,11 @@ def same(a, b):
     return all(torch.equal(a[name], b[name]) for name in b)
 
 
-@pytest.mark.parametrize("optimiser", ["adagrad", "adamw"])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("stops", [(3,), (1, 4, 6), (5,)])
-def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimiser):
+def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimizer):
     """Bit for bit, with dropout, a schedule, and stops between checkpoints and at them."""
-    changes = {"optimiser": optimiser, "schedule": "linear", "n_train_tokens": 15, "n_epochs": 8}
+    changes = {"optimiser": optimizer, "schedule": "linear", "n_train_tokens": 15, "n_epochs": 8}
     whole = pretrain(longer(tmp_path, 8, save_dir=str(tmp_path / "whole"), **changes), report=quiet)
     lines = []
     for steps in (*stops, 8):
@@ -393,7 +393,7 @@ def test_init_from_keeps_known_words_and_takes_the_architecture(tmp_path):
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\ndog\nthe\nunheard\n.\nsat\n")
     lines = []
     config = longer(tmp_path, 1, save_dir=str(tmp_path / "second"), vocab_file=str(tmp_path / "words.txt"), dim=99)
-    config.run.init_from, config.optimiser.learning_rate = str(first.folder), 1e-30
+    config.run.init_from, config.optimizer.learning_rate = str(first.folder), 1e-30
     second = pretrain(config, report=lines.append)
     old, new = weights(first.folder), weights(second.folder)
     known = first.vocabulary

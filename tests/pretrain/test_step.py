@@ -22,8 +22,8 @@ def setting(dtype=torch.float64, device="cpu", **changes):
     return toy_model(config, corpus).to(device, dtype), toy_words(config, corpus, device)
 
 
-def stepping(model, optimiser, clip_norm=1e9, **more):
-    return Step(model, optimiser, clip_norm=clip_norm, seed=SEED, **more)
+def stepping(model, optimizer, clip_norm=1e9, **more):
+    return Step(model, optimizer, clip_norm=clip_norm, seed=SEED, **more)
 
 
 def run(model, words, state=None):
@@ -140,7 +140,7 @@ def test_the_gradient_is_clipped_before_the_update(backend):
 
 @pytest.mark.parametrize("clip_norm", [1e9, 2.0])
 @pytest.mark.parametrize("backend", backends("adagrad", reference=True))
-def test_an_optimiser_as_on_a_gpu_trains_alike(backend, clip_norm):
+def test_an_optimizer_as_on_a_gpu_trains_alike(backend, clip_norm):
     """Norm and clip as tensors on the device, the table's gradient as rows in any order: the weights of the CPU's way.
 
     The norm is a tensor that nothing has read; a step whose norm is no number is left out, and the next goes on.
@@ -149,8 +149,8 @@ def test_an_optimiser_as_on_a_gpu_trains_alike(backend, clip_norm):
     for name in ("auto", backend):
         torch.manual_seed(3)
         model, batches = setting(torch.float32, "cpu" if name == "auto" else device_of(name))
-        optimiser = AdaGrad(model.parameters(), 0.2, 1.0, backend=name)
-        step = stepping(model, optimiser, clip_norm)
+        optimizer = AdaGrad(model.parameters(), 0.2, 1.0, backend=name)
+        step = stepping(model, optimizer, clip_norm)
         norms = [step(batch, None, k).gradient_norm for k, batch in enumerate(batches)]
         results.append((norms, {name: tensor.cpu() for name, tensor in model.state_dict().items()}))
     assert all(isinstance(norm, float) for norm in results[0][0])
@@ -161,7 +161,7 @@ def test_an_optimiser_as_on_a_gpu_trains_alike(backend, clip_norm):
     model.softmax_bias.register_hook(lambda gradient: gradient * float("nan"))
     assert step(batches[0], None, 3).gradient_norm.isnan()
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    assert optimiser.skipped == 1
+    assert optimizer.skipped == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

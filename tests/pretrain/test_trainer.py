@@ -19,7 +19,7 @@ from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.start.plan import planned_steps
 from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.optimiser import make_scheduler
+from elmo_fast.pretrain.step.optimizer import make_scheduler
 from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary
@@ -192,15 +192,15 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_pa
 
 
 def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_path):
-    """Numbers are looked at once per report; until then the optimiser leaves the weights as they were."""
+    """Numbers are looked at once per report; until then the optimizer leaves the weights as they were."""
     config = toy_config(tmp_path, max_steps=50, n_epochs=100, log_interval=5, checkpoint_interval=2)
     corpus = toy_corpus()
     record = RunLog(tmp_path, quiet)
     trainer = LanguageModelTrainer(config, toy_model(config, corpus), corpus, record)
     assert trainer.looks_at_every_step
     trainer.looks_at_every_step = False
-    trainer.optimiser = trainer.update.optimiser = AdaGrad(trainer.model.parameters(), backend="reference")
-    trainer.scheduler = make_scheduler(config.optimiser, trainer.optimiser, 50, 0)
+    trainer.optimizer = trainer.update.optimizer = AdaGrad(trainer.model.parameters(), backend="reference")
+    trainer.scheduler = make_scheduler(config.optimizer, trainer.optimizer, 50, 0)
     step, before = trainer.step, []
 
     def poisoned_step():
@@ -267,7 +267,7 @@ def test_blank_text_is_refused(tmp_path):
 def test_planned_steps_count_every_position_unless_told_the_words():
     config = toy_config(max_steps=None, n_epochs=3, batch_size=2, unroll_steps=2)
     assert planned_steps(config, steps_per_epoch=12) == 36
-    config.optimiser.n_train_tokens = 22
+    config.optimizer.n_train_tokens = 22
     assert planned_steps(config, steps_per_epoch=12) == 3 * 5
     config.run.max_steps = 7
     assert planned_steps(config, steps_per_epoch=12) == 7

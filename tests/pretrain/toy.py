@@ -54,7 +54,7 @@ def toy_model(config: PretrainConfig, corpus: Corpus) -> LanguageModel:
 
 def toy_words(config: PretrainConfig, corpus: Corpus, device: str = "cpu", seed: int = 1) -> list[Words]:
     """What one process reads in the steps of the first epoch, the last of which is not filled."""
-    rows, steps = config.optimiser.batch_size, config.optimiser.unroll_steps
+    rows, steps = config.optimizer.batch_size, config.optimizer.unroll_steps
     stream = Stream(corpus, rows, steps, seed=seed, device=device)
     characters = corpus.types.characters(config.model.max_characters_per_token, device=device).ids
     batches = [stream.batch(0, number) for number in range(stream.steps_per_epoch)]

@@ -99,7 +99,7 @@ class Problem:
         network = self.model(backend="reference")
         dense = [p for name, p in network.named_parameters() if name != "loss.softmax_w"]
         how = {"lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
-        optimisers = [
+        optimizers = [
             torch.optim.Adagrad(dense, foreach=True, **how),
             torch.optim.Adagrad([network.softmax_weight], **how),
         ]
@@ -109,8 +109,8 @@ class Problem:
             forward, backward = self.losses(network, taken, getattr(torch, precision))
             (0.5 * (forward + backward) * self.steps).backward()
             clip_by_global_norm(network.parameters(), 10.0)
-            for optimiser in optimisers:
-                optimiser.step()
+            for optimizer in optimizers:
+                optimizer.step()
             return forward.item(), backward.item()
 
         return self.side(step)

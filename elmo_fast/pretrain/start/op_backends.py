@@ -13,7 +13,7 @@ _CHARACTERS = ("unique_rows", "char_cnn", "highway")
 def describe_backends(
     precision: str,
     backend: str,
-    optimiser: str,
+    optimizer: str,
     device: torch.device,
     *,
     loss: str = "sampled_softmax",
@@ -22,14 +22,14 @@ def describe_backends(
     """A line on the ops' backends; one for each reason why a faster one is not used; one where a precision
     gains no speed.
 
-    precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimiser, loss: their
+    precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimizer, loss: their
     names; characters: whether the model reads them.
     """
     operands = "float32" if precision == "tf32" else precision
     served: dict[str, list[str]] = {}
     slower: dict[str, list[str]] = {}
     called = (*(_CHARACTERS if characters else ()), "projected_lstm", *LOSS_CLASSES[loss].ops_used)
-    for op in (*called, *(["adagrad"] if optimiser == "adagrad" else [])):
+    for op in (*called, *(["adagrad"] if optimizer == "adagrad" else [])):
         name = ops.backend_for(op, backend)
         if name == "auto":
             choice = ops.explain(op, device, torch.float32, operands)

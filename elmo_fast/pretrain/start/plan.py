@@ -31,10 +31,10 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
 
     A pass is every position of the text or, where n_train_tokens is given, that number of words, as in bilm-tf.
     """
-    optimiser = config.optimiser
-    if optimiser.n_train_tokens is not None:
-        steps_per_epoch = max(1, optimiser.n_train_tokens // (optimiser.batch_size * optimiser.unroll_steps))
-    steps = optimiser.n_epochs * steps_per_epoch
+    optimizer = config.optimizer
+    if optimizer.n_train_tokens is not None:
+        steps_per_epoch = max(1, optimizer.n_train_tokens // (optimizer.batch_size * optimizer.unroll_steps))
+    steps = optimizer.n_epochs * steps_per_epoch
     return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
 
 
@@ -49,8 +49,8 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
 
 def check_num_samples(config: PretrainConfig, corpus: Corpus) -> None:
     """Raises ElmoFastError when the vocabulary has fewer words than the sampled softmax draws."""
-    samples = config.optimiser.n_negative_samples_batch
-    if config.optimiser.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
+    samples = config.optimizer.n_negative_samples_batch
+    if config.optimizer.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
         raise ElmoFastError(
             f"n_negative_samples_batch must not exceed the {len(corpus.vocabulary):,} words of the vocabulary, as "
             f"samples are distinct; got {samples:,}"
@@ -61,7 +61,7 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
     """Weights of the biLM, and of the loss's table for V words."""
     shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
     bilm = sum(math.prod(size or 0 for size in shape) for shape in shapes.values())
-    return bilm, LOSS_CLASSES[config.optimiser.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
+    return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
 def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
@@ -69,11 +69,11 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> 
 
     Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
     """
-    model, optimiser = config.model, config.optimiser
+    model, optimizer = config.model, config.optimizer
     bilm, softmax = count_weights(config, vocabulary_size)
-    kept = 1 if optimiser.optimiser == "adagrad" else 2
-    positions = optimiser.micro_batches * rows * optimiser.unroll_steps
-    used = LOSS_CLASSES[optimiser.loss].max_rows_used(vocabulary_size, optimiser.n_negative_samples_batch, positions)
+    kept = 1 if optimizer.optimiser == "adagrad" else 2
+    positions = optimizer.micro_batches * rows * optimizer.unroll_steps
+    used = LOSS_CLASSES[optimizer.loss].max_rows_used(vocabulary_size, optimizer.n_negative_samples_batch, positions)
     touched = softmax if kept == 2 else used * (model.projection_dim + 1)
     dense = trained = bilm - _unchanging(config, vocabulary_size)
     if model.input != "characters" and trained == bilm and kept == 1:
@@ -83,9 +83,9 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> 
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands beside float32 cells
     return {
         "weights": 4 * (bilm + softmax),
-        "optimiser": 4 * kept * (trained + softmax),
+        "optimizer": 4 * kept * (trained + softmax),
         "gradients": 4 * (dense + touched),
-        "activations": size * rows * optimiser.unroll_steps * per_place,
+        "activations": size * rows * optimizer.unroll_steps * per_place,
     }
 
 
@@ -97,16 +97,16 @@ def _unchanging(config: PretrainConfig, vocabulary_size: int) -> int:
 
 def estimate_flops(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]:
     """FLOP a token of a step, forward and backward, both directions: of the LSTM's products, and of the loss's."""
-    model, optimiser = config.model, config.optimiser
+    model, optimizer = config.model, config.optimizer
     lstm = model.n_layers * (8 * model.dim * model.projection_dim + model.dim * model.projection_dim)
-    products = LOSS_CLASSES[optimiser.loss].products(vocabulary_size, optimiser.n_negative_samples_batch)
+    products = LOSS_CLASSES[optimizer.loss].products(vocabulary_size, optimizer.n_negative_samples_batch)
     # Two directions; 2 FLOP a product forward, and twice that backward.
     return 12.0 * lstm, 12.0 * products * model.projection_dim
 
 
 def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
-    optimiser = config.optimiser
-    samples, negatives = optimiser.n_negative_samples_batch, optimiser.negatives
+    optimizer = config.optimizer
+    samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
     noise = f"{samples:,} words drawn a direction and step"
     drawn = {
         "sampled_softmax": f", {noise} by the log-uniform law",
@@ -115,7 +115,7 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     }
     lstm, own = estimate_flops(config, vocabulary_size)
     return (
-        f"loss   {optimiser.loss}{drawn.get(optimiser.loss, '')} | about {lstm / 1e6:.2f} MFLOP a token in the LSTM, "
+        f"loss   {optimizer.loss}{drawn.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP a token in the LSTM, "
         f"{own / 1e6:.2f} in the loss"
     )
 
@@ -125,9 +125,9 @@ def describe_model(
 ) -> list[str]:
     """The model, its memory and a step, in lines of text."""
     bilm, softmax = count_weights(config, vocabulary_size)
-    optimiser = config.optimiser
-    _, rows = processes.assign_rows(optimiser.batch_size, optimiser.micro_batches)
-    needed = estimate_memory(config, vocabulary_size, rows // optimiser.micro_batches)
+    optimizer = config.optimizer
+    _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
+    needed = estimate_memory(config, vocabulary_size, rows // optimizer.micro_batches)
     parts = ", ".join(f"{name} {size(each)}" for name, each in needed.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
     return [
@@ -135,17 +135,17 @@ def describe_model(
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {size(sum(needed.values()))} a process: {parts}",
         *_describe_shortage(sum(needed.values()), device),
-        f"batch  {optimiser.batch_size} rows x {optimiser.unroll_steps} = "
-        f"{optimiser.batch_size * optimiser.unroll_steps:,} tokens, each read in both directions{shared} | "
-        f"{optimiser.optimiser}, learning rate {optimiser.rate:g}, {optimiser.schedule}"
-        + (f" | a row is reset with a chance of {optimiser.state_reset:g} a step" if optimiser.state_reset else ""),
+        f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
+        f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
+        f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
+        + (f" | a row is reset with a chance of {optimizer.state_reset:g} a step" if optimizer.state_reset else ""),
         _describe_loss(config, vocabulary_size),
         *describe_backends(
             config.run.precision,
             config.run.backend,
-            optimiser.optimiser,
+            optimizer.optimiser,
             device,
-            loss=optimiser.loss,
+            loss=optimizer.loss,
             characters=config.model.input == "characters",
         ),
     ]
@@ -214,8 +214,8 @@ def describe_plan(config: PretrainConfig, device: torch.device, processes: Proce
             *describe_model(config, len(vocabulary), processes, device),
             "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)",
         ]
-    corpus, optimiser = open_corpus(prepared), config.optimiser
-    epoch = math.ceil(math.ceil(corpus.positions / optimiser.batch_size) / optimiser.unroll_steps)
+    corpus, optimizer = open_corpus(prepared), config.optimizer
+    epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
     return [
         *describe_model(config, len(corpus.vocabulary), processes, device),
         *describe_corpus(corpus),

@@ -49,14 +49,14 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
 
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
-    at, optimiser = resumed.position, config.optimiser
+    at, optimizer = resumed.position, config.optimizer
     pairs = {
-        "batch_size": (at.rows, optimiser.batch_size),
-        "unroll_steps": (at.unroll_steps, optimiser.unroll_steps),
+        "batch_size": (at.rows, optimizer.batch_size),
+        "unroll_steps": (at.unroll_steps, optimizer.unroll_steps),
         "seed": (at.seed, config.run.seed),
         "shuffle": (at.shuffle, config.data.shuffle),
-        "optimiser": (at.optimiser, optimiser.optimiser),
-        "loss": (at.loss, optimiser.loss),
+        "optimiser": (at.optimiser, optimizer.optimiser),
+        "loss": (at.loss, optimizer.loss),
     }
     # Fields that the run did not know yet had their defaults.
     was, now = asdict(ModelConfig()) | at.model, asdict(config.model)

@@ -48,18 +48,18 @@ def make_language_model(
 
     counts: how often each word is a target, [V], for the losses that need it.
     """
-    optimiser, precision = config.optimiser, config.run.precision
-    training: dict[str, Any] = {name: getattr(optimiser, name) for name in _TRAINING_OPTIONS}
-    training |= {"all_clip_norm_val": optimiser.all_clip_norm_val, "learning_rate": optimiser.rate}
-    if optimiser.loss != "sampled_softmax":
-        training["loss"] = optimiser.loss
-    sampled = optimiser.loss in ("sampled_softmax", "negative_sampling")
+    optimizer, precision = config.optimizer, config.run.precision
+    training: dict[str, Any] = {name: getattr(optimizer, name) for name in _TRAINING_OPTIONS}
+    training |= {"all_clip_norm_val": optimizer.all_clip_norm_val, "learning_rate": optimizer.rate}
+    if optimizer.loss != "sampled_softmax":
+        training["loss"] = optimizer.loss
+    sampled = optimizer.loss in ("sampled_softmax", "negative_sampling")
     options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
     torch.manual_seed(config.run.seed)
     precision = "float32" if precision == "tf32" else precision
     frozen = config.model.input == "vectors" and not config.model.train_vectors
     settings = {"precision": precision, "backend": config.run.backend}
-    model = LanguageModel(options, counts=counts, negatives=optimiser.negatives, train_input=not frozen, **settings)
+    model = LanguageModel(options, counts=counts, negatives=optimizer.negatives, train_input=not frozen, **settings)
     return model.to(device)
 
 
@@ -95,7 +95,7 @@ def start_run(
     heldout = open_heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
     processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
     check_num_samples(config, corpus)
-    processes.assign_rows(config.optimiser.batch_size, config.optimiser.micro_batches)
+    processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
         resumed = dataclasses.replace(resumed, state=None, position=_reset_position(resumed.position))
     model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))

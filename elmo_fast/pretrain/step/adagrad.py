@@ -125,20 +125,20 @@ class AdaGrad(torch.optim.Adagrad):
 
 @torch.no_grad()
 def clip_and_step(
-    optimiser: torch.optim.Optimizer, params: Iterable[torch.nn.Parameter], max_norm: float
+    optimizer: torch.optim.Optimizer, params: Iterable[torch.nn.Parameter], max_norm: float
 ) -> float | Tensor:
-    """`clip_by_global_norm`, then the optimiser's step; returns the norm before the clip.
+    """`clip_by_global_norm`, then the optimizer's step; returns the norm before the clip.
 
     AdaGrad on a GPU reads the clip's factor from the device as it updates: gradients are not gone over once more (and
     stay as they were), and where the norm is not finite the update is left out (`AdaGrad.skipped` counts).
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if not isinstance(optimiser, AdaGrad) or uses_torch_update(trained, optimiser.backend):
+    if not isinstance(optimizer, AdaGrad) or uses_torch_update(trained, optimizer.backend):
         norm = clip_by_global_norm(trained, max_norm)
-        # Other optimisers cannot skip an update on the device: the host reads the norm.
+        # Other optimizers cannot skip an update on the device: the host reads the norm.
         if math.isfinite(norm):
-            optimiser.step()
+            optimizer.step()
         return norm
-    total, orders = global_norm(trained, optimiser.backend)
-    optimiser.step(scale=clip_scale(total, max_norm), orders=orders)
+    total, orders = global_norm(trained, optimizer.backend)
+    optimizer.step(scale=clip_scale(total, max_norm), orders=orders)
     return total

@@ -64,11 +64,11 @@ class Step:
     """Updates a model once per call.
 
         loss_n = the model's loss of every filled position of all R rows, both directions
-        gradient of  ½ Σ loss_n / R,  clipped at a global norm, then the optimiser's step
+        gradient of  ½ Σ loss_n / R,  clipped at a global norm, then the optimizer's step
 
     which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
 
-    model, optimiser: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
+    model, optimizer: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
     resets; state_reset: chance that a row starts the step from zeros; micro_batches: parts of the rows that are
     computed one after the other; sparse: the gradients of the tables (softmax, word vectors) as the rows used (the same
     numbers); processes: the processes that train together.
@@ -79,7 +79,7 @@ class Step:
     def __init__(
         self,
         model: LanguageModel,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         *,
         clip_norm: float,
         seed: int = 0,
@@ -88,7 +88,7 @@ class Step:
         sparse: bool = True,
         processes: Processes | None = None,
     ) -> None:
-        self.model, self.optimiser = model, optimiser
+        self.model, self.optimizer = model, optimizer
         self.clip_norm, self.seed, self.state_reset, self.micro_batches = clip_norm, seed, state_reset, micro_batches
         self.processes = Processes() if processes is None else processes
         embedding = trained_embedding(model)
@@ -104,7 +104,7 @@ class Step:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
         state = reset_rows(state, self.state_reset, self.seed, number, words.first_row, words.rows)
         self.model.train()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         device = words.types.device
         offsets = [2 * number + direction for direction in range(2)]
         drawn = [self.model.loss.draw(self.seed, offset, device) for offset in offsets]
@@ -119,7 +119,7 @@ class Step:
             states.append(after)
         for table in self.tables:
             average_gradients(table, self.processes)
-        norm = clip_and_step(self.optimiser, self.model.parameters(), self.clip_norm)
+        norm = clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm)
         means = self.processes.sum_(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()
         h, c = (torch.cat(column, dim=2) for column in zip(*states, strict=True))

@@ -46,4 +46,4 @@ def case(rng: random.Random) -> None:
 
 def _all(resumed):
     state = {} if resumed.state is None else dict(zip("hc", resumed.state, strict=True))
-    return dataclasses.asdict(resumed.position), resumed.weights, resumed.optimiser, state
+    return dataclasses.asdict(resumed.position), resumed.weights, resumed.optimizer, state

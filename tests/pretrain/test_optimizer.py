@@ -1,4 +1,4 @@
-"""The optimiser and the learning rate's course."""
+"""The optimizer and the learning rate's course."""
 
 import math
 
@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.optimiser import learning_rate_factor, make_optimiser, make_scheduler
+from elmo_fast.pretrain.step.optimizer import learning_rate_factor, make_optimizer, make_scheduler
 from tests.pretrain.toy import toy_config
 
 
 def rates(steps, begin=0, **changes):
-    """The learning rate in force at each step, read from a real optimiser as the trainer drives it."""
-    config = toy_config(**changes).optimiser
+    """The learning rate in force at each step, read from a real optimizer as the trainer drives it."""
+    config = toy_config(**changes).optimizer
     parameter = torch.nn.Parameter(torch.zeros(1))
-    optimiser = torch.optim.SGD([parameter], config.rate)
-    scheduler = make_scheduler(config, optimiser, steps, begin)
+    optimizer = torch.optim.SGD([parameter], config.rate)
+    scheduler = make_scheduler(config, optimizer, steps, begin)
     found = []
     for _ in range(begin, steps):
-        found.append(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         scheduler.step()
     return found
 
@@ -37,7 +37,7 @@ def test_a_line_down_after_a_line_up():
 
 
 def test_a_cosine_goes_from_one_to_the_share_left():
-    factor = learning_rate_factor(toy_config(schedule="cosine", final_share=0.2).optimiser, 100)
+    factor = learning_rate_factor(toy_config(schedule="cosine", final_share=0.2).optimizer, 100)
     assert [factor(0), factor(50), factor(100), factor(1000)] == pytest.approx([1, 0.6, 0.2, 0.2])
     assert factor(25) == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2)
 
@@ -49,13 +49,13 @@ def test_the_rate_after_a_restart_is_the_one_without(schedule):
     assert rates(20, begin=7, **settings) == rates(20, **settings)[7:]
 
 
-def test_each_name_gives_its_optimiser():
+def test_each_name_gives_its_optimizer():
     from elmo_fast.pretrain.start.start_run import make_language_model
 
     config = toy_config(optimiser="adamw", weight_decay=0.1)
     model = make_language_model(config, 20)
-    adamw = make_optimiser(config.optimiser, model)
+    adamw = make_optimizer(config.optimizer, model)
     assert type(adamw) is torch.optim.AdamW
     assert (adamw.defaults["lr"], adamw.defaults["weight_decay"]) == (0.001, 0.1)
-    config.optimiser.optimiser = "adagrad"
-    assert type(make_optimiser(config.optimiser, model)) is AdaGrad
+    config.optimizer.optimiser = "adagrad"
+    assert type(make_optimizer(config.optimizer, model)) is AdaGrad

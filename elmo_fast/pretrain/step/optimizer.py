@@ -1,4 +1,4 @@
-"""The optimiser and the learning rate schedule of a configuration."""
+"""The optimizer and the learning rate schedule of a configuration."""
 
 import math
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from collections.abc import Callable
 import torch
 
 from elmo_fast.ops import backend_for
-from elmo_fast.pretrain.config import OptimiserConfig
+from elmo_fast.pretrain.config import OptimizerConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 
 
-def make_optimiser(config: OptimiserConfig, model: LanguageModel) -> torch.optim.Optimizer:
+def make_optimizer(config: OptimizerConfig, model: LanguageModel) -> torch.optim.Optimizer:
     """AdaGrad as bilm-tf has it, with rows of the tables updated alone; or torch's AdamW over whole tensors."""
     rate, trained = config.rate, [parameter for _, parameter in model.trained()]
     if config.optimiser == "adagrad":
@@ -19,7 +19,7 @@ def make_optimiser(config: OptimiserConfig, model: LanguageModel) -> torch.optim
     return torch.optim.AdamW(trained, rate, weight_decay=config.weight_decay, fused=True)
 
 
-def learning_rate_factor(config: OptimiserConfig, total_steps: int) -> Callable[[int], float]:
+def learning_rate_factor(config: OptimizerConfig, total_steps: int) -> Callable[[int], float]:
     """The factor of the learning rate at each step: up in a line over warmup_steps, then as `schedule` says."""
     warmup, end = config.warmup_steps, config.final_share
 
@@ -36,12 +36,12 @@ def learning_rate_factor(config: OptimiserConfig, total_steps: int) -> Callable[
 
 
 def make_scheduler(
-    config: OptimiserConfig, optimiser: torch.optim.Optimizer, total_steps: int, step: int
+    config: OptimizerConfig, optimizer: torch.optim.Optimizer, total_steps: int, step: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """torch's scheduler of that learning rate, at `step`: it has no other state."""
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         group["initial_lr"] = config.rate
     scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, learning_rate_factor(config, total_steps), last_epoch=step - 1
+        optimizer, learning_rate_factor(config, total_steps), last_epoch=step - 1
     )
     return scheduler
