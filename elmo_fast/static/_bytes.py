@@ -1,7 +1,6 @@
 """What the readers and writers of vector files share: gzip, detection of the format, words as bytes."""
 
 import contextlib
-import gzip
 import re
 import warnings
 from collections.abc import Iterator, Sequence
