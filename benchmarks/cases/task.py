@@ -21,9 +21,8 @@ from benchmarks.results import Report, faster, row
 from benchmarks.timing import in_turn, seconds
 from elmo_fast.static import Vectors, save_vectors
 from elmo_fast.tasks import Example, Labels, TaskConfig, write_examples
-from elmo_fast.tasks.data import read_data
+from elmo_fast.tasks.data import read_data, training_splits
 from elmo_fast.tasks.model import new_model
-from elmo_fast.tasks.split import training_splits
 from elmo_fast.tasks.trainer import TaskTrainer
 from tests.weights import make_weights
 

@@ -48,6 +48,11 @@ def values_of(arguments: Any, *kinds: Any) -> dict[str, Any]:
     return given
 
 
+def named(arguments: Any, *names: str) -> dict[str, Any]:
+    """These options by name, for a function that calls its arguments the same."""
+    return {name: getattr(arguments, name) for name in names}
+
+
 def logger() -> logging.Logger:
     """The logger of the command line: info by default, warnings with -q, everything with -v, on stderr."""
     return logging.getLogger("elmo_fast")

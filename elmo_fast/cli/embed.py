@@ -65,14 +65,11 @@ def run(arguments: Any) -> int:
             embedder.embed_file(
                 text,
                 arguments.output_file,
-                "all" if arguments.all else "top" if arguments.top else "average",
-                arguments.batch_size,
-                arguments.forget_sentences,
-                keys,
+                next(layers for layers in ("all", "top", "average") if getattr(arguments, layers)),
                 file_format=arguments.format,
                 dtype=DTYPES[arguments.dtype],
-                max_tokens=arguments.max_tokens,
                 progress=progress.reach,
+                **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),
             )
     told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     _common.logger().info("%s: %s", arguments.output_file, told)

@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 from elmo_fast.cli import _model
-from elmo_fast.cli._common import leave_busy_processors, new_parser, set_up
+from elmo_fast.cli._common import leave_busy_processors, named, new_parser, set_up
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import write_json
 
@@ -71,11 +71,10 @@ def run(arguments: Any) -> int:
             perplexity = evaluate(
                 model,
                 corpus,
-                batch_size=arguments.batch_size,
-                unroll_steps=arguments.unroll_steps,
                 device=device,
                 per_sentence=arguments.per_sentence is not None,
                 progress=progress.add,
+                **named(arguments, "batch_size", "unroll_steps"),
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")

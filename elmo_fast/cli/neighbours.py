@@ -40,18 +40,9 @@ def run(arguments: Any) -> int:
     with rereadable(arguments.corpus) as corpus:
         bilm = _model.load_embedder(arguments).elmo_bilm
         with _progress.progress_bar(arguments) as progress:
-            found = nearest_tokens(
-                bilm,
-                corpus,
-                query,
-                index,
-                topn=arguments.topn,
-                layers=_model.layer_of(arguments.layer),
-                cache=arguments.cache,
-                batch_size=arguments.batch_size,
-                max_tokens=arguments.max_tokens,
-                progress=progress.reach,
-            )
+            layers = _model.layer_of(arguments.layer)
+            options = _common.named(arguments, "topn", "cache", "batch_size", "max_tokens")
+            found = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **options)
     for name, near in found.items():
         print(f"{in_context(query, index, CONTEXT, ellipsis='...')}   layer {name}")
         for rank, token in enumerate(near, start=1):

@@ -37,17 +37,8 @@ def run(arguments: Any) -> int:
         vocabulary = Vocabulary.read(arguments.vocab_file)
     there = is_prepared(arguments.out_dir) and not arguments.overwrite
     with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
-        corpus = prepare(
-            arguments.train_prefix,
-            arguments.out_dir,
-            vocabulary=vocabulary,
-            min_count=arguments.min_count,
-            max_vocab_size=arguments.max_vocab_size,
-            processes=arguments.processes,
-            shard_tokens=arguments.shard_tokens,
-            overwrite=arguments.overwrite,
-            progress=progress,
-        )
+        options = _common.named(arguments, "min_count", "max_vocab_size", "processes", "shard_tokens", "overwrite")
+        corpus = prepare(arguments.train_prefix, arguments.out_dir, vocabulary=vocabulary, progress=progress, **options)
     for line in report(corpus, arguments.out_dir, there, duration(progress.seconds)):
         _common.logger().info(line)
     return 0

@@ -13,9 +13,8 @@ from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.tasks.config import L2_KINDS
 from elmo_fast.tasks.dropout import dropout
-
-L2_KINDS = ("paper", "bilm-tf")
 
 
 def load_bilm(

@@ -1,9 +1,10 @@
 """Files of labelled sentences: CoNLL-U, CoNLL's columns, and `label<TAB>sentence`."""
 
+import itertools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
@@ -23,6 +24,8 @@ _DOCUMENT = "-DOCSTART-"
 
 Column = str | int | None
 Lines = Iterator[tuple[int, str]]
+# A word and its label; None ends a sentence.
+Row = tuple[str, str] | None
 
 
 class Example(NamedTuple):
@@ -67,16 +70,15 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
     Raises:
         ElmoFastError: an invalid line, with its number; a missing column; no sentence.
     """
-    readers: dict[str, Callable[[str, Lines, Column], Iterator[Example]]] = {
-        "conllu": _conllu,
-        "columns": _columns,
-        "tsv": _tsv,
-        "text": _text,
-    }
     name = os.fspath(path)
     if name != "-" and not os.path.exists(name):
         raise ElmoFastError(f"there is no {name!r}")
-    examples = list(readers[format_of(path, format)](name, read_lines(path), column))
+    format, lines = format_of(path, format), read_lines(path)
+    if format in ("conllu", "columns"):
+        rows = _conllu(name, lines, column) if format == "conllu" else _columns(name, lines, column)
+        examples = list(_grouped(rows))
+    else:
+        examples = list(_tsv(name, lines, column) if format == "tsv" else _text(name, lines, column))
     if not examples:
         raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
     return examples
@@ -117,17 +119,26 @@ def _tsv_line(where: str, example: Example) -> str:
     return f"{example.labels[0]}\t{' '.join(example.words)}\n"
 
 
-def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Example]:
-    at = _conllu_column(path, column)
+def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
+    """Words with their labels as sentences."""
     words: list[str] = []
     labels: list[str] = []
+    for row in itertools.chain(rows, [None]):
+        if row is not None:
+            words.append(row[0])
+            labels.append(row[1])
+        elif words:
+            yield Example(words, labels)
+            words, labels = [], []
+
+
+def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
+    at, number = _conllu_column(path, column), 1
     for index, line in lines:
         if not line:
-            if words:
-                yield Example(words, labels)
-            words, labels = [], []
-            continue
-        if line.startswith("#"):
+            yield None
+            number = 1
+        if not line or line.startswith("#"):
             continue
         fields = line.split("\t")
         if len(fields) != len(CONLLU_COLUMNS):
@@ -135,38 +146,32 @@ def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Example]:
         if _RANGE_ID.fullmatch(fields[0]) or _EMPTY_ID.fullmatch(fields[0]):
             continue
         # Compared as text: Python refuses to make a number of thousands of digits.
-        if fields[0].lstrip("0") != str(len(words) + 1):
+        if fields[0].lstrip("0") != str(number):
             raise ElmoFastError(
-                f"{path}, line {index + 1}: wanted the word number {len(words) + 1} (or a range 1-2, or an empty node "
-                f"1.1); got {fields[0]!r:.40}; is a blank line missing?"
+                f"{path}, line {index + 1}: wanted the word number {number} (or a range 1-2, or an empty node 1.1); "
+                f"got {fields[0]!r:.40}; is a blank line missing?"
             )
-        words.append(_filled(path, index, "the form", fields[1]))
-        labels.append(_filled(path, index, "the label", fields[at]))
-    if words:
-        yield Example(words, labels)
+        yield _filled(path, index, "the form", fields[1]), _filled(path, index, "the label", fields[at])
+        number += 1
 
 
 def _conllu_column(path: str, column: Column) -> int:
-    names = [str(number) for number in range(len(CONLLU_COLUMNS))]
+    numbers = {name: number for number, name in enumerate(CONLLU_COLUMNS)}
+    numbers |= {str(number): number for number in numbers.values()}
     wanted = "upos" if column is None else str(column)
-    for known in (names, CONLLU_COLUMNS):
-        if wanted in known:
-            return known.index(wanted)
+    if wanted in numbers:
+        return numbers[wanted]
     raise ElmoFastError(
         f"{path}: column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got {column!r:.40}"
     )
 
 
-def _columns(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
     at = _number(path, column, -1, "columns")
     width, tabs = 0, False
-    words: list[str] = []
-    labels: list[str] = []
     for index, line in lines:
         if not line or line.split(maxsplit=1)[0] == _DOCUMENT:
-            if words:
-                yield Example(words, labels)
-            words, labels = [], []
+            yield None
             continue
         if not width:
             tabs = "\t" in line
@@ -180,10 +185,7 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Example]:
                 )
         elif len(fields) != width:
             raise _misfit(path, index, f"wanted {width} columns, as the lines before", fields)
-        words.append(_filled(path, index, "the word", fields[0]))
-        labels.append(_filled(path, index, "the label", fields[at]))
-    if words:
-        yield Example(words, labels)
+        yield _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
 
 
 def _tsv(path: str, lines: Lines, column: Column) -> Iterator[Example]:

@@ -7,21 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.modules import BiLM
+from elmo_fast.files import sha256_of
+from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.static import Vectors, load_vectors
-from elmo_fast.tasks.classifier import Classifier
-from elmo_fast.tasks.config import TaskConfig
-from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
+from elmo_fast.tasks.character_features import CharacterFeatures
+from elmo_fast.tasks.config import PLACES, TaskConfig
+from elmo_fast.tasks.data import TaskBatch
+from elmo_fast.tasks.elmo_features import ElmoFeatures, load_bilm
 from elmo_fast.tasks.formats import Example
-from elmo_fast.tasks.split import TaskBatch
-from elmo_fast.tasks.tagger import Tagger
-
-PLACES: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "input": ("input",),
-    "output": ("output",),
-    "both": ("input", "output"),
-}
+from elmo_fast.tasks.heads import Classifier, Tagger
+from elmo_fast.tasks.static_features import StaticFeatures
 
 
 class TaskModel(nn.Module):
@@ -100,39 +95,41 @@ def empty_model(config: TaskConfig, labels: int, words: list[str]) -> TaskModel:
     return _built(config, labels, static)
 
 
-def task_bilm(config: TaskConfig) -> BiLM:
-    """The biLM of a configuration, trained with the task or frozen."""
-    assert config.model is not None
-    return load_bilm(config.model, fine_tune=config.fine_tune, **_op_choices(config))
+def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:
+    """What the features are computed from and the task does not save: "model", "vectors" -> a digest of the files.
 
-
-def _op_choices(config: TaskConfig) -> dict[str, Any]:
-    return {"precision": config.precision, "backend": config.backend}
+    With another biLM, or other vectors, under the same name the trained weights would mean nothing, and nothing else
+    would tell. A fine-tuned biLM is saved with the task, and so is not among them.
+    """
+    found = {}
+    if model.elmo is not None and not model.elmo.fine_tuned:
+        found["model"] = model_digest(model.elmo.bilm)
+    if config.vectors is not None:
+        found["vectors"] = sha256_of(config.vectors)
+    return found
 
 
 def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> TaskModel:
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
-    choices = _op_choices(config)
+    choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
     characters = CharacterFeatures(**choices) if config.characters else None
     places, elmo = PLACES[config.elmo], None
     if places:
+        assert config.model is not None  # see validate
+        bilm = load_bilm(config.model, fine_tune=config.fine_tune, **choices)
         elmo = ElmoFeatures(
-            task_bilm(config), len(places), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
+            bilm, len(places), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
             l2_kind=config.mix_l2_kind, backend=choices["backend"],
         )  # fmt: skip
     width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
-    if elmo is not None and "input" in places:
-        width += elmo.get_output_dim()
-    output_width = elmo.get_output_dim() if elmo is not None and "output" in places else 0
-    return TaskModel(static, characters, elmo, places, _head(config, width, output_width, labels))
-
-
-def _head(config: TaskConfig, width: int, output_width: int, labels: int) -> Tagger | Classifier:
+    width += elmo.get_output_dim() if elmo is not None and "input" in places else 0
     settings: dict[str, Any] = {
-        "hidden": config.hidden, "lstm_layers": config.lstm_layers, "output_width": output_width,
-        "dropout": config.dropout, **_op_choices(config),
+        "hidden": config.hidden, "lstm_layers": config.lstm_layers, "dropout": config.dropout,
+        "output_width": elmo.get_output_dim() if elmo is not None and "output" in places else 0, **choices,
     }  # fmt: skip
     if config.task == "tag":
-        return Tagger(width, labels, crf=config.crf, **settings)
-    return Classifier(width, labels, pooling=config.pooling, **settings)
+        head: Tagger | Classifier = Tagger(width, labels, crf=config.crf, **settings)
+    else:
+        head = Classifier(width, labels, pooling=config.pooling, **settings)
+    return TaskModel(static, characters, elmo, places, head)

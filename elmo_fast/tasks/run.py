@@ -12,17 +12,14 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replaces
 from elmo_fast.lock import FolderLock
 from elmo_fast.progress import Progress
-from elmo_fast.tasks.config import TaskConfig
-from elmo_fast.tasks.data import read_data, read_labelled
+from elmo_fast.tasks.config import TaskConfig, validate
+from elmo_fast.tasks.data import Split, read_data, read_labelled, training_splits
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
-from elmo_fast.tasks.model import TaskModel, new_model
+from elmo_fast.tasks.model import new_model
 from elmo_fast.tasks.prediction import predict, score
-from elmo_fast.tasks.result import TaskResult
-from elmo_fast.tasks.saved import SavedTask, load_task, save_task
+from elmo_fast.tasks.saved import SavedTask, TaskResult, load_task, save_task
 from elmo_fast.tasks.scores import Scores
-from elmo_fast.tasks.split import Split, training_splits
 from elmo_fast.tasks.trainer import TaskTrainer
-from elmo_fast.tasks.validation import validate
 from elmo_fast.threads import torch_threads
 
 Device = torch.device | str
@@ -68,34 +65,23 @@ def train_task(
             for name, split in splits.items()
             if name != "train"
         }
-        result = _result(config, model, trainer, scores, parameters, data.notes)
+        result = TaskResult(
+            dev=scores["dev"],
+            test=scores.get("test"),
+            epochs=trainer.epochs,
+            best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
+            mix_weights=model.mix_weights(),
+            gammas=model.gammas(),
+            config=config,
+            seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
+            words=splits["train"].words,
+            sentences=len(data.train),
+            parameters=parameters,
+            notes=data.notes,
+        )
         save_task(folder, model, data.labels, result)
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
     return result
-
-
-def _result(
-    config: TaskConfig,
-    model: TaskModel,
-    trainer: TaskTrainer,
-    scores: dict[str, Scores],
-    parameters: int,
-    notes: list[str],
-) -> TaskResult:
-    return TaskResult(
-        dev=scores["dev"],
-        test=scores.get("test"),
-        epochs=trainer.epochs,
-        best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
-        mix_weights=model.mix_weights(),
-        gammas=model.gammas(),
-        config=config,
-        seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
-        words=trainer.train.words,
-        sentences=len(trainer.train.examples),
-        parameters=parameters,
-        notes=notes,
-    )
 
 
 def evaluate_task(

@@ -1,4 +1,4 @@
-"""A trained task in its folder: written when training has ended, and read back for scores and predictions."""
+"""A trained task: its result, and its folder, written when training has ended and read for scores and predictions."""
 
 import dataclasses
 import json
@@ -13,15 +13,49 @@ from elmo_fast.files import write_json
 from elmo_fast.json_files import Kind, parsed, read_json, typed
 from elmo_fast.manifest import MANIFEST, check_written, settle, warn_unchecked, writing_together
 from elmo_fast.tasks.config import TaskConfig
-from elmo_fast.tasks.inputs import input_digests
 from elmo_fast.tasks.labels import Labels
-from elmo_fast.tasks.model import TaskModel, empty_model
-from elmo_fast.tasks.result import TaskResult
+from elmo_fast.tasks.model import TaskModel, empty_model, input_digests
+from elmo_fast.tasks.scores import Scores
 from elmo_fast.tasks.state import load_tensors, load_weights, save_tensors, trained_weights
 
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "config.json", "results.json", "model.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
 _READ = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskResult:
+    """The result of training.
+
+    dev, test: scores of the kept epoch; test is None without a test_path
+    epochs: a row per epoch (see TaskTrainer)
+    best_epoch: the kept epoch, from 1
+    mix_weights: place ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
+        first; empty without ELMo
+    gammas: place -> the mix's γ
+    config: the configuration
+    seconds: of all epochs
+    words, sentences: of the training sentences that were used
+    parameters: number of trained parameters
+    notes: what a reader of the scores must know, such as labels that did not occur in training
+    """
+
+    dev: Scores
+    test: Scores | None
+    epochs: list[dict[str, Any]]
+    best_epoch: int
+    mix_weights: dict[str, list[float]]
+    gammas: dict[str, float]
+    config: TaskConfig
+    seconds: float
+    words: int
+    sentences: int
+    parameters: int
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields, for JSON."""
+        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)

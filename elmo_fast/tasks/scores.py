@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
@@ -42,20 +42,16 @@ class Scores:
 
     def table(self) -> str:
         """Text to print: a line per class, then micro and macro averages (in percent) and the accuracy."""
-        rows = [(name, row["precision"], row["recall"], row["f1"], row["support"]) for name, row in self._rows()]
-        width = max(len("accuracy"), *(len(row[0]) for row in rows))
+        support = sum(row["support"] for row in self.per_class.values())
+        micro = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": support}
+        width = max(map(len, ["accuracy", *self.per_class]))
         lines = [f"{'span' if self.spans else 'label':<{width}}  precision  recall      F1  support"]
-        lines += [
-            f"{name:<{width}}  {100 * p:9.2f}  {100 * r:6.2f}  {100 * f:6.2f}  {n:7.0f}" for name, p, r, f, n in rows
-        ]
+        for name, row in [*self.per_class.items(), ("micro", micro)]:
+            precision, recall, f1 = (100 * row[rate] for rate in ("precision", "recall", "f1"))
+            lines += [f"{name:<{width}}  {precision:9.2f}  {recall:6.2f}  {f1:6.2f}  {row['support']:7.0f}"]
         lines += [f"{'macro':<{width}}  {'':9}  {'':6}  {100 * self.macro_f1:6.2f}"]
         lines += [f"{'accuracy':<{width}}  {100 * self.accuracy:.2f} of {self.count} labels"]
         return "\n".join(lines)
-
-    def _rows(self) -> list[tuple[str, dict[str, float]]]:
-        support = sum(row["support"] for row in self.per_class.values())
-        total = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": support}
-        return [*self.per_class.items(), ("micro", total)]
 
 
 def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto") -> Scores:
@@ -79,7 +75,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     _check(gold, predicted)
     if isinstance(spans, str):
         spans = are_spans(gold, predicted)
-    true, guessed, right = (_span_counts if spans else _label_counts)(gold, predicted)
+    true, guessed, right = _counts(gold, predicted, spans_of if spans else _labels_of)
     classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
     micro = _rates(true.total(), guessed.total(), right.total())
     count = sum(map(len, gold))
@@ -131,21 +127,20 @@ def are_spans(*sides: Sentences) -> bool:
     return tags != {"O"} and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
-def _span_counts(gold: Sentences, predicted: Sentences) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    true: Counter[str] = Counter()
-    guessed: Counter[str] = Counter()
-    right: Counter[str] = Counter()
+def _labels_of(labels: Sequence[str]) -> list[Span]:
+    """Each label as a span of its own."""
+    return [(label, place, place) for place, label in enumerate(labels)]
+
+
+def _counts(
+    gold: Sentences, predicted: Sentences, spans: Callable[[Sequence[str]], list[Span]]
+) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """How often each class is true, is predicted, and both at one place."""
+    true, guessed, right = Counter[str](), Counter[str](), Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        ours, theirs = set(spans_of(gold_tags)), set(spans_of(predicted_tags))
+        ours, theirs = set(spans(gold_tags)), set(spans(predicted_tags))
         for counter, some in ((true, ours), (guessed, theirs), (right, ours & theirs)):
             counter.update(span[0] for span in some)
-    return true, guessed, right
-
-
-def _label_counts(gold: Sentences, predicted: Sentences) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    true = Counter(label for sentence in gold for label in sentence)
-    guessed = Counter(label for sentence in predicted for label in sentence)
-    right = Counter(a for x, y in zip(gold, predicted, strict=True) for a, b in zip(x, y, strict=True) if a == b)
     return true, guessed, right
 
 

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,22 +11,9 @@ from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import loses_values
+from elmo_fast.static import Vectors
 
 _PADDING, _UNKNOWN, _FIRST = 0, 1, 2
-
-
-class WordVectors(Protocol):
-    """Words and their vectors, as elmo_fast.static.Vectors: words, V of them, and matrix [V, D] float32."""
-
-    @property
-    def words(self) -> list[str]:
-        """V words."""
-        ...
-
-    @property
-    def matrix(self) -> np.ndarray:
-        """A row for each word, [V, D] float32."""
-        ...
 
 
 class StaticFeatures(nn.Module):
@@ -53,7 +39,7 @@ class StaticFeatures(nn.Module):
 
     def __init__(
         self,
-        vectors: WordVectors,
+        vectors: Vectors,
         *,
         trainable: bool = False,
         lower_case: bool = True,
@@ -91,7 +77,7 @@ class StaticFeatures(nn.Module):
         bound = math.sqrt(3 / width)
         matrix = torch.empty(len(words), width).uniform_(-bound, bound).numpy()
         once = [number for number, word in enumerate(words) if counts[word] == 1]
-        return cls(_Table(words, matrix), trainable=True, replaced=once)
+        return cls(Vectors(words, matrix), trainable=True, replaced=once)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StaticFeatures":
         super()._apply(fn, recurse)
@@ -140,12 +126,7 @@ class StaticFeatures(nn.Module):
         numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
 
 
-class _Table:
-    def __init__(self, words: list[str], matrix: np.ndarray) -> None:
-        self.words, self.matrix = words, matrix
-
-
-def _checked(vectors: WordVectors, width: int | None) -> np.ndarray:
+def _checked(vectors: Vectors, width: int | None) -> np.ndarray:
     matrix = np.asarray(vectors.matrix)
     if matrix.ndim != 2 or not len(vectors.words) == len(matrix) > 0 or not matrix.shape[1]:
         raise ElmoFastError(

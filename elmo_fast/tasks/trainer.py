@@ -1,10 +1,10 @@
-"""Training of a tagger or classifier: Adam, early stopping on the development score, and going on after a kill."""
+"""Training of a tagger or classifier: Adam, early stopping on the development score, resuming after a kill."""
 
 import json
 import math
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,24 +12,23 @@ from torch import Tensor, nn
 
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import write_text
 from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
-from elmo_fast.tasks.inputs import input_digests
+from elmo_fast.tasks.data import Split, digest_of
 from elmo_fast.tasks.labels import Labels
-from elmo_fast.tasks.model import TaskModel
+from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.order import epoch_batches
 from elmo_fast.tasks.prediction import predict, score
-from elmo_fast.tasks.split import Split, digest_of
 from elmo_fast.tasks.state import TrainingRecord, load_weights, read_state, trained_weights, write_state
 
 
 class TaskTrainer:
     """Trains a TaskModel until the development score has not risen for `patience` epochs, or all epochs are done.
 
-    Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is on the disk: a run
-    that is killed goes on with the same numbers, on the CPU bit for bit.
+    Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is saved: a run that was
+    killed resumes with the same numbers, on the CPU bit for bit.
 
     Args:
         model: on its device.
@@ -150,7 +149,7 @@ class TaskTrainer:
     def _write(self) -> None:
         position = TrainingRecord(self.epochs, lasting(self.config), self._data)
         write_state(self.folder, self.model, self.optimiser, self._best, position)
-        write_metrics(self.folder / METRICS_FILE, self.epochs)
+        write_text(self.folder / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in self.epochs))
 
     def _say(self, row: dict[str, Any], unit: str, best: float) -> None:
         self.report(
@@ -176,9 +175,3 @@ def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
 def lasting(config: TaskConfig) -> dict[str, Any]:
     """The fields that stay the same for the life of a run."""
     return {name: value for name, value in config.flat().items() if name not in MAY_CHANGE}
-
-
-def write_metrics(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes a row per line, as JSON."""
-    with replacing(path) as temporary:
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks.config import TaskConfig
-from elmo_fast.tasks.validation import validate
+from elmo_fast.tasks.config import TaskConfig, validate
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks.bilstm import BiLSTM
-from elmo_fast.tasks.classifier import Classifier, pool
+from elmo_fast.tasks.heads import Classifier, Tagger, pool
 from elmo_fast.tasks.labels import UNSEEN
-from elmo_fast.tasks.tagger import Tagger
 from tests.tolerances import assert_close
 
 LENGTHS = torch.tensor([5, 1, 3])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks.features import load_bilm
+from elmo_fast.tasks import load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from tests.tasks.toy import silent, toy_config, weights_of
 

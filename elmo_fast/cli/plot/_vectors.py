@@ -88,11 +88,8 @@ def _of_tokens(arguments: Any) -> Labelled:
     from elmo_fast.pictures import Occurrence
     from elmo_fast.text import read_sentences
 
-    tokens = [
-        Occurrence(line, place, sentence)
-        for line, sentence in read_sentences(arguments.text)
-        for place in range(len(sentence))
-    ]
+    text = read_sentences(arguments.text)
+    tokens = [Occurrence(line, place, sentence) for line, sentence in text for place in range(len(sentence))]
     if not tokens:
         raise ElmoFastError(f"--text {arguments.text} contains no tokens")
     if len(tokens) > arguments.count:
@@ -116,7 +113,6 @@ def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np
     number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
     total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
     with _progress.progress_bar(arguments, total) as progress:
-        vectors = occurrence_vectors(
-            embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
-        )
+        options = {"batch_size": arguments.batch_size, "progress": progress.add}
+        vectors = occurrence_vectors(embedder, occurrences, number, **options)
     return vectors, number

@@ -37,22 +37,15 @@ def run(arguments: Any) -> int:
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
     _model.resolve(arguments)
-    occurrences, total = find_occurrences(
-        arguments.text, arguments.word, most=arguments.most, match_case=arguments.match_case, seed=arguments.seed
-    )
+    chosen = _common.named(arguments, "most", "match_case", "seed")
+    occurrences, total = find_occurrences(arguments.text, arguments.word, **chosen)
     if total > len(occurrences):
         _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
     vectors, number = _vectors.embedded(arguments, occurrences)
     model = os.path.basename(os.path.normpath(arguments.model or arguments.weight_file))
     about = f"{os.path.basename(arguments.text)}, layer {number} of {model}"
-    senses = senses_of(
-        occurrences,
-        vectors,
-        arguments.clusters if arguments.clusters == "auto" else int(arguments.clusters),
-        clustering=arguments.clustering,
-        method=arguments.method,
-        seed=arguments.seed,
-    )
+    clusters = arguments.clusters if arguments.clusters == "auto" else int(arguments.clusters)
+    senses = senses_of(occurrences, vectors, clusters, **_common.named(arguments, "clustering", "method", "seed"))
     if total > len(occurrences):
         about = f"{len(occurrences)} of {total} occurrences in {about}"
     _write(arguments, senses, occurrences, about)

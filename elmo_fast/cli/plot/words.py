@@ -30,15 +30,8 @@ def run(arguments: Any) -> int:
     _common.set_up_logging(arguments)
     format_of(arguments.output)
     words, matrix, _ = _vectors.read(arguments)
-    drawn = words_picture(
-        words,
-        matrix,
-        arguments.output,
-        arguments.method,
-        seed=arguments.seed,
-        most_labels=arguments.most_labels,
-        title=arguments.title,
-    )
+    options = _common.named(arguments, "method", "seed", "most_labels", "title")
+    drawn = words_picture(words, matrix, arguments.output, **options)
     if drawn.omitted:
         shown = ", ".join(drawn.omitted[:SHOWN]) + (" ..." if len(drawn.omitted) > SHOWN else "")
         _common.logger().info("no room for %d labels: %s", len(drawn.omitted), shown)

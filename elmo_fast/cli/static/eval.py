@@ -61,13 +61,8 @@ def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]
     print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs")
     found = {}
     for path in pairs:
-        scores = evaluate_similarity(
-            vectors,
-            path,
-            restrict_vocab=arguments.restrict_vocab,
-            case_insensitive=arguments.case_insensitive,
-            unknown_as_zero=arguments.unknown_as_wrong,
-        )
+        options = _common.named(arguments, "restrict_vocab", "case_insensitive")
+        scores = evaluate_similarity(vectors, path, unknown_as_zero=arguments.unknown_as_wrong, **options)
         name = os.path.basename(path)
         both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
         numbers = f"{'  '.join(both)}  {scores.coverage:8.1%}"
@@ -81,13 +76,5 @@ def answered(arguments: Any, vectors: Any, path: str, device: Any) -> Any:
     from elmo_fast.static import evaluate_analogies
 
     with _progress.progress_bar(arguments, unit="questions") as bar:
-        return evaluate_analogies(
-            vectors,
-            path,
-            restrict_vocab=arguments.restrict_vocab,
-            case_insensitive=arguments.case_insensitive,
-            unknown_as_wrong=arguments.unknown_as_wrong,
-            batch_size=arguments.batch_size,
-            device=str(device),
-            progress=bar.reach,
-        )
+        options = _common.named(arguments, "restrict_vocab", "case_insensitive", "unknown_as_wrong", "batch_size")
+        return evaluate_analogies(vectors, path, device=str(device), progress=bar.reach, **options)

@@ -71,13 +71,5 @@ def of_text(arguments: Any, corpus: str) -> Any:
     total = sum(map(len, sentences))
     bilm = _model.load_embedder(arguments).elmo_bilm
     with _progress.progress_bar(arguments, total) as progress:
-        return averaged_vectors(
-            bilm,
-            sentences,
-            _model.layer_of(arguments.layer),
-            min_count=arguments.min_count,
-            max_words=arguments.max_words,
-            batch_size=arguments.batch_size,
-            max_tokens=arguments.max_tokens,
-            progress=progress.add,
-        )
+        options = _common.named(arguments, "min_count", "max_words", "batch_size", "max_tokens")
+        return averaged_vectors(bilm, sentences, _model.layer_of(arguments.layer), progress=progress.add, **options)

@@ -1,0 +1,133 @@
+"""Heads: a BiLSTM over the features of the words, then a tag for each word, or one label for the sentence."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.tasks.bilstm import BiLSTM
+from elmo_fast.tasks.config import POOLINGS
+from elmo_fast.tasks.crf import CRF
+from elmo_fast.tasks.dropout import dropout
+from elmo_fast.tasks.labels import UNSEEN
+
+
+class _Head(nn.Module):
+    """Features, a BiLSTM, and a linear layer of `inputs` times the BiLSTM's width."""
+
+    def __init__(
+        self,
+        width: int,
+        labels: int,
+        *,
+        hidden: int,
+        lstm_layers: int,
+        output_width: int = 0,
+        dropout: float = 0.0,
+        inputs: int = 1,
+        **op_choices: Any,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.lstm = BiLSTM(width, hidden, lstm_layers, dropout=dropout, **op_choices)
+        self.linear = nn.Linear(inputs * (self.lstm.output_size + output_width), labels)
+
+    def loss(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """-log p of the labels ([B] int64, of a tagger [B, T]), a mean over those that are not UNSEEN, []."""
+        total = F.cross_entropy(scores.flatten(0, -2), labels.flatten(), ignore_index=UNSEEN, reduction="sum")
+        return total / (labels != UNSEEN).sum().clamp(min=1)
+
+
+class Tagger(_Head):
+    """One tag per word.
+
+    Args:
+        width: W, of the words' features.
+        labels: K, the number of tags.
+        crf: whether the tags of a sentence are scored jointly (CRF) or word by word (softmax).
+        hidden, lstm_layers: the BiLSTM's H and layers; 0 layers: linear on the features.
+        output_width: of features that join the BiLSTM's output; 0: none.
+        dropout: on the features, between layers and on the output.
+        precision, backend: as in elmo_fast.ops.projected_lstm.
+
+    Source: Peters et al. 2018, section 3.3 (ELMo at the input, and at the output of the task's RNN).
+    """
+
+    def __init__(self, width: int, labels: int, *, crf: bool = False, **settings: Any) -> None:
+        super().__init__(width, labels, **settings)
+        self.crf = CRF(labels) if crf else None
+
+    def forward(self, features: Tensor, lengths: Tensor, at_output: Tensor | None = None) -> Tensor:
+        """The score of every tag at every word, [B, T, K].
+
+        Args:
+            features: [B, T, W].
+            lengths: [B] int64, each 1..T.
+            at_output: features that join the BiLSTM's output, [B, T, output_width].
+        """
+        x = self.lstm(dropout(features, self.dropout, self.training), lengths)
+        x = dropout(x, self.dropout, self.training)
+        return self.linear(x if at_output is None else torch.cat([x, at_output], dim=-1))
+
+    def loss(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """-log p of the tags per word, []: the softmax ignores a word whose tag is UNSEEN, the CRF its sentence.
+
+        Args:
+            scores: as `forward` returns them.
+            labels: [B, T] int64, UNSEEN past each length and for a tag that did not occur in training.
+            lengths: [B] int64.
+        """
+        if self.crf is None:
+            return super().loss(scores, labels, lengths)
+        known = (labels != UNSEEN).sum(1) == lengths
+        if not known.any():
+            return scores.sum() * 0
+        lengths = lengths[known]
+        return -self.crf.log_likelihood(scores[known], labels[known], lengths).sum() / lengths.sum()
+
+    @torch.no_grad()
+    def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
+        """The best tags of each sentence, B lists as long as the sentences."""
+        best = scores.argmax(dim=-1) if self.crf is None else self.crf.decode(scores, lengths)[0]
+        return [row[:length] for row, length in zip(best.tolist(), lengths.tolist(), strict=True)]
+
+
+class Classifier(_Head):
+    """One label per sentence.
+
+    Args:
+        pooling: of the BiLSTM's output over the words: "max", "mean", or "both", concatenated.
+        width, labels, settings: as in Tagger, without crf.
+
+    Raises: ElmoFastError.
+    """
+
+    def __init__(self, width: int, labels: int, *, pooling: str = "both", **settings: Any) -> None:
+        if pooling not in POOLINGS:
+            raise ElmoFastError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
+        super().__init__(width, labels, inputs=2 if pooling == "both" else 1, **settings)
+        self.pooling = pooling
+
+    def forward(self, features: Tensor, lengths: Tensor, at_output: Tensor | None = None) -> Tensor:
+        """The score of every label for every sentence, [B, K]; arguments as Tagger.forward's."""
+        x = self.lstm(dropout(features, self.dropout, self.training), lengths)
+        pooled = pool(x if at_output is None else torch.cat([x, at_output], dim=-1), lengths, self.pooling)
+        return self.linear(dropout(pooled, self.dropout, self.training))
+
+    @torch.no_grad()
+    def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
+        """The best label of each sentence, B lists of one."""
+        return [[best] for best in scores.argmax(dim=-1).tolist()]
+
+
+def pool(x: Tensor, lengths: Tensor, pooling: str) -> Tensor:
+    """The max, mean, or both of x [B, T, W] over each row's words: [B, W], for "both" [B, 2W]."""
+    within = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+    parts = []
+    if pooling != "mean":
+        parts.append(x.masked_fill(~within, float("-inf")).amax(dim=1))
+    if pooling != "max":
+        parts.append(torch.where(within, x, 0).sum(dim=1) / lengths[:, None])
+    return torch.cat(parts, dim=-1)
