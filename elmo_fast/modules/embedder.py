@@ -163,6 +163,7 @@ class ElmoEmbedder:
                 for index, vectors in zip(batch.indices, batch.vectors, strict=True):
                     write(index, finite(vectors, contents.dtype, f"line {index + 1} of {text.name}"))
                 done += sum(map(len, batch.sentences))
+                del batch, vectors  # or they would stay in memory while the next batch runs
                 if progress is not None:
                     progress(done, total)
         if hasattr(input_file, "close"):

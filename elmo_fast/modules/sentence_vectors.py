@@ -64,8 +64,12 @@ def embed_batches(
     passed: float = UNASKED_BYTES if device.type == "cpu" else math.inf
     for indices, members in batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window):
         passed = max(passed, _checked_bytes(bilm, indices, members, stretch, passed, name))
-        vectors = embed_batch(bilm, members, layers, side_by_side=side_by_side, stateful=stateful, stretch=stretch)
-        yield EmbeddedBatch(indices, members, vectors)
+        # No name here keeps the vectors alive while the next batch runs.
+        yield EmbeddedBatch(
+            indices,
+            members,
+            embed_batch(bilm, members, layers, side_by_side=side_by_side, stateful=stateful, stretch=stretch),
+        )
 
 
 def embed_batch(

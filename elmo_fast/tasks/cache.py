@@ -175,6 +175,7 @@ def _write(
             for index, layers in zip(batch.indices, batch.vectors, strict=True):
                 file.write(index, _stored(layers, storage))
                 done += lengths[index]
+            del batch, layers  # or they would stay in memory while the next batch runs
             if progress is not None:
                 progress(done, total)
 

@@ -125,6 +125,7 @@ def _embedded(
         for index, tokens, vectors in zip(*batch, strict=True):
             yield lines[index], tokens, _unit(vectors)
         done += sum(map(len, batch.sentences))
+        del batch, vectors  # or they would stay in memory while the next batch runs
         if progress is not None:
             progress(done, total)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import weakref
 
 import h5py
 import numpy as np
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import sentence_vectors
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import survey
 from tests.bilm_numpy import BilmNumpy
@@ -112,6 +114,24 @@ def test_a_path_another_format_and_progress(files, tmp_path):
             embedder.embed_file(survey(tmp_path / "in.txt", keep_lines=keys), out, use_sentence_keys=keys)
     with pytest.raises(ElmoFastError, match="dtype must be one of float32, float16; got 'f16'"):
         embedder.embed_file(tmp_path / "in.txt", out, dtype="f16")
+
+
+@pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
+def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format):
+    """The vectors of one batch at a time are in memory."""
+    made, alive = [], []
+
+    def embed_batch(*arguments, **settings):
+        alive.append(sum(reference() is not None for reference in made))
+        arrays = original(*arguments, **settings)
+        made.extend(map(weakref.ref, arrays))
+        return arrays
+
+    original = sentence_vectors.embed_batch
+    monkeypatch.setattr(sentence_vectors, "embed_batch", embed_batch)
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
+    assert alive == [0, 0]
 
 
 def test_keys_of_a_file_of_vectors(files, tmp_path):
