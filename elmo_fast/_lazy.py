@@ -14,7 +14,11 @@ def loader(package: str, homes: Mapping[str, str], names: list[str]) -> Callable
 
     def load(name: str) -> Any:
         if name in homes:
-            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            from elmo_fast.fields import document_fields
+
+            found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            document_fields(found)
+            return found
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(names)}")
 
     return load

@@ -35,7 +35,7 @@ BELOW_MODULES = {
 BELOW_COMMANDS = BELOW_MODULES | {"modules", "corpus", "static", "tokens", "pretrain", "tasks", "pictures"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
-    "_lazy": set(),
+    "_lazy": {"fields"},
     "durations": set(),
     "sizes": set(),
     "fields": set(),
@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "lock": {"errors"},
     "progress": set(),
     "token_files": {"errors", "files", "json_files", "sizes"},
-    "ops": {"errors", "sizes", "devices", "op_choices"},
+    "ops": {"errors", "fields", "sizes", "devices", "op_choices"},
     "memory": set(),
     "shortage": {"errors", "memory", "sizes"},
     "checkpoints": {"errors", "op_choices", "files", "json_files", "manifest", "shortage"},

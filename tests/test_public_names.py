@@ -33,6 +33,19 @@ def test_op_name_imports_and_has_a_docstring(name):
         documented(thing)
 
 
+@pytest.mark.parametrize(
+    ("package", "count"), [("ops", 5), ("tokens", 1), ("tasks", 1), ("static", 1), ("pictures", 2)]
+)
+def test_help_describes_the_fields_of_results(package, count):
+    """Not as "Alias for field number 0"; the count shows that the test finds the package's tuples."""
+    module = importlib.import_module(f"elmo_fast.{package}")
+    kinds = [kind for name in module.__all__ if hasattr(kind := getattr(module, name), "_fields")]
+    assert len(kinds) == count
+    for kind in kinds:
+        for field in kind._fields:
+            assert "Alias for" not in getattr(kind, field).__doc__, f"{kind.__name__}.{field}"
+
+
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(elmo_fast.__path__, "elmo_fast.")

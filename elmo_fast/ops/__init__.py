@@ -5,6 +5,7 @@ E character embedding, F filters, N rows (words), V vocabulary, S samples, L lay
 R directions run side by side.
 """
 
+from elmo_fast.fields import document_fields
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._native import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._packed import refresh_weights
@@ -69,3 +70,6 @@ __all__ = [
     "square_norm",
     "unique_rows",
 ]
+
+for _name in __all__:
+    document_fields(globals()[_name])

@@ -1,5 +1,6 @@
 """Pictures of curves, layer weights, words and senses as PNG, SVG, PDF, one HTML page, or files for a projector."""
 
+from elmo_fast.fields import document_fields
 from elmo_fast.pictures.curves import draw as draw_curves
 from elmo_fast.pictures.layers import layer_weights, read_layer_weights
 from elmo_fast.pictures.occurrences import Occurrence, find_occurrences, occurrence_vectors
@@ -23,3 +24,6 @@ __all__ = [
     "write_projector",
     "write_senses_page",
 ]
+
+for _name in __all__:
+    document_fields(globals()[_name])

@@ -23,13 +23,18 @@ SLICE = 1 << 20
 
 
 class GloveEpoch(NamedTuple):
-    """A finished pass: its number from 1, of how many, the mean of f(X)(...)² over the entries, time and speed."""
+    """A finished pass over the entries."""
 
     number: int
+    """of the pass, from 1"""
     epochs: int
+    """passes in all"""
     loss: float
+    """the mean of f(X)(...)² over the entries"""
     seconds: float
+    """that the pass took"""
     entries_per_second: float
+    """speed of the pass"""
 
 
 # Called with "counting" or "training", how much of it is done, and the total.
