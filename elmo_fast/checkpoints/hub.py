@@ -70,10 +70,7 @@ def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
                 f"{name} exists and is public; make it private on the hub first, or choose another name"
             )
         hub.upload_folder(
-            repo_id=repo,
-            folder_path=staged,
-            delete_patterns=_REPLACED,
-            commit_message="Upload by elmo-fast",
+            repo_id=repo, folder_path=staged, delete_patterns=_REPLACED, commit_message="Upload by elmo-fast"
         )
     return str(address)
 

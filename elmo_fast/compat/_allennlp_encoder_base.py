@@ -30,11 +30,7 @@ class _EncoderBase(StatefulModule):
     """
 
     def sort_and_run_forward(
-        self,
-        module: Callable[..., Any],
-        inputs: Tensor,
-        mask: Tensor,
-        hidden_state: Tensor | States | None = None,
+        self, module: Callable[..., Any], inputs: Tensor, mask: Tensor, hidden_state: Tensor | States | None = None
     ) -> tuple[Any, Any, Tensor]:
         """Runs `module(packed sequence, state)` on the rows that are not empty, longest first.
 

@@ -22,13 +22,7 @@ _DEFAULTS = {"layers": "average", "precision": "float32", "device": "cpu", "max_
 
 @_language.Language.factory("elmo_fast", assigns=["doc.tensor"], default_config=_DEFAULTS)
 def make_elmo_fast(
-    nlp: Any,
-    name: str,
-    model: str,
-    layers: int | list[int] | str,
-    precision: str,
-    device: str,
-    max_tokens: int,
+    nlp: Any, name: str, model: str, layers: int | list[int] | str, precision: str, device: str, max_tokens: int
 ) -> "ElmoPipe":
     """The component of `nlp.add_pipe("elmo_fast", config={"model": folder})`; arguments as TokenVectors'."""
     settings = {"precision": precision, "device": device}

@@ -12,18 +12,10 @@ from torch.nn import functional as F
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
-from elmo_fast.modules._loading import (
-    Weights,
-    check_settings,
-    load_state,
-    read_bilm,
-    section,
-    vocabulary_of,
-)
-from elmo_fast.modules.cached_words import CachedWords
+from elmo_fast.modules._loading import Weights, check_settings, load_state, read_bilm, section, vocabulary_of
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
-from elmo_fast.modules.word_encoder import WordEncoder, WordTable
+from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.text import Vocabulary, batch_to_ids
 
@@ -186,11 +178,7 @@ class BiLM(nn.Module):
         return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
 
     def run_streams(
-        self,
-        words: Tensor,
-        state: LayerStates | None = None,
-        lengths: Tensor | None = None,
-        drop: Drop | None = None,
+        self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
     ) -> tuple[Tensor, LayerStates]:
         """The top layer of each direction over its own stream, to predict the next word of that stream.
 
@@ -246,7 +234,7 @@ def _lowest(words: Tensor, mask: Tensor) -> Tensor:
 def _make_lstm(
     options: ElmoOptions, state: Weights | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
 ) -> ElmoLstm:
-    lstm = options.lstm
+    lstm, projects = options.lstm, options.lstm.dim != options.lstm.projection_dim
     made = ElmoLstm(
         input_size=lstm.projection_dim,
         hidden_size=lstm.projection_dim,
@@ -257,9 +245,7 @@ def _make_lstm(
         state_projection_clip_value=lstm.proj_clip,
         stateful=stateful,
         use_skip_connections=lstm.use_skip_connections,
-        project=lstm.dim != lstm.projection_dim
-        if state is None
-        else "forward_layer_0.state_projection.weight" in state,
+        project=projects if state is None else "forward_layer_0.state_projection.weight" in state,
         initialise=False,
         **settings,
     )

@@ -26,15 +26,12 @@ def layer_numbers(layers: Layers, count: int) -> list[int] | None:
     if isinstance(layers, str) and layers in named:
         return named[layers]
     numbers: Any = [layers] if isinstance(layers, int) else layers
-    if isinstance(numbers, str) or not isinstance(numbers, Sequence) or not numbers or not _within(numbers, count):
+    known = isinstance(numbers, Sequence) and all(type(k) is int and 0 <= k < count for k in numbers)
+    if not known or not numbers:
         raise ElmoFastError(
             f'layers must be "average", "top", "all", a number from 0 to {count - 1} or a list of such; got {layers!r}'
         )
     return list(numbers)
-
-
-def _within(numbers: Sequence[Any], count: int) -> bool:
-    return all(isinstance(k, int) and not isinstance(k, bool) and 0 <= k < count for k in numbers)
 
 
 def layer_number(layer: str | int, count: int, also: str = "") -> int:
