@@ -12,6 +12,16 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def rate(amount: float, call: Callable[[], object]) -> Callable[[], float]:
+    """A measurement of how many per second `call` does, of `amount` at a time."""
+    return lambda: amount / seconds(call)
+
+
+def milliseconds(call: Callable[[], object]) -> Callable[[], float]:
+    """A measurement of how long `call` takes."""
+    return lambda: 1000 * seconds(call)
+
+
 def in_turn(sides: Mapping[str, Callable[[], float]], rounds: int, warmup: int = 1) -> dict[str, list[float]]:
     """What each side returned (a time or a rate) in each round; every round asks every side once, in order."""
     for _ in range(warmup):

@@ -5,14 +5,15 @@ import functools
 import itertools
 import pathlib
 import tempfile
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from benchmarks import texts
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row
-from benchmarks.timing import in_turn, seconds
+from benchmarks.results import Report, Row, faster, measure
+from benchmarks.timing import rate, seconds
 from elmo_fast.corpus import Corpus, Stream, count_words_of, open_corpus, prepare, read_corpus
 from elmo_fast.corpus._epoch import Epoch
 from elmo_fast.corpus.streams import SLAB
@@ -32,14 +33,11 @@ def run(settings: Settings) -> Report:
         words = sum(map(len, text.sentences))
         report = Report(notes={"text": text.source, "words": f"{words:,}"})
 
-        def counted() -> float:
-            return words / seconds(lambda: Vocabulary.build(count_words_of(str(source), 1)))
-
-        def prepared() -> float:
-            return words / seconds(lambda: prepare(str(source), out, processes=1, overwrite=True))
-
-        for name, values in in_turn({"vocab": counted, "prepare": prepared}, 2 if settings.quick else 7).items():
-            report.rows.append(row("text to numbers", name, values, threads=1, unit="words/s"))
+        sides = {
+            "vocab": rate(words, lambda: Vocabulary.build(count_words_of(str(source), 1))),
+            "prepare": rate(words, lambda: prepare(str(source), out, processes=1, overwrite=True)),
+        }
+        report.rows += measure("text to numbers", sides, 2 if settings.quick else 7, unit="words/s")
         mapped = open_corpus(out)
         report.rows += batches(
             {"in memory": read_corpus(str(source), mapped.vocabulary), "from files": mapped}, settings
@@ -48,36 +46,33 @@ def run(settings: Settings) -> Report:
     return report
 
 
-def read(stream: Stream, epoch: int) -> None:
-    """Asks for every batch of an epoch."""
-    for step in range(stream.steps_per_epoch):
-        stream.batch(epoch, step)
-
-
-def batches(corpora: dict[str, Corpus], settings: Settings) -> list:
+def batches(corpora: dict[str, Corpus], settings: Settings) -> list[Row]:
     """Rows of the rate of batches in turn, a whole epoch at a time; the orders of sentences are drawn meanwhile."""
     rows = []
     for count in (128, 1024):
+        epochs = itertools.count()
+
+        def read(stream: Stream, epochs: Iterator[int] = epochs) -> None:
+            epoch = next(epochs)
+            for step in range(stream.steps_per_epoch):
+                stream.batch(epoch, step)
+
         streams = {name: Stream(corpus, count, STEPS, seed=0) for name, corpus in corpora.items()}
-        epochs = iter(range(10**9))
-
-        def rate(stream: Stream, epochs: object = epochs) -> float:
-            return stream.corpus.positions / seconds(lambda: read(stream, next(epochs)))  # type: ignore[call-overload]
-
-        sides = {name: lambda stream=stream: rate(stream) for name, stream in streams.items()}
-        for name, values in in_turn(sides, 2 if settings.quick else 20).items():
-            rows.append(row(f"batches of {count} x {STEPS}", name, values, threads=1, unit="tokens/s"))
+        sides = {
+            name: rate(stream.corpus.positions, functools.partial(read, stream)) for name, stream in streams.items()
+        }
+        rows += measure(f"batches of {count} x {STEPS}", sides, 2 if settings.quick else 20, unit="tokens/s")
     return rows
 
 
-def runs(corpus: Corpus, settings: Settings) -> list:
+def runs(corpus: Corpus, settings: Settings) -> list[Row]:
     """Rows of the rate at which sentences are gathered in an order that was drawn, half of them backwards."""
     text = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
     order = Epoch(corpus, 0, 0)
     count = min(SLAB // (int(order.bounds[-1]) // corpus.sentences), corpus.sentences // 4)
     slabs = itertools.cycle(range(0, corpus.sentences - count, count))
 
-    def rate(backend: str) -> float:
+    def gathered(backend: str) -> float:
         some = slice(begin := next(slabs), begin + count)
         first, lengths = (torch.from_numpy(each[some].copy()) for each in (order.begins, np.diff(order.bounds)))
         first[count // 2 :] += lengths[count // 2 :] - 1
@@ -85,9 +80,9 @@ def runs(corpus: Corpus, settings: Settings) -> list:
         gather = lambda: gather_runs(text, first, lengths, count // 2, out=out, backend=backend)  # noqa: E731
         return len(out) / seconds(gather)
 
-    names = dict.fromkeys([explain("gather_runs", torch.device("cpu"), torch.float32).backend, "reference"])
-    values = in_turn({name: functools.partial(rate, name) for name in names}, 4 if settings.quick else 60)
-    rows = [row("gather_runs, whole sentences", name, values[name], threads=1, unit="numbers/s") for name in names]
+    names = dict.fromkeys([explain("gather_runs", "cpu").backend, "reference"])
+    sides = {name: functools.partial(gathered, name) for name in names}
+    rows = measure("gather_runs, whole sentences", sides, 4 if settings.quick else 60, unit="numbers/s")
     if len(rows) == 2:
         faster(*rows)
     return rows

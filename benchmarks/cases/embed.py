@@ -10,8 +10,7 @@ import numpy as np
 
 from benchmarks import architectures, texts
 from benchmarks.cases import Settings
-from benchmarks.results import Report, Row, faster, row, significant
-from benchmarks.timing import in_turn
+from benchmarks.results import Report, Row, faster, measure, significant
 from benchmarks.workers import Worker, elmo_worker
 
 PRECISIONS = ("float32", "bfloat16")
@@ -29,11 +28,8 @@ def run(settings: Settings) -> Report:
         folder = pathlib.Path(name)
         options_file, weight_file = architectures.write(size, folder)
         (folder / "text.jsonl").write_text("".join(json.dumps(s) + "\n" for s in text.sentences), encoding="utf-8")
-        options = {
-            "options_file": str(options_file),
-            "weight_file": str(weight_file),
-            "text": str(folder / "text.jsonl"),
-        }
+        files = {"options_file": options_file, "weight_file": weight_file, "text": folder / "text.jsonl"}
+        options = {name: str(path) for name, path in files.items()}
         workers: dict[str, Worker] = {}
         try:
             start_workers(workers, options, settings, report)
@@ -43,7 +39,7 @@ def run(settings: Settings) -> Report:
                 name: f"{error:.1e}" for name, error in carried.items() if error
             }
             for batch in (32, 1):
-                rounds = (3 if settings.quick else 8) if batch == 32 else (6 if settings.quick else 24)
+                rounds = (3 if settings.quick else 8) * (1 if batch == 32 else 3)
                 report.rows += timed(workers, batch, rounds, errors, len(text.sentences))
         finally:
             for worker in workers.values():
@@ -85,18 +81,16 @@ def differences(workers: dict[str, Worker], folder: pathlib.Path, available: int
 def timed(workers: dict[str, Worker], batch: int, rounds: int, errors: dict[str, float], available: int) -> list[Row]:
     """One row per worker; in every round all of them embed the same sentences, one batch after another."""
 
-    def rate(worker: Worker, turn: list[int]) -> float:
+    def tokens_per_second(worker: Worker, turn: list[int]) -> float:
         turn[0] += 1
         answer = worker.ask(do="time", first=(turn[0] * batch) % (available - batch), size=batch)
         return answer["tokens"] / answer["seconds"]
 
-    taken = in_turn({name: functools.partial(rate, worker, [-1]) for name, worker in workers.items()}, rounds)
-    rows, peer = [], next(iter(workers))
-    for name, values in taken.items():
-        side = name if name == "AllenNLP" else f"elmo_fast, {name}"
-        mine = row(f"batches of {batch}", side, values, threads=1, unit="tokens/s")
-        if name != peer:
-            mine.error, mine.error_to = errors[name], "AllenNLP" if peer == "AllenNLP" else f"elmo_fast, {peer}"
-            faster(mine, rows[0], GOALS[batch, name] if peer == "AllenNLP" else None)
-        rows.append(mine)
-    return rows
+    sides = {name: functools.partial(tokens_per_second, worker, [-1]) for name, worker in workers.items()}
+    peer, *ours = measure(f"batches of {batch}", sides, rounds, unit="tokens/s")
+    for name, each in zip(workers, [peer, *ours], strict=True):
+        each.side = name if name == "AllenNLP" else f"elmo_fast, {name}"
+        if each is not peer:
+            each.error, each.error_to = errors[name], peer.side
+            faster(each, peer, GOALS[batch, name] if peer.side == "AllenNLP" else None)
+    return [peer, *ours]

@@ -8,8 +8,8 @@ direction and step in float32, 21 MB in bfloat16.
 import torch
 
 from benchmarks.cases import Settings
-from benchmarks.results import Report, row
-from benchmarks.timing import in_turn, seconds
+from benchmarks.results import Report, measure
+from benchmarks.timing import rate
 
 
 def run(settings: Settings) -> Report:
@@ -17,20 +17,13 @@ def run(settings: Settings) -> Report:
     torch.set_num_threads(1)
     side, sizes = (512, (4, 8)) if settings.quick else (2048, (21, 42, 168, 672))
     report = Report(notes={"products": f"torch.mm, {side} x {side} x {side}", "reading": "torch.sum of float32"})
-    a, b = torch.randn(side, side), torch.randn(side, side)
-
-    def product() -> float:
-        return 2 * side**3 / seconds(lambda: a @ b) / 1e9
-
     rounds = 3 if settings.quick else 15
-    values = in_turn({"torch": product}, rounds)["torch"]
-    report.rows.append(row("float32 products", "torch.mm", values, threads=1, unit="GFLOP/s"))
+    a, b = torch.randn(side, side), torch.randn(side, side)
+    product = {"torch.mm": rate(2 * side**3 / 1e9, lambda: a @ b)}
+    report.rows += measure("float32 products", product, rounds, unit="GFLOP/s")
     for size in sizes:
         data = torch.zeros(size * 250_000)
-
-        def reading(data: torch.Tensor = data) -> float:
-            return data.nbytes / seconds(lambda: data.sum()) / 1e9
-
-        values = in_turn({"torch": reading}, rounds)["torch"]
-        report.rows.append(row(f"reading {size} MB", "torch.sum", values, threads=1, unit="GB/s"))
+        report.rows += measure(
+            f"reading {size} MB", {"torch.sum": rate(data.nbytes / 1e9, data.sum)}, rounds, unit="GB/s"
+        )
     return report

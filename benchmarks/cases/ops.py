@@ -8,7 +8,7 @@ from benchmarks.cases import Settings
 from benchmarks.gradients import differentiated
 from benchmarks.op_calls import TOY, Call, OpCalls
 from benchmarks.results import Report, faster, measure
-from benchmarks.timing import seconds
+from benchmarks.timing import milliseconds
 from elmo_fast.ops import explain
 
 BOTH, FLOAT32 = ("float32", "bfloat16"), ("float32",)
@@ -59,5 +59,4 @@ def timed(make: Callable[..., Call], precision: str, backend: str, train: bool) 
         return None
     for each in inputs:
         each.requires_grad_(train)
-    call = differentiated(forward, inputs, train=train)
-    return lambda: 1000 * seconds(call)
+    return milliseconds(differentiated(forward, inputs, train=train))

@@ -4,22 +4,19 @@ All sides read the same batches of one vocabulary, start from weights of one see
 """
 
 import pathlib
-import time
 from typing import Any
 
 import torch
 
 from benchmarks import texts
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row, significant
-from benchmarks.timing import in_turn
+from benchmarks.results import Report, faster, measure, row, significant
+from benchmarks.trainers import silent_trainer, step_of
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import Corpus, encode
-from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary, count_words
 
@@ -28,33 +25,11 @@ SIDES: dict[str, dict[str, Any]] = {loss: {"loss": loss} for loss in LOSSES}
 SIDES["sampled_softmax, input words"] = {"loss": "sampled_softmax", "input": "words"}
 
 
-class Silent:
-    """A record that nobody reads."""
-
-    def say(self, line: str) -> None:
-        """Says nothing."""
-
-    def step(self, row: dict[str, Any], line: str) -> None:
-        """Writes nothing."""
-
-
-class Side:
-    """A trainer with one loss and input."""
-
-    def __init__(self, corpus: Corpus, quick: bool, changes: dict[str, Any]) -> None:
-        small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
-        config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
-        model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
-        self.trainer = LanguageModelTrainer(config, model, corpus, Silent())  # type: ignore[arg-type]
-
-    def milliseconds(self) -> float:
-        """The time of the next step, reading included."""
-        start = time.perf_counter()
-        self.trainer.step()
-        taken = time.perf_counter() - start
-        if self.trainer.progress.step % 50 == 0:
-            loop.report_steps(self.trainer)
-        return 1000 * taken
+def trainer(corpus: Corpus, quick: bool, changes: dict[str, Any]) -> LanguageModelTrainer:
+    """Of one loss and input."""
+    small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
+    config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
+    return silent_trainer(config, corpus, counts=target_counts(corpus))
 
 
 def corpora(path: pathlib.Path | None, quick: bool) -> tuple[Corpus, Corpus, str]:
@@ -77,16 +52,16 @@ def run(settings: Settings) -> Report:
     """Rows "ms" a step, and "perplexity" of the held-out text, by probabilities that sum to 1 over the vocabulary."""
     torch.set_num_threads(1)
     training, held, source = corpora(settings.text, settings.quick)
-    sides = {name: Side(training, settings.quick, changes) for name, changes in SIDES.items()}
-    taken = in_turn({name: side.milliseconds for name, side in sides.items()}, 3 if settings.quick else STEPS, warmup=0)
-    rows = [row("one step, tiny", name, values, threads=1, unit="ms") for name, values in taken.items()]
+    sides = {name: trainer(training, settings.quick, changes) for name, changes in SIDES.items()}
+    steps = 3 if settings.quick else STEPS
+    timed = {name: step_of(side, report_every=50) for name, side in sides.items()}
+    rows = measure("one step, tiny", timed, steps, unit="ms", warmup=0)
     for each in rows[1:]:
         faster(each, rows[0])
-    steps = len(taken["sampled_softmax"])
     for name, side in sides.items():
-        found = evaluate(side.trainer.model, held).mean
+        found = evaluate(side.model, held).mean
         rows.append(row(f"held out, after {steps} steps", name, [found], threads=1, unit="perplexity"))
-    how = next(iter(sides.values())).trainer.config.optimizer
+    how = next(iter(sides.values())).config.optimizer
     notes = {
         "text": source,
         "words to predict": len(training.vocabulary),

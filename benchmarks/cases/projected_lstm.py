@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row
-from benchmarks.timing import in_turn, seconds
+from benchmarks.gradients import differentiated
+from benchmarks.results import Report, faster, measure
+from benchmarks.timing import milliseconds
 from elmo_fast.ops import LSTMWeights, projected_lstm
 
 GOALS = {("float32", False): 1.6, ("bfloat16", False): 2.5, ("float32", True): 1.5, ("bfloat16", True): 2.0}
@@ -33,49 +34,34 @@ def run(settings: Settings) -> Report:
             sides = {"elmo_fast": ours(inputs, hidden, cells, precision, train)}
             for name, directions in (("nn.LSTM, bidirectional", 2), ("two nn.LSTM", 1)):
                 sides[name] = torchs(inputs, hidden, cells, precision, train, directions)
-            taken = in_turn({name: lambda call=call: 1000 * seconds(call) for name, call in sides.items()}, rounds)
             variant = f"{precision}, {'forward + backward' if train else 'forward'}"
-            rows = [row(variant, name, values, threads=1, unit="ms") for name, values in taken.items()]
+            rows = measure(variant, sides, rounds, unit="ms")
             faster(rows[0], min(rows[1:], key=lambda each: each.median), GOALS[precision, train])
             report.rows += rows
     return report
 
 
-def ours(inputs: int, hidden: int, cells: int, precision: str, train: bool) -> Callable[[], object]:
-    """A call of the op with its own tensors."""
+def ours(inputs: int, hidden: int, cells: int, precision: str, train: bool) -> Callable[[], float]:
+    """The op with its own tensors."""
     bound = cells**-0.5
     weights = [
         LSTMWeights(*(torch.empty(size).uniform_(-bound, bound).requires_grad_(train) for size in sizes))
         for sizes in 2 * [((4 * cells, inputs), (4 * cells, hidden), (4 * cells,), (hidden, cells))]
     ]
     x = torch.randn(32, 20, inputs, requires_grad=train)
-    cotangent = torch.randn(2, 32, 20, hidden)
     parameters = [x, *(tensor for run in weights for tensor in run if tensor is not None)]
-
-    def call() -> None:
-        with torch.set_grad_enabled(train):
-            outputs, _ = projected_lstm([x, x], weights, precision=precision)
-            if train:
-                torch.autograd.grad(outputs, parameters, cotangent)
-
-    return call
+    forward = lambda: projected_lstm([x, x], weights, precision=precision)[0]  # noqa: E731
+    return milliseconds(differentiated(forward, parameters, train=train))
 
 
-def torchs(inputs: int, hidden: int, cells: int, precision: str, train: bool, directions: int) -> Callable[[], object]:
-    """A call of one bidirectional nn.LSTM (directions=2), or of two of one direction, the second fed in reverse."""
+def torchs(inputs: int, hidden: int, cells: int, precision: str, train: bool, directions: int) -> Callable[[], float]:
+    """One bidirectional nn.LSTM (directions=2), or two of one direction, the second fed in reverse."""
     dtype = getattr(torch, precision)
     lstms = [
         nn.LSTM(inputs, cells, batch_first=True, bidirectional=directions == 2, proj_size=hidden).to(dtype)
         for _ in range(3 - directions)
     ]
     x = torch.randn(32, 20, inputs, dtype=dtype, requires_grad=train)
-    cotangent = torch.randn(32, 20, directions * hidden, dtype=dtype)
     parameters: list[Tensor] = [x, *(parameter for lstm in lstms for parameter in lstm.parameters())]
-
-    def call() -> None:
-        with torch.set_grad_enabled(train):
-            outputs = [lstm(x.flip(1) if i else x)[0] for i, lstm in enumerate(lstms)]
-            if train:
-                torch.autograd.grad(outputs, parameters, [cotangent] * len(outputs))
-
-    return call
+    forward = lambda: tuple(lstm(x.flip(1) if i else x)[0] for i, lstm in enumerate(lstms))  # noqa: E731
+    return milliseconds(differentiated(forward, parameters, train=train))

@@ -12,9 +12,9 @@ import torch
 from benchmarks import texts
 from benchmarks.architectures import ORIGINAL_FILTERS, SIZES
 from benchmarks.cases import Settings
-from benchmarks.reading import reading
 from benchmarks.results import Report, faster, row, significant
 from benchmarks.timing import in_turn, seconds
+from benchmarks.trainers import reading
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel

@@ -15,7 +15,7 @@ from benchmarks.gpu import models, rivals, roofline
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import OURS, What
 from benchmarks.gpu.session import Session
-from benchmarks.reading import reading
+from benchmarks.trainers import reading
 from elmo_fast import ops
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_by_global_norm
