@@ -73,7 +73,7 @@ def row(
 
 def measure(
     variant: str,
-    sides: Mapping[str, Callable[[], float]],
+    sides: Mapping[Any, Callable[[], float]],
     rounds: int,
     *,
     unit: str,

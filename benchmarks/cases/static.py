@@ -1,18 +1,17 @@
 """Static vectors: counting pairs of words, GloVe's training, text of vectors written and read."""
 
-import contextlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from benchmarks import texts
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row
-from benchmarks.timing import in_turn, seconds
+from benchmarks.results import Report, Row, faster, measure
+from benchmarks.timing import rate, seconds
 from elmo_fast.static import Vectors, load_vectors, save_vectors
 from elmo_fast.static._numbered_text import numbered_text, ranked
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
@@ -25,15 +24,25 @@ PUBLISHED = (
 )
 
 
-@contextlib.contextmanager
-def threads(count: int) -> Iterator[None]:
-    """torch's threads within the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def on_threads(threads: int, amount: int, call: Callable[[], object]) -> Callable[[], float]:
+    """A measurement of the rate of `call` on so many of torch's threads."""
+
+    def per_second() -> float:
+        torch.set_num_threads(threads)
+        try:
+            return amount / seconds(call)
+        finally:
+            torch.set_num_threads(1)
+
+    return per_second
+
+
+def on_one_and_two(variant: str, amount: int, call: Callable[[], object], rounds: int, unit: str) -> list[Row]:
+    """Rows of ours on one thread and on two."""
+    rows = measure(variant, {n: on_threads(n, amount, call) for n in (1, 2)}, rounds, unit=unit)
+    for each in rows:
+        each.threads, each.side = each.side, "elmo_fast"
+    return rows
 
 
 def run(settings: Settings) -> Report:
@@ -57,14 +66,9 @@ def counting(report: Report, sentences: list[list[str]], rounds: int) -> tuple[C
     words[kept], words[0] = np.arange(len(kept)), BOUNDARY
     table, tokens = torch.from_numpy(words), int(text.counts[1:].sum())
 
-    def rate(count: int) -> float:
-        with threads(count):
-            return tokens / seconds(lambda: cooccurrences(text.parts, table, len(kept), window=WINDOW))
-
-    taken = in_turn({"1": lambda: rate(1), "2": lambda: rate(2)}, rounds)
-    for count, values in taken.items():
-        report.rows.append(row("counting", "elmo_fast", values, threads=int(count), unit="words/s"))
-    return cooccurrences(text.parts, table, len(kept), window=WINDOW), len(kept)
+    count = lambda: cooccurrences(text.parts, table, len(kept), window=WINDOW)  # noqa: E731
+    report.rows += on_one_and_two("counting", tokens, count, rounds, "words/s")
+    return count(), len(kept)
 
 
 def training(report: Report, entries: Cooccurrences, num_words: int, rounds: int, most: int) -> None:
@@ -75,18 +79,14 @@ def training(report: Report, entries: Cooccurrences, num_words: int, rounds: int
     weights = GloveWeights(*((torch.rand(*shape) - 0.5) / DIMENSION for shape in shapes))
     squares = GloveWeights(*(torch.ones(*shape) for shape in shapes))
 
-    def rate(count: int, backend: str, first: int) -> float:
-        mine = [column[:first] for column in shuffled]
-        with threads(count):
-            return len(mine[0]) / seconds(lambda: glove_(*mine, weights, squares, backend=backend))
+    def glove(count: int, threads: int, backend: str) -> Callable[[], float]:
+        mine = [column[:count] for column in shuffled]
+        return on_threads(threads, len(mine[0]), lambda: glove_(*mine, weights, squares, backend=backend))
 
-    sides = {
-        ("elmo_fast", 1): lambda: rate(1, "native", most),
-        ("elmo_fast", 2): lambda: rate(2, "native", most),
-        ("plain torch", 1): lambda: rate(1, "reference", 200),
-    }
-    taken = in_turn(sides, rounds)
-    rows = [row("training", name, values, threads=n, unit="entries/s") for (name, n), values in taken.items()]
+    one, two = glove(most, 1, "native"), glove(most, 2, "native")
+    sides = {"elmo_fast": one, "elmo_fast, two threads": two, "plain torch": glove(200, 1, "reference")}
+    rows = measure("training", sides, rounds, unit="entries/s")
+    rows[1].side, rows[1].threads = "elmo_fast", 2
     for ours in rows[:2]:
         faster(ours, rows[2])
     report.rows += rows
@@ -98,17 +98,12 @@ def reading(report: Report, rounds: int, rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = os.fspath(pathlib.Path(folder) / "vectors.txt")
 
-        def save(count: int) -> float:
-            with threads(count):
-                return rows / seconds(lambda: save_vectors(vectors, path, "word2vec-text"))
-
-        def load(count: int) -> float:
-            with threads(count):
-                return rows / seconds(lambda: load_vectors(path, "word2vec-text", cache=False))
-
-        for what, call in (("writing text", save), ("reading text", load)):
-            taken = in_turn({"1": lambda: call(1), "2": lambda: call(2)}, rounds)  # noqa: B023
-            report.rows += [row(what, "elmo_fast", taken[n], threads=int(n), unit="vectors/s") for n in taken]
+        calls = {
+            "writing text": lambda: save_vectors(vectors, path, "word2vec-text"),
+            "reading text": lambda: load_vectors(path, "word2vec-text", cache=False),
+        }
+        for what, call in calls.items():
+            report.rows += on_one_and_two(what, rows, call, rounds, "vectors/s")
         gensim(report, path, rows, rounds)
 
 
@@ -119,10 +114,8 @@ def gensim(report: Report, path: str, rows: int, rounds: int) -> None:
     except ImportError:
         report.skipped.append("gensim is not installed")
         return
-    values = in_turn(
-        {"": lambda: rows / seconds(lambda: KeyedVectors.load_word2vec_format(path))}, rounds=min(rounds, 3)
-    )
-    theirs = row("reading text", "gensim", values[""], threads=1, unit="vectors/s")
+    side = {"gensim": rate(rows, lambda: KeyedVectors.load_word2vec_format(path))}
+    (theirs,) = measure("reading text", side, min(rounds, 3), unit="vectors/s")
     for ours in report.rows[-2:]:
         faster(ours, theirs)
     report.rows.append(theirs)

@@ -4,17 +4,19 @@ gensim's sides are skipped where it is not installed. Its text files are read at
 side gets fewer vectors; rates are per vector.
 """
 
+import functools
 import importlib.util
 import logging
 import pathlib
 import tempfile
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row
-from benchmarks.timing import in_turn, seconds
+from benchmarks.results import Report, faster, measure
+from benchmarks.timing import rate, seconds
 from elmo_fast.static import Vectors, evaluate_analogies, load_vectors, save_vectors
 from elmo_fast.static.evaluation import unit_rows
 from elmo_fast.token_files import CacheFile, writing_cache_file
@@ -50,41 +52,30 @@ def files(report: Report, settings: Settings, folder: pathlib.Path, gensim: bool
     vectors = made(500 if settings.quick else 50_000)
     fewer = Vectors(vectors.words[: len(vectors) // 10], vectors.matrix[: len(vectors) // 10])
     report.notes["files"] = f"{len(vectors)} vectors, gensim's {len(fewer)}; in the page cache; no cache beside text"
+    rounds = 2 if settings.quick else 5
     for variant, name in NAMES.items():
         path, theirs = folder / name, folder / f"gensim-{name}"
-        rounds = 2 if settings.quick else 5
-
-        def write(path: pathlib.Path = path) -> float:
-            return len(vectors) / seconds(lambda: save_vectors(vectors, path))
-
-        def read(path: pathlib.Path = path) -> float:
-            return len(vectors) / seconds(lambda: load_vectors(path, cache=False))
-
-        sides = {"write": {"elmo_fast": write}, "read": {"elmo_fast": read}}
+        write = {"elmo_fast": rate(len(vectors), functools.partial(save_vectors, vectors, path))}
+        read = {"elmo_fast": rate(len(vectors), functools.partial(load_vectors, path, cache=False))}
         if gensim and name != "v.safetensors":
             from gensim.models import KeyedVectors
 
-            keyed, binary = fewer.to_gensim(), name == "v.bin"
-
-            def write_gensim(path: pathlib.Path = theirs, keyed: object = keyed, binary: bool = binary) -> float:
-                return len(fewer) / seconds(lambda: keyed.save_word2vec_format(path, binary=binary))  # type: ignore[attr-defined]
-
-            def read_gensim(path: pathlib.Path = theirs, binary: bool = binary) -> float:
-                return len(fewer) / seconds(lambda: KeyedVectors.load_word2vec_format(path, binary=binary))
-
-            sides["write"]["gensim"], sides["read"]["gensim"] = write_gensim, read_gensim
-        for what, each in sides.items():
-            add(report, f"{what} {variant}", in_turn(each, rounds), "vectors/s", goal=50_000)
+            how = {"binary": name == "v.bin"}
+            saved = functools.partial(fewer.to_gensim().save_word2vec_format, theirs, **how)
+            write["gensim"] = rate(len(fewer), saved)
+            loaded = functools.partial(KeyedVectors.load_word2vec_format, theirs, **how)
+            read["gensim"] = rate(len(fewer), loaded)
+        add(report, f"write {variant}", write, rounds, "vectors/s")
+        add(report, f"read {variant}", read, rounds, "vectors/s")
+    report.notes["aim"] = "50,000 vectors/s"
 
 
-def add(report: Report, variant: str, values: dict[str, list[float]], unit: str, goal: float | None = None) -> None:
+def add(report: Report, variant: str, sides: dict[str, Callable[[], float]], rounds: int, unit: str) -> None:
     """Rows of one variant; ours beside gensim's where that ran."""
-    rows = {side: row(variant, side, found, threads=1, unit=unit) for side, found in values.items()}
-    if "gensim" in rows:
-        faster(rows["elmo_fast"], rows["gensim"])
-    if goal is not None:
-        report.notes.setdefault("aim", f"{goal:,.0f} {unit}")
-    report.rows += reversed(rows.values())
+    rows = measure(variant, sides, rounds, unit=unit)
+    if len(rows) == 2:
+        faster(*rows)
+    report.rows += reversed(rows)
 
 
 def analogies(report: Report, settings: Settings, folder: pathlib.Path, gensim: bool) -> None:
@@ -98,14 +89,14 @@ def analogies(report: Report, settings: Settings, folder: pathlib.Path, gensim: 
         paths.append(folder / f"{number}.txt")
         lines = [" ".join(words[i] for i in draw.choice(200, 4, replace=False)) for _ in range(number)]
         paths[-1].write_text(": all\n" + "\n".join(lines) + "\n")
-    sides = {"elmo_fast": lambda: asked / seconds(lambda: evaluate_analogies(vectors, paths[0]))}
+    sides = {"elmo_fast": rate(asked, lambda: evaluate_analogies(vectors, paths[0]))}
     if gensim:
         keyed = vectors.to_gensim()
-        sides["gensim"] = lambda: theirs / seconds(lambda: keyed.evaluate_word_analogies(paths[1]))
+        sides["gensim"] = rate(theirs, lambda: keyed.evaluate_word_analogies(paths[1]))
         ours, (accuracy, _) = evaluate_analogies(vectors, paths[1]), keyed.evaluate_word_analogies(paths[1])
         if ours.total.accuracy != accuracy:
             report.failures.append(f"analogies: accuracy {ours.total.accuracy}, gensim's {accuracy}")
-    add(report, f"analogies, {count} words", in_turn(sides, 2 if settings.quick else 3), "questions/s")
+    add(report, f"analogies, {count} words", sides, 2 if settings.quick else 3, "questions/s")
 
 
 def neighbours(report: Report, settings: Settings, folder: pathlib.Path) -> None:
@@ -118,9 +109,11 @@ def neighbours(report: Report, settings: Settings, folder: pathlib.Path) -> None
                 file.write(sentence, unit_rows(rows)[None])
         query = np.random.default_rng(0).standard_normal((1, width), np.float32)
 
-        def ask(path: pathlib.Path = path, query: np.ndarray = query) -> float:
-            return seconds(lambda: nearest_in(CacheFile(path), 0, query, 10))
-
-        values = in_turn({"elmo_fast": ask}, 3 if settings.quick else 9)
-        add(report, f"nearest of {tokens} x {width}", values, "s")
+        ask = functools.partial(nearest, path, query)
+        add(report, f"nearest of {tokens} x {width}", {"elmo_fast": ask}, 3 if settings.quick else 9, "s")
         path.unlink()
+
+
+def nearest(path: pathlib.Path, query: np.ndarray) -> float:
+    """Seconds to open the file and to read it all."""
+    return seconds(lambda: nearest_in(CacheFile(path), 0, query, 10))

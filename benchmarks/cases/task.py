@@ -8,6 +8,7 @@ side knows every word: its gradient ends at the BiLSTM.
 What the layers hold does not matter to the time: they are those of a biLM with random weights and few cells.
 """
 
+import functools
 import pathlib
 import tempfile
 from typing import Any
@@ -17,10 +18,10 @@ import torch
 
 from benchmarks import texts
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row
-from benchmarks.timing import in_turn, seconds
+from benchmarks.results import Report, Row, faster, measure
+from benchmarks.timing import seconds
 from elmo_fast.static import Vectors, save_vectors
-from elmo_fast.tasks import Example, Labels, TaskConfig, write_examples
+from elmo_fast.tasks import Example, TaskConfig, write_examples
 from elmo_fast.tasks.data import read_data, training_splits
 from elmo_fast.tasks.model import new_model
 from elmo_fast.tasks.trainer import TaskTrainer
@@ -30,6 +31,10 @@ GOAL = 1 / 1.3
 TAGS = 17  # of Universal Dependencies
 # Width 2D of ELMo's layers -> the biLM's D: the published "small" and the original.
 WIDTHS = {"width 256": 128, "width 1024": 512}
+TAGGER = {
+    "tagger": "BiLSTM of 256 cells per direction, one layer, softmax over 17 tags, batches of 32, dropout 0.5",
+    "ELMo": "mix of 3 layers at the input, dropout 0.5",
+}
 ELMO, STATIC, ALL_KNOWN = "frozen ELMo, from the cache", "static vectors", "static vectors, every word known"
 
 
@@ -37,14 +42,7 @@ def run(settings: Settings) -> Report:
     """Rows of the seconds of an epoch."""
     torch.set_num_threads(1)
     text = texts.many_lines(settings.text, 64 if settings.quick else 500)
-    report = Report(
-        notes={
-            "text": text.source,
-            "words": f"{sum(map(len, text.sentences)):,}",
-            "tagger": "BiLSTM of 256 cells per direction, one layer, softmax over 17 tags, batches of 32, dropout 0.5",
-            "ELMo": "mix of 3 layers at the input, dropout 0.5",
-        }
-    )
+    report = Report(notes={"text": text.source, "words": f"{sum(map(len, text.sentences)):,}", **TAGGER})
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as name:
         folder = pathlib.Path(name)
         write(text.sentences, folder)
@@ -84,21 +82,16 @@ def trainer(folder: pathlib.Path, size: int, side: str) -> TaskTrainer:
     data = read_data(config)
     torch.manual_seed(0)
     model = new_model(config, len(data.labels), data.train)
+    silent = lambda line: None  # noqa: E731
     splits = training_splits(config, data, model.elmo, silent)
-    labels: Labels = data.labels
-    return TaskTrainer(model, labels, splits["train"], splits["dev"], config, folder, silent)
+    return TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, folder, silent)
 
 
-def compared(variant: str, size: int, folder: pathlib.Path, quick: bool) -> list:
+def compared(variant: str, size: int, folder: pathlib.Path, quick: bool) -> list[Row]:
     """The rows of one width: an epoch of each side in turn."""
-    sides = {side: trainer(folder, size, side) for side in (ELMO, STATIC, ALL_KNOWN)}
-    timed = {name: lambda side=side: seconds(lambda: side.train_epoch(0)) for name, side in sides.items()}
-    taken = in_turn(timed, 2 if quick else 7)
-    rows = [row(variant, name, values, threads=1, unit="s") for name, values in taken.items()]
+    epochs = {side: functools.partial(trainer(folder, size, side).train_epoch, 0) for side in (ELMO, STATIC, ALL_KNOWN)}
+    sides = {side: functools.partial(seconds, epoch) for side, epoch in epochs.items()}
+    rows = measure(variant, sides, 2 if quick else 7, unit="s")
     faster(rows[0], rows[1], goal=GOAL)
     faster(rows[1], rows[2])
     return rows
-
-
-def silent(line: str) -> None:
-    """Takes a line and says nothing."""

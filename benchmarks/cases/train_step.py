@@ -4,22 +4,23 @@ Plain torch is the reference backend of every op in float32, a dense gradient an
 table. All sides start from equal weights, read the same batches, draw the same negatives and carry their own state.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
 import torch
 
 from benchmarks import texts
-from benchmarks.architectures import ORIGINAL_FILTERS, SIZES
+from benchmarks.architectures import SIZES
 from benchmarks.cases import Settings
-from benchmarks.results import Report, faster, row, significant
-from benchmarks.timing import in_turn, seconds
+from benchmarks.results import Report, faster, measure, significant
+from benchmarks.timing import milliseconds
 from benchmarks.trainers import reading
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step, StepResult, Words
+from elmo_fast.pretrain.step.training_step import Step, Words
 
 ROWS, STEPS = 8, 20
 SIDES = {
@@ -39,14 +40,12 @@ def run(settings: Settings) -> Report:
     report = Report(notes={"step": plan, "text": text.source})
     batches = list(batches_of(text.sentences, words))
     sides = {name: Stepper(batches, words, negatives, settings.quick, **how) for name, how in SIDES.items()}
-    taken = in_turn({name: side.milliseconds for name, side in sides.items()}, rounds=2 if settings.quick else 12)
-    rows = [row("one step", name, values, threads=1, unit="ms") for name, values in taken.items()]
-    plain = rows[0]
-    for mine in rows[1:]:
+    timed = {name: milliseconds(side.step) for name, side in sides.items()}
+    plain, *ours = report.rows = measure("one step", timed, 2 if settings.quick else 12, unit="ms")
+    for mine in ours:
         faster(mine, plain, GOALS[mine.side])
         pairs = zip(sides[mine.side].losses, sides[plain.side].losses, strict=True)
         mine.error, mine.error_to = significant(max(abs(a - b) for a, b in pairs), 2), "plain torch's losses"
-    report.rows = rows
     return report
 
 
@@ -63,38 +62,24 @@ class Stepper:
     """One side: a model with weights of a fixed seed, its optimizer, and how far it is in the batches."""
 
     def __init__(
-        self,
-        batches: list[Words],
-        words: int,
-        negatives: int,
-        quick: bool,
-        *,
-        precision: str,
-        backend: str,
-        sparse: bool,
+        self, batches: list[Words], words: int, negatives: int, quick: bool, *, sparse: bool, **how: str
     ) -> None:
-        size = SIZES["small"] if quick else SIZES["original"]
+        size = SIZES["small" if quick else "original"]
         model = ModelConfig(
-            filters=[list(each) for each in (size["filters"] if quick else ORIGINAL_FILTERS)],
+            filters=[list(each) for each in size["filters"]],
             dim=size["cell"],
             projection_dim=size["proj"],
-            n_highway=1 if quick else 2,
+            n_highway=size.get("n_highway", 2),
         )
         torch.manual_seed(0)
-        options = options_of(model, words, n_negative_samples_batch=negatives)
-        self.model = LanguageModel(options, precision=precision, backend=backend)
+        self.model = LanguageModel(options_of(model, words, n_negative_samples_batch=negatives), **how)
         self.update = Step(self.model, AdaGrad(self.model.parameters()), clip_norm=10.0, sparse=sparse)
-        self.batches = batches
+        self.batches = itertools.cycle(batches)
         self.state, self.taken = None, 0
         self.losses: list[float] = []
 
-    def step(self) -> StepResult:
+    def step(self) -> None:
         """The next step; dropout masks come from the step's number, so that all sides draw the same."""
-        result = self.update(self.batches[self.taken % len(self.batches)], self.state, self.taken)
+        result = self.update(next(self.batches), self.state, self.taken)
         self.state, self.taken = result.state, self.taken + 1
         self.losses += result[:2]
-        return result
-
-    def milliseconds(self) -> float:
-        """The time of the next step."""
-        return 1000 * seconds(self.step)
