@@ -2,9 +2,9 @@
 
 import pathlib
 
+from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 from tests.weights import make_weights
 
-ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 SIZES = {
     "original": {"cell": 4096, "proj": 512, "filters": ORIGINAL_FILTERS, "char_dim": 16},
     "small": {"cell": 256, "proj": 64, "filters": ((1, 16), (2, 16), (3, 32), (4, 64)), "char_dim": 16, "n_highway": 1},

@@ -1,12 +1,13 @@
 """Calls of every op with random tensors of given sizes: to time on a CPU, and to launch each kernel once on a GPU."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from elmo_fast import ops
+from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 from elmo_fast.static import cooccurrences as counting
 from elmo_fast.static import glove, vector_text
 
@@ -25,7 +26,7 @@ class OpCalls:
     """
 
     device: str = "cpu"
-    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    filters: Sequence[Sequence[int]] = tuple(ORIGINAL_FILTERS)
     words: int = 400
     projection: int = 512
     lstm: tuple[int, int, int] = (32, 20, 4096)

@@ -39,9 +39,8 @@ def main(side: str, folder: pathlib.Path, seconds: float) -> None:
 def make_plain(trainer: LanguageModelTrainer) -> None:
     """Replaces the update by one with a dense gradient of the whole table and torch's own AdaGrad."""
     optimizer, total = trainer.config.optimizer, trainer.progress.total_steps
-    trainer.optimizer = torch.optim.Adagrad(
-        trainer.model.parameters(), optimizer.rate, initial_accumulator_value=1.0, eps=0.0
-    )
+    weights = trainer.model.parameters()
+    trainer.optimizer = torch.optim.Adagrad(weights, optimizer.rate, initial_accumulator_value=1.0, eps=0.0)
     trainer.scheduler = make_scheduler(optimizer, trainer.optimizer, total, 0)
     trainer.update = Step(
         trainer.model,

@@ -34,7 +34,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--text",
         type=pathlib.Path,
-        help="one sentence per line, words parted by spaces; default: see benchmarks/texts.py",
+        help="one sentence per line, words separated by spaces; default: see benchmarks/texts.py",
     )
     parser.add_argument(
         "--peer-python",

@@ -21,6 +21,8 @@ class Shape(NamedTuple):
 # The original architecture over the 1-billion-word corpus's vocabulary, 1,024 rows a GPU.
 ORIGINAL = Shape(rows=1024, unroll_steps=20, projection=512, dense=93_600_864, words=793_471, samples=8192)
 
+MEASURED = Shape(rows=24, unroll_steps=5, projection=64, dense=0, words=20_000, samples=512)
+
 
 class Cluster(NamedTuple):
     """The network, from data sheets.

@@ -1,11 +1,11 @@
-"""One process of `python -m benchmarks.scaling measure`: takes steps, and says what the loopback device carried."""
+"""One process of the `scaling` case: takes steps, and says what the loopback device carried."""
 
 import json
 import pathlib
 
 import torch
 
-from benchmarks.scaling import MEASURED
+from benchmarks.scaling_model import MEASURED
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel

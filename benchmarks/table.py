@@ -7,16 +7,18 @@ they are not what it would write.
 import pathlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import results
+from benchmarks.cases import CASES
 from benchmarks.machine import ROOT
 from benchmarks.results import GpuRow, Row
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
+ALIGN = {"l": ":--", "r": "--:"}
 Content = dict[str, Any]
 GPU_SECTIONS = ("ceilings", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
                 "thresholds", "sanitizer")  # fmt: skip
@@ -38,38 +40,33 @@ def small(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def line(cells: list[str]) -> str:
-    """One line of a table."""
-    return "| " + " | ".join(cells) + " |"
+def table(align: str, *rows: Sequence[str]) -> list[str]:
+    """The lines of a table, its heading first; align: "l" or "r" for each column."""
+    heading, *others = rows
+    return [f"| {' | '.join(cells)} |" for cells in (heading, [ALIGN[each] for each in align], *others)]
 
 
 def case_table(content: Content) -> str:
     """Every row of a case: medians with the 20th and 80th percentile, the ratio, the error."""
-    rows: list[Row] = content["rows"]
-    errors = any(each.error is not None for each in rows)
-    ratios = any(each.ratio is not None for each in rows)
-    lines = [
-        line(
-            [
-                "",
-                "side",
-                "threads",
-                "median (p20 to p80)",
-                *ratios * ["times faster"],
-                *errors * ["max abs. difference"],
-            ]
+    found: list[Row] = content["rows"]
+    columns: dict[str, Callable[[Row], str]] = {
+        "": lambda each: each.variant,
+        "side": lambda each: each.side,
+        "threads": lambda each: str(each.threads),
+        "median (p20 to p80)": lambda each: (
+            f"{number(each.median)} {each.unit} ({number(each.p20)} to {number(each.p80)})"
+        ),
+    }
+    if any(each.ratio is not None for each in found):
+        columns["times faster"] = lambda each: (
+            "" if each.ratio is None else f"**{number(each.ratio)}** than {each.against}"
         )
-    ]
-    lines.append(line([":--", ":--", "--:", "--:", *ratios * ["--:"], *errors * ["--:"]]))
-    for each in rows:
-        cells = [each.variant, each.side, str(each.threads)]
-        cells.append(f"{number(each.median)} {each.unit} ({number(each.p20)} to {number(each.p80)})")
-        if ratios:
-            cells.append("" if each.ratio is None else f"**{number(each.ratio)}** than {each.against}")
-        if errors:
-            cells.append("" if each.error is None else f"{small(each.error)} to {each.error_to}")
-        lines.append(line(cells))
-    return "\n".join([*lines, "", *footnotes(content)])
+    if any(each.error is not None for each in found):
+        columns["max abs. difference"] = lambda each: (
+            "" if each.error is None else f"{small(each.error)} to {each.error_to}"
+        )
+    rows = [[cell(each) for cell in columns.values()] for each in found]
+    return "\n".join([*table("ll".ljust(len(columns), "r"), [*columns], *rows), "", *footnotes(content)])
 
 
 def footnotes(content: Content) -> list[str]:
@@ -98,20 +95,18 @@ def told(value: Any) -> str:
 
 def comparison(content: Content) -> str:
     """README.md's table, from the `embed` case: speed beside AllenNLP, error with and without carried state."""
-    rows: list[Row] = [each for each in content["rows"] if each.variant == "batches of 32"]
     carried = next((each for name, each in content["notes"].items() if "state is carried" in name), {})
-    lines = [
-        line(["one core, batches of 32", "tokens/s", "speed-up", "max abs. difference, stateless / carried state"]),
-        line([":--", "--:", "--:", "--:"]),
-    ]
-    for each in rows:
+    rows = [["one core, batches of 32", "tokens/s", "speed-up", "max abs. difference, stateless / carried state"]]
+    for each in content["rows"]:
+        if each.variant != "batches of 32":
+            continue
         name = each.side.removeprefix("elmo_fast, ")
         side = f"AllenNLP {content['notes']['AllenNLP']}" if name == "AllenNLP" else f"elmo_fast, `{name}`"
         ratio = "" if each.ratio is None else f"**{number(each.ratio)}x** {each.against}"
         errors = [] if each.error is None else [each.error, float(carried[name])]
         error = " / ".join(small(value) if value < 0.01 else number(value) for value in errors)
-        lines.append(line([side, number(each.median), ratio, error]))
-    return "\n".join([*lines, "", f"{provenance(content)}."])
+        rows.append([side, number(each.median), ratio, error])
+    return "\n".join([*table("lrrr", *rows), "", f"{provenance(content)}."])
 
 
 def demo(content: Content) -> str:
@@ -127,14 +122,10 @@ def demo(content: Content) -> str:
 
 def torture(content: Content) -> str:
     """What was killed, how often, and how it ended."""
-    lines = [
-        line(["killed", "kills", "runs", "of these ended as the undisturbed run"]),
-        line([":--", "--:", "--:", "--:"]),
-    ]
-    lines += [
-        line([each["kind"], str(each["kills"]), str(each["runs"]), str(each["equal"])]) for each in content["kinds"]
-    ]
-    kills, runs, equal = (sum(each[name] for each in content["kinds"]) for name in ("kills", "runs", "equal"))
+    names = ("kind", "kills", "runs", "equal")
+    rows = [[str(each[name]) for name in names] for each in content["kinds"]]
+    lines = table("lrrr", ["killed", "kills", "runs", "of these ended as the undisturbed run"], *rows)
+    kills, runs, equal = (sum(each[name] for each in content["kinds"]) for name in names[1:])
     differing = "".join(f" **Differs**: {failure}." for failure in content["failures"])
     summary = f"{kills} kills of {runs} runs, {equal} ended equal.{differing}"
     return "\n".join([*lines, "", f"{summary} {provenance(content)}. Reproduce: `{content['command']}`."])
@@ -158,8 +149,7 @@ def gpu(folder: pathlib.Path, *, rehearsals: bool = False) -> str:
             "No GPU has run these kernels yet: there is no result file, so there is no figure "
             "(`make gpu` on a machine with one writes them)."
         )
-    lines = [line(["what", "goal", "ours", "floor", "share of it", "rivals"])]
-    lines.append(line([":--", ":--", "--:", "--:", "--:", ":--"]))
+    lines = [["what", "goal", "ours", "floor", "share of it", "rivals"]]
     for content in files.values():
         rows: list[GpuRow] = content["rows"]
         variants = dict.fromkeys(each.variant for each in rows if each.ours)
@@ -175,10 +165,10 @@ def gpu(folder: pathlib.Path, *, rehearsals: bool = False) -> str:
         said += [f"**Failed** ({section}): {failure}." for failure in content.get("failures", [])]
         said += [f"Left out ({section}): {reason}." for reason in content["skipped"]]
     said.append(gpu_provenance(list(files.values())))
-    return "\n".join([*lines, "", *(f"- {each}" for each in said)])
+    return "\n".join([*table("llrrrl", *lines), "", *(f"- {each}" for each in said)])
 
 
-def gpu_line(variant: str, rows: list[GpuRow]) -> str:
+def gpu_line(variant: str, rows: list[GpuRow]) -> list[str]:
     """One comparison: each side by its better way of launching."""
     rate = "/" in rows[0].unit
     best: dict[str, GpuRow] = {}
@@ -201,7 +191,7 @@ def gpu_line(variant: str, rows: list[GpuRow]) -> str:
     ]
     floor = "" if ours.floor is None else f"{number(ours.floor)} ({ours.bound})"
     share = "" if ours.share is None else f"{number(100 * ours.share)} %"
-    return line([variant, aims, f"**{figure(ours)}**{launched}", floor, share, ", ".join(rivals)])
+    return [variant, aims, f"**{figure(ours)}**{launched}", floor, share, ", ".join(rivals)]
 
 
 def gpu_provenance(files: list[Content]) -> str:
@@ -231,75 +221,72 @@ def mutants(content: Content) -> str:
         f"survived. {none} more do not count: the compiler refused them or produced the same object. "
         f"Left out: {'; '.join(content['left_out'])}."
     ]
-    for heading, found in (("survived", survivors), ("changes nothing", equivalent)):
-        if found:
-            lines += ["", line([heading, "before", "after", *["why"] * (found is equivalent)])]
-            lines.append(line([":--"] * (3 + (found is equivalent))))
-            lines += [mutant_line(each) for each in found]
+    if survivors:
+        lines += ["", *table("lll", ["survived", "before", "after"], *map(mutant_line, survivors))]
+    if equivalent:
+        rows = [[*mutant_line(each), each["why"]] for each in equivalent]
+        lines += ["", *table("llll", ["changes nothing", "before", "after", "why"], *rows)]
     machine, versions = content["machine"], content["versions"]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{machine['cpu']}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
-            f"commit {content['commit']}, `{' '.join(content['options'])}`. Reproduce: `{content['command']}`.",
-        ]
+    about = (
+        f"{machine['cpu']}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
+        f"commit {content['commit']}, `{' '.join(content['options'])}`. Reproduce: `{content['command']}`."
     )
+    return "\n".join([*lines, "", about])
 
 
-def mutant_line(each: Content) -> str:
-    """One mutant as a row: the file, the line before and after, and why it changes nothing where that is known."""
-
-    def code(text: str) -> str:
-        return f"`` {text} ``".replace("|", "\\|")
-
-    said = [each["why"]] if "why" in each else []
-    return line([f"`{each['file']}`", code(each["before"]), code(each["after"]), *said])
+def mutant_line(each: Content) -> list[str]:
+    """One mutant's cells: the file, the line before and after."""
+    codes = [f"`` {each[name]} ``".replace("|", "\\|") for name in ("before", "after")]
+    return [f"`{each['file']}`", *codes]
 
 
 def fuzz(content: Content) -> str:
     """The runs of `make fuzz`, each with its commit: how many cases of what, and how many different findings."""
-    lines = [line(["commit", "date", "ops", "files", "command lines", "findings"])]
-    lines.append(line([":--", ":--", "--:", "--:", "--:", "--:"]))
+    rows = [["commit", "date", "ops", "files", "command lines", "findings"]]
     for run in content["runs"]:
         sums = dict.fromkeys(("ops", "files", "command lines"), 0)
         for target, cases in run["cases"].items():
             kind = "ops" if target.startswith("op_") else "command lines" if target == "command_line" else "files"
             sums[kind] += cases
-        found = str(len(run["findings"]))
-        lines.append(line([run["commit"], run["date"].split()[0], *(f"{cases:,}" for cases in sums.values()), found]))
+        counts = [f"{cases:,}" for cases in sums.values()]
+        rows.append([run["commit"], run["date"].split()[0], *counts, str(len(run["findings"]))])
     about = content["runs"][-1]
     versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("python", "torch", "numpy", "h5py"))
     total = sum(sum(run["cases"].values()) for run in content["runs"])
-    lines += [
-        "",
-        f"{total:,} cases in all; {about['machine']['cpu']}, {versions}. Reproduce: `make fuzz SECONDS=3600`.",
-    ]
-    return "\n".join(lines)
+    summary = f"{total:,} cases in all; {about['machine']['cpu']}, {versions}. Reproduce: `make fuzz SECONDS=3600`."
+    return "\n".join([*table("llrrrr", *rows), "", summary])
 
 
+def scaling_measured(content: Content) -> str:
+    """Bytes that a process sends in a step, predicted and measured."""
+    rows = [["processes", "dense, MB", "ids, MB", "rows, MB", "predicted, MB", "measured, MB", "measured / predicted"]]
+    for each in content["notes"]["measured"]:
+        sizes = [each[name] for name in ("predicted_dense", "predicted_ids", "predicted_rows", "predicted", "sent")]
+        shown = [f"{value / 1e6:.3f}" for value in sizes]
+        rows.append([f"{each['processes']:.0f}", *shown, f"{each['sent'] / each['predicted']:.3f}"])
+    return "\n".join(table("rrrrrrr", *rows))
+
+
+def scaling_predicted(content: Content) -> str:
+    """Seconds of a step on many GPUs."""
+    columns = {
+        "GPU alone, tokens/s": "{rate:.1f} M", "GPUs": "{gpus}", "U, M": "{union:.3f}", "compute, ms": "{compute:.1f}",
+        "dense, ms (hidden)": "{dense:.1f} ({hidden:.1f})", "rows, ms": "{rows:.1f}", "step, ms": "{step:.1f}",
+        "tokens/s": "{tokens:.1f} M", "efficiency": "{efficiency:.0%}", "first bottleneck": "{bottleneck}",
+    }  # fmt: skip
+    rows = [[form.format(**each) for form in columns.values()] for each in content["notes"]["predicted"]]
+    return "\n".join(table("rrrrrrrrrl", [*columns], *rows))
+
+
+# What is not the table of a case's rows: the result that it is made from, and how.
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "comparison": ("embed", comparison),
-    "embed": ("embed", case_table),
-    "projected_lstm": ("projected_lstm", case_table),
-    "train_step": ("train_step", case_table),
-    "embed_file": ("embed_file", case_table),
-    "limits": ("limits", case_table),
-    "pretrain": ("pretrain", case_table),
-    "vocabulary": ("vocabulary", case_table),
-    "corpus": ("corpus", case_table),
-    "text": ("text", case_table),
-    "task": ("task", case_table),
-    "output_layers": ("output_layers", case_table),
-    "output_layer_ops": ("output_layer_ops", case_table),
-    "static": ("static", case_table),
-    "static_files": ("static_files", case_table),
-    "static_quality": ("static_quality", case_table),
     "demo": ("demo", demo),
-    "ops": ("ops", case_table),
     "mutants": ("mutants", mutants),
     "torture": ("torture", torture),
     "fuzz": ("fuzz", fuzz),
+    "scaling_measured": ("scaling", scaling_measured),
+    "scaling_predicted": ("scaling", scaling_predicted),
 }
 
 
@@ -307,14 +294,12 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     """The text that belongs between the markers of `name`."""
     if name == "gpu":
         return gpu(folder)
-    case, function = RENDERED[name]
+    case, function = RENDERED.get(name, (name, case_table))
     content = results.load(folder, case)
-    if content is None:
-        command = (
-            f"make {case}" if case in ("fuzz", "torture", "mutants") else f"python -m benchmarks.run --case {case}"
-        )
-        return f"(Not measured yet: `{command}` writes this.)"
-    return function(content)
+    if content is not None:
+        return function(content)
+    command = f"python -m benchmarks.run --case {case}" if case in CASES else f"make {case}"
+    return f"(Not measured yet: `{command}` writes this.)"
 
 
 def filled(text: str, folder: pathlib.Path = RESULTS) -> str:

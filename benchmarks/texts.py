@@ -1,4 +1,4 @@
-"""The text that is measured on: a file of one sentence per line, words parted by spaces, or text in Python itself."""
+"""The text that is measured on: one sentence per line, words separated by spaces, from a file or from Python itself."""
 
 import os
 import pathlib
@@ -18,6 +18,10 @@ class Text(NamedTuple):
     sentences: list[list[str]]
     source: str
 
+    def write(self, path: pathlib.Path) -> None:
+        """One sentence per line."""
+        path.write_text("".join(" ".join(sentence) + "\n" for sentence in self.sentences), encoding="utf-8")
+
 
 def read(path: pathlib.Path | None) -> Text:
     """The sentences of `path`, else of DEFAULT where it exists, else of the documentation in pydoc_data.topics."""
@@ -33,7 +37,7 @@ def read(path: pathlib.Path | None) -> Text:
 
 
 def python_documentation() -> list[str]:
-    """Sentences of Python's language reference, one per line, words and punctuation parted by spaces."""
+    """Sentences of Python's language reference, one per line, words and punctuation separated by spaces."""
     from pydoc_data.topics import topics
 
     found = []

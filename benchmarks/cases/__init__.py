@@ -33,5 +33,6 @@ CASES = {
     "static": "static vectors: counting pairs, GloVe's training, text of vectors written and read",
     "static_quality": "GloVe beside gensim's skip-gram on the same text: analogies and similarity, three seeds each",
     "output_layer_ops": "the ops of output layers alone, native against reference",
+    "scaling": "bytes that a step exchanges between processes; seconds of a step predicted for many GPUs",
     "ops": "every op, native against reference",
 }

@@ -29,7 +29,7 @@ def run(settings: Settings) -> Report:
     text = texts.many_lines(settings.text, 2000 if settings.quick else 200_000)
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
         source, out = pathlib.Path(folder, "text.txt"), pathlib.Path(folder, "prepared")
-        source.write_text("".join(" ".join(sentence) + "\n" for sentence in text.sentences), encoding="utf-8")
+        text.write(source)
         words = sum(map(len, text.sentences))
         report = Report(notes={"text": text.source, "words": f"{words:,}"})
 

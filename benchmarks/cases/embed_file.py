@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,6 @@ from benchmarks import architectures, texts
 from benchmarks.cases import Settings
 from benchmarks.machine import ROOT
 from benchmarks.results import Report, faster, row
-from benchmarks.timing import quantile
 
 SETTLED = 60.0  # seconds after which memory is to be flat
 EVERY = 0.5  # seconds between looks at the memory
@@ -38,27 +38,26 @@ def run(settings: Settings) -> Report:
         folder = pathlib.Path(name)
         options_file, weight_file = architectures.write("small", folder)
         source = folder / "lines.txt"
-        source.write_text("".join(" ".join(s) + "\n" for s in text.sentences), encoding="utf-8")
+        text.write(source)
         words = [str(source), str(folder / "out.hdf5"), "--average", "--file-friendly-logging"]
         words += ["--options-file", str(options_file), "--weight-file", str(weight_file)]
         for _ in range(rounds):
             for threads in watched:
                 watched[threads].append(watch([*words, "--threads", str(threads)], threads, folder))
                 (folder / "out.hdf5").unlink()
-    rows = [
-        row("embed", "elmo-fast embed", [each.rate for each in runs], threads=threads, unit="tokens/s")
-        for threads, runs in watched.items()
-    ]
-    faster(rows[1], rows[0], GOAL)
-    rows[1].against = "one thread"
-    report.rows = rows
+    side, memory = "elmo-fast embed", []
     for threads, runs in watched.items():
+        report.rows.append(row("embed", side, [each.rate for each in runs], threads=threads, unit="tokens/s"))
         longest = max(runs, key=lambda each: each.memory[-1][0])
         after = settled(longest.memory)
-        report.rows.append(row("resident memory", "elmo-fast embed", after, threads=threads, unit="MiB"))
+        memory.append(row("resident memory", side, after, threads=threads, unit="MiB"))
         report.notes[f"growth after the start, {threads} thr"] = f"{growth(after):.1f} MiB"
         series = longest.memory[:: -(-len(longest.memory) // KEPT)]
         report.notes[f"seconds: MiB, {threads} thr"] = {f"{at:.0f}": f"{size:.0f}" for at, size in series}
+    one, two = report.rows
+    faster(two, one, GOAL)
+    two.against = "one thread"
+    report.rows += memory
     return report
 
 
@@ -101,4 +100,4 @@ def settled(memory: list[tuple[float, float]]) -> list[float]:
 def growth(sizes: list[float]) -> float:
     """MiB by which the last tenth lies above the first tenth, medians."""
     tenth = max(1, len(sizes) // 10)
-    return quantile(sizes[-tenth:], 0.5) - quantile(sizes[:tenth], 0.5)
+    return statistics.median(sizes[-tenth:]) - statistics.median(sizes[:tenth])

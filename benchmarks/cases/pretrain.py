@@ -89,37 +89,23 @@ def report(metrics: dict[str, list[dict[str, Any]]], minutes: float) -> Report:
     plain, ours = SIDES
     common = sorted(steps[plain].keys() & steps[ours].keys())
     apart = [abs(steps[plain][k]["loss"] - steps[ours][k]["loss"]) / steps[plain][k]["loss"] for k in common]
-    rows = [
-        row(
-            "training, small",
-            side,
-            [each["words_per_second"] for each in steps[side].values()],
-            threads=1,
-            unit="tokens/s",
-        )
-        for side in SIDES
-    ]
+    rates = {side: [each["words_per_second"] for each in steps[side].values()] for side in SIDES}
+    rows = [row("training, small", side, rates[side], threads=1, unit="tokens/s") for side in SIDES]
     faster(rows[1], rows[0])
     rows[1].error, rows[1].error_to = significant(max(apart), 2), f"plain torch's losses, relative, {common[-1]} steps"
     spans = {f"to step {k}": apart[: common.index(k) + 1] for k in (50, 100, 200, common[-1]) if k in common}
-    agree = {span: f"{max(each):.1e} at most, {sum(each) / len(each):.1e} on average" for span, each in spans.items()}
-    perplexities = {
-        side: [f"{each['perplexity']:.1f} after {each['step']} steps" for each in held[side]] for side in SIDES
-    }
-    curve = {
-        side: [
-            f"{each['step']}: {each['loss']:.4f}"
-            for each in list(steps[side].values())[:: max(1, len(steps[side]) // 12)]
-        ]
-        for side in SIDES
-    }
-    return Report(
-        rows=rows,
-        notes={
-            "time of each side": f"{minutes:g} minutes",
-            "changes to the preset": CHANGES,
-            "relative difference of the losses reported": agree,
-            "held-out perplexity": perplexities,
-            "sampled loss by step": curve,
+    perplexities, curves = {}, {}
+    for side in SIDES:
+        perplexities[side] = [f"{each['perplexity']:.1f} after {each['step']} steps" for each in held[side]]
+        reported = list(steps[side].values())
+        curves[side] = [f"{each['step']}: {each['loss']:.4f}" for each in reported[:: max(1, len(reported) // 12)]]
+    notes = {
+        "time of each side": f"{minutes:g} minutes",
+        "changes to the preset": CHANGES,
+        "relative difference of the losses reported": {
+            span: f"{max(each):.1e} at most, {sum(each) / len(each):.1e} on average" for span, each in spans.items()
         },
-    )
+        "held-out perplexity": perplexities,
+        "sampled loss by step": curves,
+    }
+    return Report(rows=rows, notes=notes)

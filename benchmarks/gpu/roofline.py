@@ -8,7 +8,7 @@ written once; a backward pass of a product is two more products. B, T, I, D, H, 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 
 
 class Work(NamedTuple):
@@ -70,7 +70,7 @@ def lstm_layer(
 
 def encoder(
     words: int,
-    filters: Sequence[tuple[int, int]] = ORIGINAL_FILTERS,
+    filters: Sequence[Sequence[int]] = ORIGINAL_FILTERS,
     *,
     embedding: int = 16,
     slots: int = 50,

@@ -1,4 +1,4 @@
-"""Every case runs in its quick form; `pretrain`, `demo`, `static_quality` take minutes, `ops` is pytest's own."""
+"""Every case runs in its quick form, but for those that take long even so."""
 
 import importlib
 import random
@@ -7,8 +7,10 @@ import pytest
 
 from benchmarks.cases import CASES, Settings
 
+LONG = ("pretrain", "demo", "static_quality", "scaling")
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("pretrain", "demo", "static_quality", "ops")])
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in LONG])
 def test_a_quick_case_gives_rows(case, tmp_path):
     """Numbers above zero for each side that is there, on a text of 300 sentences."""
     random.seed(0)
