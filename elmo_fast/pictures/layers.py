@@ -1,4 +1,4 @@
-"""What each layer is used for: the weights that scalar mixes have learned, as bars, or as a table of many mixes."""
+"""What each layer is used for: the learned weights of scalar mixes, as bars, or as a table if there are many."""
 
 import math
 import os
@@ -17,7 +17,7 @@ MOST_BARS = 6  # mixes side by side; more are drawn as a table
 
 
 class _Results(TypedDict):
-    """What is read of a task's results.json."""
+    """The part of a task's results.json that is read."""
 
     mix_weights: dict[str, list[float]]
 
@@ -35,7 +35,7 @@ def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
     results = place / RESULTS_FILE if place.is_dir() else place
     groups = _of_results(results) if results.is_file() else _of_model(place)
     if not groups:
-        raise ElmoFastError(f"{path} holds no weights of layers: it was trained without a mix that learns them")
+        raise ElmoFastError(f"{path} contains no layer weights: it was trained without a mix that learns them")
     _check(groups)
     return groups
 
@@ -45,27 +45,27 @@ def _of_results(path: pathlib.Path) -> dict[str, list[float]]:
     if path.name == RESULTS_FILE:
         check_written(path.parent, [RESULTS_FILE])
     groups = results["mix_weights"]
-    # A task that used one layer alone: no mix, and which layer it was is not told here.
+    # A task that used one layer has no mix, and which layer it was is not recorded here.
     return {} if all(weights == [1] for weights in groups.values()) else groups
 
 
 def _of_model(folder: pathlib.Path) -> dict[str, list[float]]:
+    import torch
+
     from elmo_fast.checkpoints import load_checkpoint
 
-    raw: dict[str, dict[int, float]] = {}
+    raw: dict[str, dict[int, Any]] = {}
     for name, tensor in load_checkpoint(folder)[0].items():
         if found := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
-            raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = float(tensor)
-    return {name: _softmax([values[layer] for layer in sorted(values)]) for name, values in sorted(raw.items())}
-
-
-def _softmax(values: Sequence[float]) -> list[float]:
-    powers = [math.exp(value - max(values)) for value in values]
-    return [power / sum(powers) for power in powers]
+            raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = tensor.double()
+    return {
+        name: torch.cat([values[layer].view(1) for layer in sorted(values)]).softmax(0).tolist()
+        for name, values in sorted(raw.items())
+    }
 
 
 def _check(groups: Mapping[str, Sequence[float]]) -> None:
-    """Raises ElmoFastError unless all mixes are of the same layers, and each one's weights sum to 1."""
+    """Raises ElmoFastError unless all mixes have equally many layers and each one's weights sum to 1."""
     if not groups:
         raise ElmoFastError("groups must hold one mix or more; got none")
     for name, weights in groups.items():
@@ -74,7 +74,7 @@ def _check(groups: Mapping[str, Sequence[float]]) -> None:
             raise ElmoFastError(f"{name}: the weights of the layers must be 0 or more and sum to 1; got {weights}")
     if len({len(weights) for weights in groups.values()}) > 1:
         counts = ", ".join(f"{name} {len(weights)}" for name, weights in groups.items())
-        raise ElmoFastError(f"all mixes of one picture must be of as many layers; got {counts}")
+        raise ElmoFastError(f"all mixes of one picture must have equally many layers; got {counts}")
 
 
 def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike[str], title: str = "") -> None:
@@ -100,45 +100,37 @@ def layer_name(number: int) -> str:
 def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
     """matplotlib's Figure of the weights."""
     layers = len(next(iter(groups.values())))
-    names = [layer_name(layer) for layer in range(layers)]
-    title = shown(title) or "What each layer is used for: weights of the scalar mix"
-    figure = new_figure(*(_table_size if len(groups) > MOST_BARS else _bars_size)(len(groups), layers))
+    as_table = len(groups) > MOST_BARS
+    size = (3.5 + layers, 1.1 + 0.36 * len(groups)) if as_table else (max(6.0, 0.45 * layers * len(groups) + 2), 4.2)
+    figure = new_figure(*size)
     axes = figure.subplots()
-    (_table if len(groups) > MOST_BARS else _bars)(axes, groups, names, title)
+    (_table if as_table else _bars)(axes, groups)
+    plain(
+        axes, shown(title) or "What each layer is used for: weights of the scalar mix", grid=None if as_table else "y"
+    )
+    if as_table:
+        axes.spines[:].set_visible(False)
+    axes.set_xticks(range(layers), [layer_name(layer) for layer in range(layers)])
     return figure
 
 
-def _bars_size(groups: int, layers: int) -> tuple[float, float]:
-    return max(6.0, 0.45 * layers * groups + 2.0), 4.2
-
-
-def _table_size(groups: int, layers: int) -> tuple[float, float]:
-    return 3.5 + 1.0 * layers, 1.1 + 0.36 * groups
-
-
-def _bars(axes: Any, groups: Mapping[str, Sequence[float]], names: Sequence[str], title: str) -> None:
-    plain(axes, title, grid="y")
+def _bars(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
     width = 0.8 / len(groups)
     for number, (label, weights) in enumerate(groups.items()):
-        places = [layer + (number - (len(groups) - 1) / 2) * width for layer in range(len(names))]
+        places = [layer + (number - (len(groups) - 1) / 2) * width for layer in range(len(weights))]
         bars = axes.bar(places, weights, width * 0.92, color=COLOURS[number], label=shown(label))
         axes.bar_label(bars, fmt="%.2f", fontsize=8 if len(groups) < 4 else 7, padding=2)
-    axes.axhline(1 / len(names), color=GREY, linewidth=1, linestyle=":", label="at the start", zorder=0)
-    axes.set_xticks(range(len(names)), names)
+    axes.axhline(1 / len(weights), color=GREY, linewidth=1, linestyle=":", label="at the start", zorder=0)
     axes.set_ylim(0, max(map(max, groups.values())) * 1.12)
     axes.set_ylabel("weight")
     axes.figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=min(4, len(groups) + 1))
 
 
-def _table(axes: Any, groups: Mapping[str, Sequence[float]], names: Sequence[str], title: str) -> None:
-    rows = [list(weights) for weights in groups.values()]
-    axes.imshow(rows, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for row, weights in enumerate(rows):
+def _table(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
+    axes.imshow([list(weights) for weights in groups.values()], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for row, weights in enumerate(groups.values()):
         for column, weight in enumerate(weights):
             colour = "white" if weight > 0.6 else "black"
             axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=colour)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(rows)), [shown(name) for name in groups])
+    axes.set_yticks(range(len(groups)), [shown(name) for name in groups])
     axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    axes.set_title(title, fontsize=10, loc="left")

@@ -1,4 +1,4 @@
-"""Words (or tokens) as points in the plane, near where their vectors are alike, with labels that do not overlap."""
+"""Words (or tokens) as points in the plane, near each other if their vectors are similar; labels do not overlap."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.pictures.labels import Box, Label, place_labels
+from elmo_fast.pictures.labels import Box, Label, nearest_in, place_labels
 from elmo_fast.pictures.reduction import Plane, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
 
@@ -18,7 +18,7 @@ MARGIN = 1.5  # pixels around a label that stay free
 
 
 class Drawn(NamedTuple):
-    """What a picture holds: points [N, 2]; labelled: how many have a label; omitted: words whose label had no room."""
+    """The content of a picture: points [N, 2]; labelled: how many have a label; omitted: words without room for one."""
 
     points: npt.NDArray[np.float32]
     labelled: int
@@ -67,69 +67,53 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
     axes = figure.add_axes((0.02, 0.05, 0.96, 0.9))
     plain(axes, shown(title), grid=None)
     axes.spines[:].set_visible(False)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.margins(0.06)
     dots = axes.scatter(*plane.points.T, s=9, color=COLOURS[0], linewidths=0)
     labels = label_points(axes, plane.points, words[:most_labels])
     dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
-    figure.text(0.02, 0.02, _below(plane.how, len(words), len(labels), len(omitted)), fontsize=8, color=GREY)
+    said = [plane.how]
+    if omitted:
+        said.append(f"{len(omitted)} of {len(labels)} labels left out for lack of room")
+    if len(words) > len(labels):
+        said.append(f"{len(words) - len(labels)} further points without a label")
+    figure.text(0.02, 0.02, "; ".join(said), fontsize=8, color=GREY)
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
 
 
 def title_of(words: Sequence[str]) -> str:
-    """Says "300 words", or "300 tokens" where some word comes twice."""
+    """ "300 words", or "300 tokens" if a word occurs twice."""
     return f"{len(words):,} {'words' if len(set(words)) == len(words) else 'tokens'}"
 
 
-def _below(how: str, words: int, tried: int, omitted: int) -> str:
-    """The line below the picture: the method, and which labels are left out."""
-    said = [how]
-    if omitted:
-        said.append(f"{omitted} of {tried} labels left out for want of room")
-    if words > tried:
-        said.append(f"{words - tried} further points without a label")
-    return "; ".join(said)
-
-
 def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Label | None]:
-    """Writes the texts beside the first len(texts) points where there is room; where each stands, in pixels."""
-    renderer = axes.figure.canvas.get_renderer() if hasattr(axes.figure.canvas, "get_renderer") else None
-    if renderer is None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-        renderer = FigureCanvasAgg(axes.figure).get_renderer()
-    axes.get_xlim()  # the limits are computed when they are asked for, not when the transform is
+    """Writes the texts beside the first len(texts) points where there is room; the place of each, in pixels."""
+    axes.get_xlim()  # the limits are computed when asked for, not when the transform is
     pixels = axes.transData.transform(points)
-    sizes = [_size(axes, text, renderer) for text in texts]
-    bounds = axes.get_window_extent(renderer)
+    bounds = axes.get_window_extent()
+    sizes = [_size(axes, text) for text in texts]
     labels = place_labels(pixels, sizes, Box(bounds.x0, bounds.y0, bounds.x1, bounds.y1))
-    per_point = axes.figure.dpi / 72
     for text, label, pixel in zip(texts, labels, pixels, strict=False):
         if label is not None:
-            _write(axes, shown(text), label, pixel, per_point)
+            _write(axes, shown(text), label, pixel)
     return labels
 
 
-def _size(axes: Any, text: str, renderer: Any) -> tuple[float, float]:
+def _size(axes: Any, text: str) -> tuple[float, float]:
     """Width and height in pixels of a text, with a margin."""
     artist = axes.text(0, 0, shown(text), fontsize=FONT)
-    extent = artist.get_window_extent(renderer)
+    extent = artist.get_window_extent()
     artist.remove()
     return extent.width + 2 * MARGIN, extent.height + 2 * MARGIN
 
 
-def _write(axes: Any, text: str, label: Label, pixel: npt.NDArray[np.floating], per_point: float) -> None:
-    place = axes.transData.inverted().transform(pixel)
-    centre = ((label.box.left + label.box.right) / 2, (label.box.bottom + label.box.top) / 2)
-    offset = tuple((c - p) / per_point for c, p in zip(centre, pixel, strict=True))
+def _write(axes: Any, text: str, label: Label, pixel: npt.NDArray[np.floating]) -> None:
+    to_data = axes.transData.inverted().transform
+    centre = np.array([label.box.left + label.box.right, label.box.bottom + label.box.top]) / 2
+    offset = (centre - pixel) * 72 / axes.figure.dpi
     looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
-    axes.annotate(text, place, offset, **looks, annotation_clip=False)
+    axes.annotate(text, to_data(pixel), offset, **looks, annotation_clip=False)
     if label.leader:
-        edge = (
-            min(max(pixel[0], label.box.left), label.box.right),
-            min(max(pixel[1], label.box.bottom), label.box.top),
-        )
-        ends = axes.transData.inverted().transform([pixel, edge])
+        ends = to_data([pixel, nearest_in(label.box, pixel)])
         axes.plot(*ends.T, color=GREY, linewidth=0.5, alpha=0.7, zorder=0, scalex=False, scaley=False)

@@ -48,10 +48,10 @@ def test_a_task_of_one_layer_has_no_weights_to_draw(tmp_path):
     [
         ("{", "not JSON text, or damaged"),
         ("[]", "wanted an object, found a list"),
-        ('{"mix_weights": {}}', "holds no weights of layers"),
+        ('{"mix_weights": {}}', "contains no layer weights"),
         ('{"mix_weights": {"a": [0.5, 0.6]}}', r"must be 0 or more and sum to 1; got \[0.5, 0.6\]"),
         ('{"mix_weights": {"a": ["x"]}}', r"mix_weights\.a\[0\]: wanted a number, found"),
-        ('{"mix_weights": {"a": [1.0], "b": [0.5, 0.5]}}', "of as many layers; got a 1, b 2"),
+        ('{"mix_weights": {"a": [1.0], "b": [0.5, 0.5]}}', "equally many layers; got a 1, b 2"),
     ],
 )
 def test_results_without_weights_are_one_sentence(tmp_path, results, message):
@@ -63,7 +63,7 @@ def test_results_without_weights_are_one_sentence(tmp_path, results, message):
 def test_a_model_without_mixes_is_said(tmp_path, toy_model):
     from pathlib import Path
 
-    with pytest.raises(ElmoFastError, match="holds no weights of layers"):
+    with pytest.raises(ElmoFastError, match="contains no layer weights"):
         read_layer_weights(Path(toy_model[0]).parent)
 
 

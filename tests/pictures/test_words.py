@@ -50,7 +50,7 @@ def test_the_picture_says_what_it_leaves_out():
     assert drawn.omitted
     said = figure.texts[0].get_text()
     assert (
-        said == f"how; {len(drawn.omitted)} of 50 labels left out for want of room; 10 further points without a label"
+        said == f"how; {len(drawn.omitted)} of 50 labels left out for lack of room; 10 further points without a label"
     )
     assert drawn.labelled + len(drawn.omitted) == 50
 
