@@ -1,4 +1,4 @@
-"""A run's curves as a picture: perplexities, speed and gradient norm over the words seen. Needs no torch."""
+"""A run's curves as a picture: perplexities, speed and gradient norm over the words seen. It needs no torch."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, format_of, new_figure, plain, save, shown
 from elmo_fast.pretrain.log.metrics import Metrics
 
-# Of each decade of a logarithmic axis, where its ticks are.
+# The ticks of each decade of a logarithmic axis.
 SUBS = (1, 2, 5)
 
 
@@ -22,7 +22,7 @@ def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
     format_of(path)
     for label, metrics in runs.items():
         if not metrics.steps:
-            raise ElmoFastError(f"{label} holds no report on training yet; one comes every log_interval steps")
+            raise ElmoFastError(f"{label} has no training report yet; there is one every log_interval steps")
     save(picture(runs), path)
 
 
@@ -52,7 +52,7 @@ def _line(axes: Any, metrics: Metrics, name: str, colour: str) -> None:
 
 
 def _perplexity(axes: Any, label: str, metrics: Metrics, colour: str) -> None:
-    # Of the losses, negative sampling has neither.
+    # Negative sampling has neither.
     for name, kind in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
         words, values = metrics.column(name)
         if words:
@@ -93,15 +93,15 @@ def _dress(places: Mapping[str, Any], restarted: bool) -> None:
 
 
 def _logarithmic(axes: Any, way: str) -> None:
-    """A logarithmic axis: ticks at 1, 2 and 5 of every decade written out, two at least, and small ones between."""
+    """A logarithmic axis: labelled ticks at 1, 2 and 5 of every decade, at least two, and small ticks between."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     if math.isinf(getattr(axes.dataLim, f"minpos{way}")):
-        return  # no number that has a logarithm
+        return  # no positive number
     getattr(axes, f"set_{way}scale")("log")
     low, high = getattr(axes, f"get_{way}lim")()
     if sum(low <= tick <= high for tick in _ticks(low, high)) < 2:
-        # Else matplotlib writes 1.35, 1.4, 1.45, and the axis looks linear.
+        # Otherwise matplotlib writes 1.35, 1.4, 1.45, and the axis looks linear.
         ticks = _ticks(low, high)
         low, high = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
         getattr(axes, f"set_{way}lim")(low, high)

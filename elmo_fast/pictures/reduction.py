@@ -8,10 +8,10 @@ import numpy.typing as npt
 from elmo_fast.errors import ElmoFastError, require
 
 METHODS = ("tsne", "pca")
-# t-SNE looks at distances after principal components have taken out what is little but noise.
+# t-SNE gets this many principal components; the others are mostly noise.
 TSNE_INPUT = 50
 PERPLEXITY = 30.0
-EQUAL = 1e-5  # relative; one sentence in two batches has the same vector but for rounding
+EQUAL = 1e-5  # relative; in two batches a sentence has the same vectors except for rounding
 FEWEST = {"pca": 2, "tsne": 4}
 
 
@@ -28,10 +28,10 @@ def principal(matrix: npt.NDArray[Any], count: int, seed: int) -> tuple[npt.NDAr
     pca = require("sklearn.decomposition", "plots", "drawing vectors in two dimensions").PCA
     count = min(count, *matrix.shape)
     centred = matrix - matrix.mean(axis=0)
-    # Rows that are equal, but for rounding, have no variance of which a share could be told.
+    # Rows that are equal except for rounding have no variance to share.
     if np.abs(centred).max() <= EQUAL * np.abs(matrix).max():
         return np.zeros((len(matrix), count), np.float32), np.zeros(count)
-    # Exactly, not by random vectors: the signs are fixed too, so that the picture is the same every time.
+    # Exact, not randomized, with fixed signs: the picture is the same every time.
     model = pca(count, svd_solver="full" if min(matrix.shape) <= 2000 else "covariance_eigh", random_state=seed)
     return model.fit_transform(centred).astype(np.float32), model.explained_variance_ratio_
 

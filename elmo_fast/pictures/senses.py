@@ -15,7 +15,7 @@ from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_p
 CLUSTERINGS = ("kmeans", "agglomerative")
 COMPONENTS = 10  # principal components that are clustered: a few hundred points say nothing about more
 MOST_CLUSTERS = 8
-CLOUDS = 10  # draws of one cloud, for what silhouette chance gives
+CLOUDS = 10  # draws of a single cloud, for the silhouette that chance gives
 CONTEXT = 5  # words to either side that count as a word's context
 TYPICAL = 6
 
@@ -32,11 +32,11 @@ class Senses(NamedTuple):
     sizes: list[int]
     """the number of occurrences of each cluster"""
     typical: list[list[str]]
-    """of each cluster the words that are most typical of its contexts"""
+    """the words that are most typical of each cluster's contexts"""
     silhouettes: dict[int, float]
     """number of clusters tried -> mean silhouette"""
     chance: float | None = None
-    """the largest mean silhouette that one cloud without parts had; None: not drawn"""
+    """the largest mean silhouette of single clouds; None: not drawn"""
 
 
 def senses_of(
@@ -72,7 +72,7 @@ def senses_of(
     if clusters != "auto" and not (isinstance(clusters, int) and 1 <= clusters <= len(vectors)):
         raise ElmoFastError(f'clusters must be "auto" or 1 to {len(vectors)}, the occurrences; got {clusters!r}')
     rows = _without_rounding(principal(vectors, COMPONENTS, seed)[0])
-    # Fewer than four, or equal ones, have no neighbours to keep.
+    # t-SNE needs four occurrences that differ.
     if method in METHODS and (len(vectors) < FEWEST[method] or not rows.any()):
         method = "pca"
     one = Plane(np.zeros((1, 2), np.float32), "one occurrence")
@@ -86,7 +86,7 @@ def senses_of(
 
 
 def _without_rounding(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Rows to the thousandth of their spread: one sentence in two batches has the same vector but for rounding."""
+    """Rows to a thousandth of their spread: in two batches a sentence has the same vectors except for rounding."""
     step = 1e-3 * float(rows.std(axis=0).max())
     return np.round(rows / step) * step if step > 0 else np.zeros(rows.shape)
 
@@ -94,7 +94,7 @@ def _without_rounding(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 def _clustered(
     rows: npt.NDArray[np.float64], clusters: int | str, clustering: str, seed: int
 ) -> tuple[npt.NDArray[np.int64], dict[int, float], float | None]:
-    """The cluster of each row, the silhouettes of the numbers of clusters that were tried, and that of chance."""
+    """The cluster of each row, the silhouette of each number of clusters tried, and that of chance."""
     one = np.zeros(len(rows), np.int64)
     distinct = len(np.unique(rows, axis=0))
     if clusters != "auto":
@@ -114,15 +114,13 @@ def _clustered(
 
 
 def _silhouette(rows: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:
-    return float(require("sklearn.metrics", "plots", "telling senses apart").silhouette_score(rows, labels))
+    return float(require("sklearn.metrics", "plots", "clustering senses").silhouette_score(rows, labels))
 
 
 def _labels(rows: npt.NDArray[Any], count: int, clustering: str, seed: int) -> npt.NDArray[np.int64]:
-    cluster = require("sklearn.cluster", "plots", "telling senses apart")
-    if clustering == "kmeans":
-        model = cluster.KMeans(count, n_init=10, random_state=seed)
-    else:
-        model = cluster.AgglomerativeClustering(count)
+    cluster = require("sklearn.cluster", "plots", "clustering senses")
+    kmeans = clustering == "kmeans"
+    model = cluster.KMeans(count, n_init=10, random_state=seed) if kmeans else cluster.AgglomerativeClustering(count)
     return model.fit_predict(rows).astype(np.int64)
 
 
@@ -149,12 +147,11 @@ def _most_typical(own: Counter[str], everything: Counter[str]) -> list[str]:
     total, inside = everything.total(), own.total()
     scores = {}
     for word, count in own.items():
-        prior = everything[word]
-        outside = prior - count
         # The prior is the word's count in all contexts, so that rare words must differ much to count.
-        here = (count + prior) / max(inside + total - count - prior, 1e-9)
-        there = (outside + prior) / max(total - inside + total - outside - prior, 1e-9)
-        deviation = math.sqrt(1 / (count + prior) + 1 / (outside + prior))
-        scores[word] = (math.log(here) - math.log(there)) / deviation
+        prior = everything[word]
+        here, there = count + prior, 2 * prior - count
+        odds_here = here / max(inside + total - here, 1e-9)
+        odds_there = there / max(2 * total - inside - there, 1e-9)
+        scores[word] = (math.log(odds_here) - math.log(odds_there)) / math.sqrt(1 / here + 1 / there)
     ranked = sorted((item for item in scores.items() if item[1] > 0), key=lambda item: (-item[1], item[0]))
     return [word for word, _ in ranked[:TYPICAL]]

@@ -1,4 +1,4 @@
-"""The senses of a word as one HTML file that needs nothing else: each occurrence a point that shows its sentence."""
+"""The senses of a word as one self-contained HTML file: each occurrence is a point that shows its sentence."""
 
 import html
 import importlib.resources
@@ -14,7 +14,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import write_text
 from elmo_fast.pictures.occurrences import Occurrence
 from elmo_fast.pictures.senses import Senses
-from elmo_fast.pictures.senses_picture import MARKERS, looks, separation, title_of
+from elmo_fast.pictures.senses_picture import MARKERS, caption, looks, title_of
 
 WIDTH, HEIGHT, MARGIN = 900.0, 620.0, 24.0
 # matplotlib's markers as paths of a radius near 6.
@@ -63,7 +63,7 @@ def write_senses_page(
         {
             "language": html.escape(language),
             "title": html.escape(title_of(senses, word)),
-            "about": html.escape("; ".join(filter(None, (about, senses.how, separation(senses)))) + "."),
+            "about": html.escape(caption(senses, about) + "."),
             "width": f"{WIDTH:g}",
             "height": f"{HEIGHT:g}",
             "points": _points(senses, occurrences),
@@ -76,13 +76,13 @@ def write_senses_page(
 
 
 def _filled(parts: dict[str, str]) -> str:
-    """The template with every {{name}} replaced, once: what is put in is not looked at again."""
+    """The template with every {{name}} replaced, once: inserted text is not searched again."""
     template = importlib.resources.files("elmo_fast.pictures").joinpath("senses_page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
 def _on_screen(points: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Points within the picture, y downwards; both axes are stretched to fill it."""
+    """Points in pixels, y downwards; both axes are stretched to fill the picture."""
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high > low, high - low, 1.0)
     share = np.where(high > low, (points - low) / spread, 0.5)
@@ -116,21 +116,21 @@ def _entry(cluster: int, size: int, typical: Sequence[str]) -> str:
 
 
 def _table(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
-    order = np.argsort(senses.labels, kind="stable")
     rows = []
-    for index in order:
-        line, place, tokens = occurrences[index]
-        before, word, after = (html.escape(" ".join(part)) for part in _parts(tokens, place))
-        cluster = int(senses.labels[index]) + 1
-        rows.append(f"<tr><td>{cluster}, line {line + 1}</td><td>{before} <b>{word}</b> {after}</td></tr>")
+    for index in np.argsort(senses.labels, kind="stable"):
+        before, word, after = map(html.escape, _parts(occurrences[index]))
+        where = f"{int(senses.labels[index]) + 1}, line {occurrences[index].line + 1}"
+        rows.append(f"<tr><td>{where}</td><td>{before} <b>{word}</b> {after}</td></tr>")
     return "\n".join(rows)
 
 
-def _parts(tokens: Sequence[str], place: int) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    return tokens[:place], tokens[place : place + 1], tokens[place + 1 :]
+def _parts(occurrence: Occurrence) -> tuple[str, str, str]:
+    """The text before the word, the word, the text after it."""
+    _, place, tokens = occurrence
+    return " ".join(tokens[:place]), tokens[place], " ".join(tokens[place + 1 :])
 
 
 def _data(occurrences: Sequence[Occurrence]) -> str:
-    """[[line from 1, before, word, after]] as JSON in which nothing ends a script element."""
-    rows = [[line + 1, *(" ".join(part) for part in _parts(tokens, place))] for line, place, tokens in occurrences]
+    """[[line from 1, before, word, after]] as JSON that cannot end a script element."""
+    rows = [[occurrence.line + 1, *_parts(occurrence)] for occurrence in occurrences]
     return json.dumps(rows, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")

@@ -31,20 +31,21 @@ def looks(cluster: int) -> tuple[str, str]:
 
 
 def title_of(senses: Senses, word: str) -> str:
-    """What a picture shows, in one line: '"bank": 120 occurrences in 2 clusters'."""
+    """The content of a picture in one line: '"bank": 120 occurrences in 2 clusters'."""
     many, parts = len(senses.labels), len(senses.sizes)
     occurrences = "1 occurrence" if many == 1 else f"{many:,} occurrences"
     return f'"{word}": {occurrences} in {parts} cluster{"s" if parts > 1 else ""}'
 
 
-def separation(senses: Senses) -> str:
-    """How well the clusters part, in words; nothing where their number was given."""
-    if not senses.silhouettes:
-        return ""
-    best = max(senses.silhouettes.values())
-    found = f"silhouette {senses.silhouettes.get(len(senses.sizes), best):.2f}"
-    said = f"{found}, of single clouds at most {senses.chance:.2f}"
-    return said if len(senses.sizes) > 1 else f"no parts: best {said}"
+def caption(senses: Senses, about: str) -> str:
+    """One line: about; what the points are; how well the clusters separate, unless their number was given."""
+    said = [about, senses.how]
+    if senses.silhouettes:
+        best = max(senses.silhouettes.values())
+        found = f"silhouette {senses.silhouettes.get(len(senses.sizes), best):.2f}"
+        found += f", of single clouds at most {senses.chance:.2f}"
+        said.append(found if len(senses.sizes) > 1 else f"no separate groups: best {found}")
+    return "; ".join(filter(None, said))
 
 
 def picture(senses: Senses, word: str, about: str = "") -> Any:
@@ -54,8 +55,7 @@ def picture(senses: Senses, word: str, about: str = "") -> Any:
     axes = figure.subplots()
     plain(axes, shown(title_of(senses, word)), grid=None)
     axes.spines[:].set(visible=True, color=FRAME)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True)):
         colour, marker = looks(cluster)
         label = f"{size:,}: {', '.join(typical) or 'no typical words'}"
@@ -66,6 +66,5 @@ def picture(senses: Senses, word: str, about: str = "") -> Any:
     )
     legend.get_title().set_fontsize(9)
     legend._legend_box.align = "left"
-    said = "; ".join(filter(None, (about, senses.how, separation(senses))))
-    axes.set_xlabel(shown(said), fontsize=8, color=GREY, loc="left")
+    axes.set_xlabel(shown(caption(senses, about)), fontsize=8, color=GREY, loc="left")
     return figure

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, plain axes, and a file that is written whole."""
+"""What all pictures share: colours, plain axes, and writing a complete file."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ from typing import Any
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.files import replacing
 
-# Okabe and Ito's colours, which people who tell few colours apart can tell apart; their yellow is too faint on white.
+# Okabe and Ito's colours, which colour-blind people can distinguish; their yellow is too faint on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#000000")
 GREY = "#6b6b6b"
 FORMATS = ("png", "pdf", "svg")
@@ -23,17 +23,16 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def new_figure(width: float, height: float, **settings: Any) -> Any:
-    """matplotlib's Figure of so many inches, which no window and no global state knows.
+    """matplotlib's Figure of that size in inches, outside pyplot's global state; settings: of matplotlib's Figure.
 
-    settings: of matplotlib's Figure.
-    Raises: MissingExtraError without matplotlib.
+    Raises MissingExtraError without matplotlib.
     """
     figure = require("matplotlib.figure", "plots", "drawing")
     return figure.Figure(figsize=(width, height), dpi=DPI, **({"layout": "constrained"} | settings))
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes the figure under `path` when it is whole, in the format of its suffix."""
+    """Writes the figure in the format of the suffix; the file appears complete or not at all."""
     kind = format_of(path)
     # Without a date the same picture is the same file.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
@@ -52,5 +51,5 @@ def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:
 
 
 def shown(text: str) -> str:
-    """A text of the user's as matplotlib prints it letter by letter: a dollar sign begins no formula."""
+    """A user's text for matplotlib, which would read a formula after a dollar sign."""
     return text.replace("$", r"\$")

@@ -92,7 +92,7 @@ def test_no_run_and_no_report_are_said(tmp_path):
         read_metrics(tmp_path)
     metrics = read_metrics(written(tmp_path, heldout(1), {"event": "resume", "step": 1}))
     assert (metrics.steps, len(metrics.heldout)) == ([], 1)
-    with pytest.raises(ElmoFastError, match="a holds no report on training yet; one comes every log_interval steps"):
+    with pytest.raises(ElmoFastError, match="a has no training report yet; there is one every log_interval steps"):
         draw({"a": metrics}, tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
 
