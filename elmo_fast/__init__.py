@@ -1,29 +1,24 @@
 """ELMo at the speed of the hardware. Names are loaded on first use, so importing the package costs almost nothing."""
 
-from elmo_fast._lazy import loader
+from elmo_fast._lazy import lazy
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Elmo": "modules",
-    "ElmoEmbedder": "modules",
-    "ElmoTokenEmbedder": "modules",
-    "BiLM": "modules",
-    "CharacterEncoder": "modules",
-    "ProjectedLSTM": "modules",
-    "ScalarMix": "modules",
-    "SampledSoftmaxLoss": "modules",
-    "NegativeSamplingLoss": "modules",
-    "HierarchicalSoftmaxLoss": "modules",
-    "FullSoftmaxLoss": "modules",
-    "Vocabulary": "text",
-    "batch_to_ids": "text",
+_MODULES = {
+    "modules": (
+        "Elmo",
+        "ElmoEmbedder",
+        "ElmoTokenEmbedder",
+        "BiLM",
+        "CharacterEncoder",
+        "ProjectedLSTM",
+        "ScalarMix",
+        "SampledSoftmaxLoss",
+        "NegativeSamplingLoss",
+        "HierarchicalSoftmaxLoss",
+        "FullSoftmaxLoss",
+    ),
+    "text": ("Vocabulary", "batch_to_ids"),
 }
-__all__ = ["__version__", *sorted(_HOMES)]
-
-
-__getattr__ = loader("elmo_fast", _HOMES, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy("elmo_fast", _MODULES, "__version__")
+__all__ = __dir__()

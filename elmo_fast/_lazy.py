@@ -1,24 +1,29 @@
 """Names of a package that are loaded on first use, so that importing the package costs almost nothing."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from elmo_fast.fields import document_fields
 
-def loader(package: str, homes: Mapping[str, str], names: list[str]) -> Callable[[str], Any]:
-    """The package's `__getattr__` (PEP 562).
 
-    package: its dotted name; homes: name -> the module of the package that defines it; names: all public names, for
-    the error about an unknown one.
+def lazy(
+    package: str, modules: Mapping[str, Sequence[str]], *own: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The package's `__getattr__` and `__dir__` (PEP 562).
+
+    package: its dotted name; modules: module of the package -> public names that it defines; own: further public names,
+    which the package itself defines
     """
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    public = sorted([*homes, *own])
 
     def load(name: str) -> Any:
         if name in homes:
-            from elmo_fast.fields import document_fields
-
             found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
             document_fields(found)
             return found
-        raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(names)}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
-    return load
+    return load, lambda: public

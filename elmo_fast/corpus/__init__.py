@@ -4,8 +4,9 @@ first use; only the streams need torch.
 A type is a distinct word; docs/pretraining.md describes how types are numbered and how a text is stored and read.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elmo_fast._lazy import lazy
 
 if TYPE_CHECKING:
     from elmo_fast.corpus._format import is_prepared
@@ -16,19 +17,6 @@ if TYPE_CHECKING:
     from elmo_fast.corpus.type_table import TypeCharacters, TypeTable
     from elmo_fast.corpus.word_counts import count_words_of
 
-_HOMES = {
-    "Batch": "streams",
-    "Corpus": "encoding",
-    "Stream": "streams",
-    "TypeCharacters": "type_table",
-    "TypeTable": "type_table",
-    "count_words_of": "word_counts",
-    "encode": "encoding",
-    "is_prepared": "_format",
-    "open_corpus": "folder",
-    "prepare": "preparation",
-    "read_corpus": "encoding",
-}
 __all__ = [
     "Batch",
     "Corpus",
@@ -42,9 +30,13 @@ __all__ = [
     "prepare",
     "read_corpus",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"elmo_fast.corpus.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'elmo_fast.corpus' has no attribute {name!r}; it has: {', '.join(__all__)}")
+_MODULES = {
+    "streams": ("Batch", "Stream"),
+    "encoding": ("Corpus", "encode", "read_corpus"),
+    "type_table": ("TypeCharacters", "TypeTable"),
+    "word_counts": ("count_words_of",),
+    "_format": ("is_prepared",),
+    "folder": ("open_corpus",),
+    "preparation": ("prepare",),
+}
+__getattr__, __dir__ = lazy("elmo_fast.corpus", _MODULES)

@@ -3,40 +3,22 @@
 Names are loaded on first use, so that a command's options need no torch.
 """
 
-from elmo_fast._lazy import loader
+from elmo_fast._lazy import lazy
 
-_HOMES = {
-    "CRF": "crf",
-    "UNSEEN": "labels",
-    "BiLSTM": "bilstm",
-    "CharacterFeatures": "character_features",
-    "Classifier": "heads",
-    "ElmoFeatures": "elmo_features",
-    "Example": "formats",
-    "Labels": "labels",
-    "LayerCache": "cache",
-    "Scores": "scores",
-    "StaticFeatures": "static_features",
-    "Tagger": "heads",
-    "TaskConfig": "config",
-    "TaskResult": "saved",
-    "cached_layers": "cache",
-    "evaluate_task": "run",
-    "load_bilm": "elmo_features",
-    "load_task": "saved",
-    "model_digest": "cache",
-    "predict_task": "run",
-    "read_examples": "formats",
-    "spans_of": "scores",
-    "tag_scores": "scores",
-    "train_task": "run",
-    "write_examples": "formats",
+_MODULES = {
+    "crf": ("CRF",),
+    "labels": ("UNSEEN", "Labels"),
+    "bilstm": ("BiLSTM",),
+    "character_features": ("CharacterFeatures",),
+    "heads": ("Classifier", "Tagger"),
+    "elmo_features": ("ElmoFeatures", "load_bilm"),
+    "formats": ("Example", "read_examples", "write_examples"),
+    "cache": ("LayerCache", "cached_layers", "model_digest"),
+    "scores": ("Scores", "spans_of", "tag_scores"),
+    "static_features": ("StaticFeatures",),
+    "config": ("TaskConfig",),
+    "saved": ("TaskResult", "load_task"),
+    "run": ("evaluate_task", "predict_task", "train_task"),
 }
-__all__ = sorted(_HOMES)
-
-
-__getattr__ = loader("elmo_fast.tasks", _HOMES, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+__getattr__, __dir__ = lazy("elmo_fast.tasks", _MODULES)
+__all__ = __dir__()
