@@ -4,8 +4,6 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from elmo_fast.fields import document_fields
-
 
 def lazy(
     package: str, modules: Mapping[str, Sequence[str]], *own: str
@@ -16,11 +14,12 @@ def lazy(
     which the package itself defines
     """
     homes = {name: module for module, names in modules.items() for name in names}
-
     public = sorted([*homes, *own])
 
     def load(name: str) -> Any:
         if name in homes:
+            from elmo_fast.fields import document_fields
+
             found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
             document_fields(found)
             return found
