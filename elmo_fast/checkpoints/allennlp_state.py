@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..shortage import reader
 from ._complaints import exact_float32, refuse
-from .options import ElmoOptions
+from .options import ElmoOptions, flattened
 from .state import State, check_state
 
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
@@ -33,10 +33,10 @@ def read_allennlp_state(
     Files are never unpickled: only tensors and plain containers are read (torch.load with weights_only=True).
     Raises: CheckpointError naming the file and every wrong tensor, with what was wanted and found.
     """
-    if isinstance(source, Mapping):
-        name, tensors = "state dictionary", _flat(source, "")
-    else:
-        name, tensors = str(source), _flat(_load(source), "")
+    name, found = ("state dictionary", source) if isinstance(source, Mapping) else (str(source), _load(source))
+    # Every tensor in nested dictionaries ({"model": {...}}), under dotted names.
+    nested = flattened(found) if isinstance(found, Mapping) else {}
+    tensors = {key: tensor for key, tensor in nested.items() if isinstance(tensor, Tensor)}
     where = _prefix(name, tensors, prefix)
     state = _part(tensors, where, _BILM)
     if where.endswith(_INSIDE_ELMO):
@@ -76,18 +76,6 @@ def _load(path: str | os.PathLike[str]) -> Any:
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _flat(value: Any, prefix: str) -> dict[str, Tensor]:
-    """Every tensor in nested dictionaries ({"model": {...}}), under dotted names."""
-    result: dict[str, Tensor] = {}
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if isinstance(inner, Tensor):
-                result[f"{prefix}{key}"] = inner
-            elif isinstance(inner, Mapping):
-                result |= _flat(inner, f"{prefix}{key}.")
-    return result
 
 
 def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str:

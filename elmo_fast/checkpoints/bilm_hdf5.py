@@ -1,7 +1,6 @@
 """Reads and writes bilm-tf's (and AllenNLP's) HDF5 weights; every shape is checked against the options first."""
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -42,7 +41,7 @@ def read_bilm_hdf5(
     files = {part: path for part, path in apart.items() if path is not None}
     arrays = _read(weight_file, options, lambda name: root(name) not in files)
     for part, path in files.items():
-        found = _read(path, options, functools.partial(_under, part))
+        found = _read(path, options, _under(part))
         if not found:
             refuse(path, [f"{part}: wanted in this file, found no such tensor"])
         arrays |= found
@@ -66,7 +65,7 @@ def write_bilm_hdf5(
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
     arrays = packed(state, options)
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
-        _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if _under("softmax", name)})
+        _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"})
     _write(weight_file, arrays)
 
 
@@ -75,8 +74,7 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
     """The dataset `embedding` [V, D] of a cached vocabulary, behind a row of zeros (padding): [V + 1, D] float32."""
     with _opened(embedding_file) as file:
         datasets = _datasets(file)
-        complaints = _complaints(datasets, {"embedding": (None, None)})
-        if complaints:
+        if complaints := _complaints(datasets, {"embedding": (None, None)}):
             refuse(embedding_file, complaints)
         table = exact_float32("embedding", datasets["embedding"][()], embedding_file)
     if complaints := finite_complaints({"embedding": table}):
@@ -87,6 +85,10 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
 def write_token_embeddings(embedding_file: PathLike, table: Tensor) -> None:
     """Writes the dataset `embedding` of a cached vocabulary from a table [V + 1, D] whose row 0 is zero."""
     _write(embedding_file, {"embedding": without_zero_row(WORD_EMBEDDING, table)})
+
+
+def _under(part: str) -> Callable[[str], bool]:
+    return lambda name: root(name) == part
 
 
 @contextlib.contextmanager
@@ -107,10 +109,6 @@ def _opened(path: PathLike) -> Iterator[Any]:
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError, MemoryError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
-
-
-def _under(part: str, name: str) -> bool:
-    return root(name) == part
 
 
 def _datasets(file: Any) -> dict[str, Any]:

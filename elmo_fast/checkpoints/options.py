@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,7 @@ class ElmoOptions(_Section):
         for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions)):
             found = values.get(name)
             if isinstance(found, dict):
-                sections[name] = (section, _flat(found, ""))
+                sections[name] = (section, flattened(found))
                 complaints += _complaints(section, sections[name][1], f"{name}.")
             elif found is not None or name == "lstm":
                 complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else _shown(found)}")
@@ -164,12 +164,12 @@ class ElmoOptions(_Section):
                 complaints.append(
                     "char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"
                 )
-        complaints += _complaints(cls, _flat(top, ""), "")
+        complaints += _complaints(cls, flattened(top), "")
         if complaints:
             raise CheckpointError(f"{source}: {'; '.join(complaints)}")
         try:
             made = {name: _made(section, found) for name, (section, found) in sections.items()}
-            return _made(cls, _flat(top, ""), **made)
+            return _made(cls, flattened(top), **made)
         except CheckpointError as error:
             raise CheckpointError(f"{source}: {error}") from error
 
@@ -230,12 +230,12 @@ def _section_dict(section: _Section) -> dict[str, Any]:
     return result
 
 
-def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"embedding": {"dim": 16}} -> {"embedding.dim": 16}."""
     result: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, dict):
-            result |= _flat(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping):
+            result |= flattened(value, f"{prefix}{key}.")
         else:
             result[f"{prefix}{key}"] = value
     return result

@@ -1,4 +1,4 @@
-"""What the spaCy component reads of a Doc and what it leaves there. Imports no spaCy: Docs are handed in."""
+"""What the spaCy component reads from a Doc and writes to it; imports no spaCy."""
 
 import functools
 import warnings
@@ -14,13 +14,13 @@ KEPT = "elmo_fast"  # where in doc.user_data the vectors lie when doc.tensor is 
 
 
 def sentences_of(doc: Any) -> list[list[Any]]:
-    """The tokens of each sentence of a Doc, of all of it where it has no sentences; those of white space left out."""
+    """The tokens of each sentence of a Doc, or of the whole Doc if it has no sentences, without white space."""
     spans = doc.sents if doc.has_annotation("SENT_START") else [doc]
     return [[token for token in span if not token.is_space] for span in spans]
 
 
 def attach_vectors(doc: Any, vectors: Array) -> None:
-    """Leaves the vectors [tokens, W] on the Doc, and the hooks that show them; what is set already stays as it is."""
+    """Puts the vectors [tokens, W] on the Doc, and the hooks that return them; what is already set stays."""
     free = doc.tensor is None or doc.tensor.size == 0 or _reads_tensor(doc.user_hooks.get("vector"))
     if free:
         doc.tensor = vectors
@@ -43,12 +43,12 @@ def attach_vectors(doc: Any, vectors: Array) -> None:
 
 
 def _is_ours(hook: Any) -> bool:
-    """Whether there is no hook, or one of a run before."""
+    """Whether there is no hook, or one of an earlier run."""
     return hook is None or (isinstance(hook, functools.partial) and hook.func in _VECTOR_OF.values())
 
 
 def _reads_tensor(hook: Any) -> bool:
-    """Whether doc.tensor is of a run before."""
+    """Whether doc.tensor is of an earlier run."""
     return isinstance(hook, functools.partial) and hook.args == (_tensor,)
 
 

@@ -25,14 +25,14 @@ MODES = ("all", "top", "average")
 class ElmoEmbeddings(_TokenEmbeddings):
     """flair's ELMoEmbeddings on elmo_fast: each token's layers side by side, its top layer, or their average.
 
-    As flair's, but for the carried state: a sentence has the same vectors whatever was embedded before it. A flair
-    model that is saved holds the biLM's weights.
+    As flair's, but without carried state: a sentence always has the same vectors. A saved flair model contains the
+    biLM's weights.
 
     Args:
-        model: a folder that holds a model, or a name of the hub; with the two files, the name that messages show.
-        options_file, weight_file: bilm-tf's pair, in place of a folder.
+        model: a folder with a model, or a name on the hub; with the two files, the name that messages show.
+        options_file, weight_file: bilm-tf's pair, instead of a folder.
         embedding_mode: "all" | "top" | "average".
-        settings: batch_size, max_tokens: as TokenVectors'; precision, backend: as BiLM's.
+        settings: batch_size, max_tokens: as in TokenVectors; precision, backend: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import pretrained_folder, save_folder
+from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._pretrained import write_vocabulary
+from elmo_fast.modules._pretrained import save_bilm
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.sentence_vectors import long_activations
 from elmo_fast.op_choices import Backend, Precision
@@ -20,18 +20,18 @@ MAX_TOKENS = 4096  # run at a time where no gradient is wanted
 
 
 class ElmoTokens(_InputModule):
-    """Texts to ELMo's vectors of their tokens, for a Pooling (and whatever else) to come after.
+    """ELMo's vectors of the tokens of texts, as input to a Pooling or another module.
 
-    Texts are cut at white space and start from zeros, each by itself. The module trains with the rest of the model
-    where requires_grad is set, and is saved with its weights; SentenceTransformer(folder, trust_remote_code=True) loads
+    Texts are split at white space; each starts from a zero state. The module trains with the rest of the model if
+    requires_grad is set, and is saved with its weights; SentenceTransformer(folder, trust_remote_code=True) loads
     it, since its class is no part of sentence-transformers.
 
     Args:
-        model: a folder that holds a model, a name of the hub, or a BiLM with stateful=False.
-        layers: "average" of all, the "top", "all" side by side, a number from 0 (the words by themselves), or several.
-        max_seq_length: tokens of a text beyond it are left out, as sentence-transformers does; None: none are.
+        model: a folder with a model, a name on the hub, or a BiLM with stateful=False.
+        layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
+        max_seq_length: maximum number of tokens of a text, the rest is cut off; None: no maximum.
         requires_grad: whether the biLM is trained.
-        precision, backend: as BiLM's.
+        precision, backend: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
     """
@@ -62,7 +62,7 @@ class ElmoTokens(_InputModule):
         self._width = combined_width(layers, model.num_layers, model.get_output_dim())
 
     def get_embedding_dimension(self) -> int:
-        """W, what a Pooling wants to know."""
+        """W, the width that a Pooling asks for."""
         return self._width
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, torch.Tensor]:
@@ -109,8 +109,7 @@ class ElmoTokens(_InputModule):
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Writes the model (config.json, model.safetensors) and the arguments. Raises: CheckpointError."""
-        save_folder(output_path, self.bilm.checkpoint_state(), self.bilm.options)
-        write_vocabulary(output_path, self.bilm)
+        save_bilm(output_path, self.bilm)
         self.save_config(output_path)
 
     @classmethod

@@ -18,21 +18,21 @@ _Estimator: Any = _base.BaseEstimator
 
 
 class ElmoVectorizer(_Names, _Transformer, _Estimator):
-    """Texts to one vector each: the mean or the maximum of ELMo's vectors of its tokens.
+    """One vector per text: the mean or the maximum of ELMo's vectors of its tokens.
 
-    Nothing is learned: `fit` checks the arguments and reads the model. The estimator holds the model's name and not its
-    weights, so that a clone costs nothing, and a pickle wants the model where it was. The model that was read last is
-    kept, for all estimators of a process. In a grid search over what follows, `Pipeline(..., memory=folder)` computes
-    the vectors once.
+    Nothing is learned: `fit` checks the arguments and reads the model. The estimator holds the model's name, not its
+    weights: a clone costs nothing, and a pickle needs the model in the same place. The last model is cached for all
+    estimators of a process. In a grid search over later steps, `Pipeline(..., memory=folder)` computes the vectors
+    once.
 
     Args:
-        model: a folder that holds a model, or a name of the hub ("user/name@revision").
-        layers: "average" of all, the "top", "all" side by side, a number from 0 (the words by themselves), or several.
+        model: a folder with a model, or a name on the hub ("user/name@revision").
+        layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         pooling: "mean" or "max", over the tokens.
         tokenizer: a function from a text to its tokens; None: split at white space.
         precision: "float32" | "bfloat16" | "float16", of the operands of matrix products.
         device: "cpu", "cuda", "cuda:1".
-        batch_size, max_tokens: as TokenVectors'.
+        batch_size, max_tokens: as in TokenVectors.
 
     Source: Perone et al. 2018, "Evaluation of sentence embeddings in downstream and linguistic probing tasks", for the
     mean as a strong and simple choice.

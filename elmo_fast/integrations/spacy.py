@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.checkpoints import save_folder
 from elmo_fast.errors import require
 from elmo_fast.integrations._spacy_docs import attach_vectors, sentences_of
-from elmo_fast.modules._pretrained import write_vocabulary
+from elmo_fast.modules._pretrained import save_bilm
 from elmo_fast.modules.token_vectors import TokenVectors
 
 _language = require("spacy.language", "spacy", "elmo_fast.integrations.spacy")
@@ -24,7 +23,7 @@ _DEFAULTS = {"layers": "average", "precision": "float32", "device": "cpu", "max_
 def make_elmo_fast(
     nlp: Any, name: str, model: str, layers: int | list[int] | str, precision: str, device: str, max_tokens: int
 ) -> "ElmoPipe":
-    """The component of `nlp.add_pipe("elmo_fast", config={"model": folder})`; arguments as TokenVectors'."""
+    """The component of `nlp.add_pipe("elmo_fast", config={"model": folder})`; arguments as in TokenVectors."""
     settings = {"precision": precision, "device": device}
     return ElmoPipe(name, model, layers=layers, max_tokens=max_tokens, **settings)
 
@@ -32,15 +31,14 @@ def make_elmo_fast(
 class ElmoPipe(_Pipe):
     """Sets doc.tensor [tokens, W] float32 and the hooks behind `token.vector`, `span.vector` and `doc.vector`.
 
-    A sentence is run by itself where the Doc has sentences, else the Doc is run as one. Tokens of white space are left
-    out and have zeros. What another component has set stays: with a doc.tensor of another, the vectors lie in
-    doc.user_data["elmo_fast"] and behind the hooks; a hook that is there is left alone, with a warning. The model is
-    read when it is first needed.
+    Each sentence runs by itself; a Doc without sentences runs as one. Tokens of white space are skipped and have zeros.
+    What another component has set stays: if doc.tensor is taken, the vectors are in doc.user_data["elmo_fast"] and
+    behind the hooks; an existing hook stays, with a warning. The model is read when it is first needed.
 
     Args:
         name: of the component.
-        model: a folder that holds a model, or a name of the hub.
-        settings: layers, max_tokens, precision, device: as TokenVectors'.
+        model: a folder with a model, or a name on the hub.
+        settings: layers, max_tokens, precision, device: as in TokenVectors.
     """
 
     def __init__(self, name: str, model: str | os.PathLike[str], **settings: Any) -> None:
@@ -70,10 +68,8 @@ class ElmoPipe(_Pipe):
                 yield from docs
 
     def to_disk(self, path: str | os.PathLike[str], *, exclude: Sequence[str] = ()) -> None:
-        """Writes the model itself into the folder, so that a saved pipeline is whole. Raises: CheckpointError."""
-        bilm = self.vectors.bilm
-        save_folder(path, bilm.checkpoint_state(), bilm.options)
-        write_vocabulary(path, bilm)
+        """Writes the model itself into the folder, so that a saved pipeline is complete. Raises: CheckpointError."""
+        save_bilm(path, self.vectors.bilm)
 
     def from_disk(self, path: str | os.PathLike[str], *, exclude: Sequence[str] = ()) -> "ElmoPipe":
         """Takes the model that to_disk wrote, whatever folder the configuration names."""

@@ -10,7 +10,7 @@ from elmo_fast.ops import _graphs, _packed, _triton, backend_for
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
-CAPTURED = 12  # graphs kept, the least recently used making room
+CAPTURED = 12  # graphs kept; the least recently used is dropped first
 
 
 class GraphReplay:
@@ -23,7 +23,7 @@ class GraphReplay:
         return GraphReplay, ()
 
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
-        """Whether a replay may stand for this call: on a GPU, no gradient wanted, nothing drawn at random."""
+        """Whether this call can be replayed: on a GPU, without gradients and without dropout."""
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
@@ -40,8 +40,8 @@ class GraphReplay:
         """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C]; None when no graph could be
         captured (a warning said why).
 
-        whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm: who
-        carries the state; carry: whether to start from the carried state and bring it forward.
+        whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm:
+        carries the state; carry: whether to start from the carried state and update it.
         """
         batch, time, slots = inputs.shape
         rows, words = _graphs.bucket(batch, SENTENCES), _graphs.bucket(time, WORDS)

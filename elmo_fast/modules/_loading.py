@@ -21,12 +21,12 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
-    """A module of torch.nn whose parameters nobody has drawn, on torch's default device."""
+    """A module of torch.nn with uninitialized parameters, on torch's default device."""
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
 def plain(layer: _Module) -> _Module:
-    """The layer, whose weight the ops read as a tensor. Raises: ElmoFastError where a quantizer has put another."""
+    """The layer, whose weight the ops need as a tensor. Raises: ElmoFastError if a quantizer has replaced it."""
     if isinstance(layer.weight, Tensor):
         return layer
     raise ElmoFastError(
@@ -68,7 +68,7 @@ def read_bilm(
 
 
 def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabulary | None:
-    """The vocab.txt beside a model's folder or files, which a model of word ids reads with; None where none is seen."""
+    """The vocab.txt beside a model's folder or files, for a model of word ids; None if there is none."""
     place = options_file if weight_file is None else weight_file
     if not isinstance(place, str | os.PathLike):
         return None
@@ -77,7 +77,7 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
 
 
 def section(state: Weights | None, prefix: str) -> Weights | None:
-    """The entries under `prefix`, less the prefix."""
+    """The entries whose names start with `prefix`, without it."""
     if state is None:
         return None
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

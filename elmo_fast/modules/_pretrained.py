@@ -1,4 +1,4 @@
-"""Elmo to a folder and back: the biLM, the mixes' weights, and the settings that files of weights do not tell."""
+"""Saves an Elmo to a folder and loads it: biLM, weights of the mixes, and settings that the weights do not contain."""
 
 import os
 from pathlib import Path
@@ -14,6 +14,7 @@ from elmo_fast.checkpoints import (
     model_files,
     pretrained_folder,
     read_config,
+    save_folder,
 )
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import vocabulary_of
@@ -29,8 +30,14 @@ def mixes_of(state: State) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith(_MIX)}
 
 
-def write_vocabulary(folder: str | os.PathLike[str], bilm: BiLM) -> None:
-    """Writes vocab.txt beside a biLM that reads word ids and knows its words, which it cannot be used without."""
+def save_bilm(
+    folder: str | os.PathLike[str], bilm: BiLM, mixes: State | None = None, extra: dict[str, Any] | None = None
+) -> None:
+    """Writes a biLM with its scalar mixes, and vocab.txt for a biLM of word ids that knows its words.
+
+    extra: as in save_folder. Raises: CheckpointError.
+    """
+    save_folder(folder, {**bilm.checkpoint_state(), **(mixes or {})}, bilm.options, extra)
     encoder = bilm.encoder
     if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
         encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
@@ -39,9 +46,9 @@ def write_vocabulary(folder: str | os.PathLike[str], bilm: BiLM) -> None:
 def read_elmo(
     model: str | os.PathLike[str], number: int | None, settings: dict[str, Any]
 ) -> tuple[ElmoOptions, State, dict[str, Any]]:
-    """Options, state and arguments of an Elmo: those kept, with `number` of mixes and `settings` over them.
+    """Options, state and arguments of an Elmo: the saved ones, overridden by `number` of mixes and `settings`.
 
-    Raises: ElmoFastError where the folder has another number of mixes; CheckpointError.
+    Raises: ElmoFastError if the folder has another number of mixes; CheckpointError.
     """
     folder = pretrained_folder(model)
     state, options = load_checkpoint(folder)

@@ -99,7 +99,7 @@ class BiLM(nn.Module):
         if self.reads_words:
             return self.state_dict()
         if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
-            warnings.warn("a checkpoint cannot store the trained vectors of vocab_to_cache: left out", stacklevel=3)
+            warnings.warn("a checkpoint cannot store the trained vectors of vocab_to_cache: left out", stacklevel=4)
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
 
     @property

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions, State, save_folder
+from elmo_fast.checkpoints import ElmoOptions, State
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, section
-from elmo_fast.modules._pretrained import mixes_of, read_elmo, write_vocabulary
+from elmo_fast.modules._pretrained import mixes_of, read_elmo, save_bilm
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
@@ -123,9 +123,7 @@ class Elmo(nn.Module):
         """
         if not isinstance(self._elmo_lstm, BiLM):
             raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
-        state = {**self._elmo_lstm.checkpoint_state(), **mixes_of(self.state_dict())}
-        save_folder(folder, state, self._elmo_lstm.options, extra={"elmo": self._settings})
-        write_vocabulary(folder, self._elmo_lstm)
+        save_bilm(folder, self._elmo_lstm, mixes_of(self.state_dict()), {"elmo": self._settings})
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:

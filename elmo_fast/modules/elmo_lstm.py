@@ -21,7 +21,7 @@ Drop = Callable[[Tensor, int, int], Tensor]
 
 
 class _Turn:
-    """Held by the thread that runs a stateful module; another one that comes meanwhile is refused. A copy is free."""
+    """The lock of the thread that runs a stateful module; a second thread is refused. A copy is unlocked."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -41,8 +41,8 @@ class _Turn:
 
 
 class StatefulModule(nn.Module):
-    """A module that keeps states [layers, B, size] between calls as the tuple `_states`: moved by .to(), not in
-    state_dict. Two threads that use it at once are an ElmoFastError.
+    """A module that keeps states [layers, B, size] between calls in the tuple `_states`, which .to() moves and
+    state_dict leaves out. It raises ElmoFastError if two threads use it at once.
 
     Args:
         stateful: whether a call starts from the state after the one before; False: always from zeros.
@@ -58,7 +58,7 @@ class StatefulModule(nn.Module):
         super().__setstate__({"_turn": _Turn(), **state})  # a pickle of an older version has none
 
     def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
-        """What a call runs within that carries the state, or not: one thread at a time, and in no exported program.
+        """The context of a call; if it carries state, one thread at a time may enter, and no exported program.
 
         Raises: ElmoFastError.
         """
@@ -104,10 +104,10 @@ class ElmoLstm(StatefulModule):
         num_layers: L.
         requires_grad: whether the parameters are trained.
         recurrent_dropout_probability, memory_cell_clip_value, state_projection_clip_value: as ProjectedLSTM's.
-        stateful: whether each row of a batch starts from the state its predecessor in the batch before ended with.
+        stateful: whether each row of a batch starts from the final state of the same row in the previous batch.
         use_skip_connections: whether layers after the first add their input to their output (never to their state).
         project: False leaves the projections out (D = H).
-        initialise: False leaves the parameters unset, for a caller who fills them at once.
+        initialise: False leaves the parameters uninitialized, for a caller that fills them.
         precision, backend: as elmo_fast.ops.projected_lstm's.
 
     Source: AllenNLP's `ElmoLstm`; Peters et al. 2018, section 3.4.
@@ -174,9 +174,9 @@ class ElmoLstm(StatefulModule):
         Args:
             inputs: [B, T, I].
             mask: valid positions, [B, T] bool or number; each row's first ones.
-            stateful: in place of the module's own setting, for this call; None: that.
+            stateful: overrides the module's setting for this call; None: no override.
 
-        Raises: ElmoFastError: stateful, and exported or used by another thread meanwhile.
+        Raises: ElmoFastError: a stateful module that is exported or in use by another thread.
         """
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
@@ -196,12 +196,12 @@ class ElmoLstm(StatefulModule):
         reverse: tuple[bool, bool] = (False, True),
         drop: Drop | None = None,
     ) -> tuple[list[Tensor], LayerStates]:
-        """Both directions, each over its own inputs [B, T, I], layer by layer; the state given and returned, not kept.
+        """Runs both directions, each over its own inputs [B, T, I]; the state is passed in and returned, not carried.
 
         Args:
             lengths: [B] int64; None: all T.
-            state: what to start from; None: zeros.
-            reverse: which direction walks its inputs from the end; bilm-tf's backward model reads a reversed stream
+            state: the initial state; None: zeros.
+            reverse: which direction reads its inputs from the end; bilm-tf's backward model reads a reversed stream
                 forwards.
             drop: dropout of the inputs of every layer; the residual adds the dropped input (Peters' bilm-tf,
                 training.py).
@@ -223,7 +223,7 @@ class ElmoLstm(StatefulModule):
         return outputs, (torch.stack(hs), torch.stack(cs))
 
     def _initial(self, inputs: Tensor) -> LayerStates | None:
-        """The carried state for a batch of B rows: its first B rows, or with zeros for rows not met before."""
+        """The carried state for a batch of B rows: its first B rows, and zeros for new rows."""
         if self._states is None:
             return None
         batch, states = inputs.shape[0], []
@@ -238,8 +238,8 @@ class ElmoLstm(StatefulModule):
         return states[0], states[1]
 
     def _carry(self, state: LayerStates) -> None:
-        """Keeps the final state, detached; rows beyond this batch keep theirs. A row without a word ended as it
-        began. Of tensors without values (meta) nothing is kept."""
+        """Keeps the final state, detached; rows beyond this batch keep theirs. A row without a word keeps
+        its initial state. Tensors on meta have no values to carry."""
         if state[0].is_meta:
             return
         new = tuple(s.detach().transpose(1, 2).flatten(2) for s in state)

@@ -130,8 +130,8 @@ class ElmoEmbedder:
                 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
                 metadata.
             dtype: "float32" or "float16", of the output.
-            max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone, without
-                carried state in stretches.
+            max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone and,
+                without carried state, in stretches.
             progress: called after each batch with the tokens done and the total.
 
         Without carried state, sentences of similar length run together.

@@ -1,4 +1,4 @@
-"""Which layers of a biLM: their names, and the tensors of those that were named."""
+"""The names of a biLM's layers, and the tensors of the named ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Layers = str | int | Sequence[int]
 
 
 def layer_numbers(layers: Layers, count: int) -> list[int] | None:
-    """The numbers of the layers that were named; None stands for the mean of all.
+    """The numbers of the named layers; None stands for the mean of all.
 
     Args:
         layers: "average", "top", "all", a number from 0 (the words by themselves), or several numbers.
@@ -37,7 +37,7 @@ def layer_numbers(layers: Layers, count: int) -> list[int] | None:
 def layer_number(layer: str | int, count: int, also: str = "") -> int:
     """The number of one layer, given as "top" or as a number from 0, which may be text.
 
-    also: other names that the caller takes, for the error. Raises: ElmoFastError.
+    also: further names that the caller accepts, for the error. Raises: ElmoFastError.
     """
     if layer == "top":
         return count - 1
@@ -47,7 +47,7 @@ def layer_number(layer: str | int, count: int, also: str = "") -> int:
 
 
 def chosen_layers(activations: Sequence[Tensor], layers: Layers) -> list[Tensor]:
-    """Of the L+1 layers [..., 2D] those named, or their mean alone. layers: as layer_numbers'."""
+    """The named ones of the L+1 layers [..., 2D], or the mean of all. layers: as in layer_numbers."""
     numbers = layer_numbers(layers, len(activations))
     if numbers is None:
         return [sum(activations[1:], start=activations[0]) / len(activations)]
@@ -55,7 +55,7 @@ def chosen_layers(activations: Sequence[Tensor], layers: Layers) -> list[Tensor]
 
 
 def combined_layers(activations: Sequence[Tensor], layers: Layers) -> Tensor:
-    """The chosen layers side by side, [..., W]. layers: as layer_numbers'. Raises: ElmoFastError."""
+    """The chosen layers side by side, [..., W]. layers: as in layer_numbers. Raises: ElmoFastError."""
     return torch.cat(chosen_layers(activations, layers), dim=-1)
 
 

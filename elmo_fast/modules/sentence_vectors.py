@@ -22,7 +22,7 @@ UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory i
 
 
 class EmbeddedBatch(NamedTuple):
-    """Sentences that ran together: where each stands among all, its tokens, and its vectors."""
+    """Sentences that ran together: the index of each among all, its tokens, and its vectors."""
 
     indices: list[int]
     sentences: list[Sequence[str]]
@@ -44,16 +44,16 @@ def embed_batches(
     """Runs a biLM over sentences, batch by batch, and yields the vectors of each batch.
 
     Args:
-        bilm: its own setting of `stateful` does not count.
-        sentences: tokenised, read as the batches need them.
-        layers: as layer_numbers'; K of them.
+        bilm: its own setting of `stateful` is ignored.
+        sentences: tokenized, read batch by batch.
+        layers: as in layer_numbers; K of them.
         side_by_side: a sentence's vectors are [T, K 2D], in place of [K, T, 2D].
-        stateful: each row of a batch starts from the state in which the row before it ended, and the order stays;
+        stateful: each row of a batch starts from its final state in the previous batch, and the order stays;
             otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
-        batch_size: most sentences in a batch.
-        max_tokens: most tokens in a batch, padding counted. A longer sentence runs alone, without carried state in
-            stretches of so many tokens.
-        window: batches' worth of sentences that are sorted by length together; 0: none. None: 16 without carried state.
+        batch_size: maximum number of sentences in a batch.
+        max_tokens: maximum number of tokens in a batch, including padding. A longer sentence runs alone and, without
+            carried state, in stretches of that many tokens.
+        window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
         name: what an error calls the sentence of an index.
 
     Raises: ElmoFastError: a setting out of range, a batch that does not fit into memory.
@@ -81,11 +81,11 @@ def embed_batch(
     stateful: bool = False,
     stretch: int | None = None,
 ) -> list[Array]:
-    """The vectors of each sentence, run as one batch; arguments as embed_batches'.
+    """The vectors of each sentence, run as one batch; arguments as in embed_batches.
 
     An empty sentence runs only beside others with carried state, where it keeps its row; its vectors are [K, 0, 2D].
 
-    stretch: a single sentence that is longer runs in stretches of so many tokens.
+    stretch: a single sentence that is longer runs in stretches of that many tokens.
     """
     keeps_rows = stateful and len(sentences) > 1
     run = [words for words in sentences if keeps_rows or len(words)]
@@ -114,15 +114,15 @@ def _run(
 
 @torch.no_grad()
 def long_activations(bilm: BiLM, ids: Tensor, stretch: int) -> list[Tensor]:
-    """All layers of one sentence: what the BiLM gives, in the memory of `stretch` tokens (and of the result).
+    """All layers of one sentence, equal to the BiLM's, in the memory of `stretch` tokens (and of the result).
 
-    The directions know nothing of each other, so that each carries its state from stretch to stretch: the forward one
-    from the sentence's begin, the backward one from its end.
+    The directions are independent, so each carries its own state from stretch to stretch: the forward one from the
+    start of the sentence, the backward one from its end.
 
     Args:
         bilm: its carried state is neither used nor changed.
-        ids: as from the BiLM's batch_to_ids, of one sentence: [T, C] int64, or [T] of a model of word ids.
-        stretch: tokens run at a time, 1 or more.
+        ids: of one sentence, as from the BiLM's batch_to_ids: [T, C] int64, or [T] of a model of word ids.
+        stretch: how many tokens run at a time, 1 or more.
 
     Returns: L+1 tensors [T, 2D], lowest first.
     """

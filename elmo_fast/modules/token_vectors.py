@@ -1,4 +1,4 @@
-"""Sentences to one vector per token or per sentence: each sentence by itself, by length, in bounded memory."""
+"""One vector per token or per sentence: no carried state, sorted by length, in bounded memory."""
 
 import functools
 import os
@@ -20,9 +20,9 @@ POOLINGS = ("mean", "max")
 
 
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
-    """The stateless biLM of a folder or of a name of the hub; the last one read is kept for who asks for it again.
+    """The stateless biLM of a folder or of a name on the hub; the last one is cached.
 
-    settings: precision, backend, as BiLM's. Raises: ElmoFastError, CheckpointError.
+    settings: precision, backend, as in BiLM. Raises: ElmoFastError, CheckpointError.
     """
     if not isinstance(model, str | os.PathLike) or not os.fspath(model):
         raise ElmoFastError(f"model must be a folder that holds a model, or a name of the hub; got {model!r}")
@@ -36,21 +36,20 @@ def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **setting
 
 @functools.lru_cache(maxsize=1)
 def _read(folder: Any, marks: Any, device: torch.device, **settings: Any) -> BiLM:
-    """marks: path, time and size of the files, so that a model written anew is read anew."""
+    """marks: path, time and size of the files, so that a changed model is read again."""
     return BiLM(folder, stateful=False, **settings).to(device)
 
 
 class TokenVectors:
-    """A biLM as a function of sentences: [T, W] float32 for each, whatever else is in its batch or came before.
+    """A biLM as a function of sentences: [T, W] float32 for each, independent of all other sentences.
 
     Args:
-        model: a folder that holds a model, a name of the hub, or a BiLM (run as it is but for its carried state, which
-            is neither used nor changed).
-        layers: "average" of all, the "top", "all" side by side, a number from 0 (the words by themselves), or several.
-        batch_size: most sentences run at a time.
-        max_tokens: most tokens run at a time, padding counted; a longer sentence is run by itself in stretches of so
-            many tokens, with the same vectors.
-        settings: of a model that is read here: device, precision, backend, as shared_bilm's.
+        model: a folder with a model, a name on the hub, or a BiLM, whose carried state is neither used nor changed.
+        layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
+        batch_size: maximum number of sentences in a batch.
+        max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone in stretches,
+            with the same vectors.
+        settings: for a model that is read here: device, precision, backend, as in shared_bilm.
 
     Raises: ElmoFastError, CheckpointError.
     """
@@ -71,7 +70,7 @@ class TokenVectors:
         self.width = combined_width(layers, self.bilm.num_layers, self.bilm.get_output_dim())
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[Array]:
-        """The vectors [T, W] of each tokenised sentence, in order; [0, W] for an empty one. Raises: ElmoFastError."""
+        """The vectors [T, W] of each tokenized sentence, in order; [0, W] for an empty one. Raises: ElmoFastError."""
         not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
         checked = (_checked(i, words) for i, words in enumerate(sentences))
         runs = embed_batches(
@@ -80,7 +79,7 @@ class TokenVectors:
         return in_order(pair for batch in runs for pair in zip(batch.indices, batch.vectors, strict=True))
 
     def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
-        """One vector per sentence, [N, W]: the "mean" or the "max" of its tokens'; zeros for an empty one.
+        """One vector per sentence, [N, W]: the "mean" or the "max" over its tokens; zeros for an empty one.
 
         Raises: ElmoFastError.
         """

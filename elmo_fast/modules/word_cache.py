@@ -1,4 +1,4 @@
-"""The vectors of words met before, kept across batches at inference."""
+"""A cache of word vectors across batches at inference."""
 
 import threading
 from collections import OrderedDict
@@ -12,12 +12,12 @@ _PROBES = 64
 
 
 class WordCache:
-    """At most `size` word vectors, the least recently used word making room; exact, since a word's vector depends on
-    nothing else.
+    """At most `size` word vectors; the least recently used is dropped first. Exact, since a vector depends on its word
+    alone.
 
-    Everything is forgotten when the parameters are seen to have changed: another tensor, another version counter, or
-    another value at one of up to 64 positions spread over each (the counter misses writes through `.data`). A copy or a
-    pickle of the cache is empty. Several threads may use one cache at once.
+    It is cleared when a parameter has changed: another tensor, another version counter, or another value
+    at one of up to 64 positions spread over each (the counter misses writes through `.data`). A copy or a pickle of the
+    cache is empty. Several threads may share one cache.
     """
 
     def __init__(self, size: int) -> None:
@@ -28,7 +28,7 @@ class WordCache:
     def clear(self) -> None:
         """Forgets every word."""
         with self._lock:
-            self._slots: OrderedDict[bytes, int] = OrderedDict()  # another one: a lookup under way keeps nothing here
+            self._slots: OrderedDict[bytes, int] = OrderedDict()  # a new one: a lookup under way stores nothing here
             self._vectors: Tensor | None = None
             self._seen: tuple[Hashable, ...] = ()
             self._values: Tensor | None = None
@@ -42,8 +42,8 @@ class WordCache:
     def lookup(
         self, words: Tensor, encode: Callable[[Tensor], Tensor], parameters: Iterable[Tensor], *settings: Hashable
     ) -> Tensor:
-        """The vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU); `encode` is asked only for those
-        not kept.
+        """The vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU); `encode` computes only those
+        that are not cached.
 
         `parameters` and `settings` are all that the vectors depend on besides the words.
         """
@@ -60,7 +60,7 @@ class WordCache:
                 vectors = self._vectors[[max(slot, 0) for slot in slots]]
         if vectors is not None and not missing:
             return vectors
-        fresh = encode(words[missing] if len(missing) < len(keys) else words)  # other threads go on meanwhile
+        fresh = encode(words[missing] if len(missing) < len(keys) else words)  # other threads may look up meanwhile
         with self._lock:
             if self._slots is known:
                 self._keep([keys[row] for row in missing], fresh)
@@ -70,7 +70,7 @@ class WordCache:
         return vectors
 
     def _keep(self, keys: list[bytes], fresh: Tensor) -> None:
-        """Stores the last `size` of the fresh vectors, over the least recently used ones where there is no room."""
+        """Stores the last `size` of the fresh vectors, in place of the least recently used ones if there is no room."""
         keys, fresh = keys[-self.size :], fresh[-self.size :].detach()
         slots = []
         for key in keys:

@@ -20,7 +20,7 @@ class WordTable(nn.Module):
 
     Attributes:
         weight: [rows, D]; row 0 stands for padding and is not trained.
-        sparse: whether the gradient is that of the rows used (COO).
+        sparse: whether the gradient has only the rows used (COO).
     """
 
     weight: nn.Parameter
@@ -41,7 +41,7 @@ class WordEncoder(WordTable):
     Args:
         options: of a model of word ids: n_tokens_vocab = V words, projection_dim = D.
         requires_grad: whether the table is trained.
-        vocabulary: the V words, which `forward` and `ids` need; `encode` does without.
+        vocabulary: the V words, which `forward` and `ids` need and `encode` does not.
         state: {"weight": [V + 1, D]}; None: bilm-tf's initialisation.
 
     Attributes:
@@ -84,7 +84,7 @@ class WordEncoder(WordTable):
 
     @property
     def markers(self) -> Tensor:
-        """What BOS and EOS are read as, [2] int64. Raises: ElmoFastError where the vocabulary is not known."""
+        """The ids of BOS and EOS, + 1, [2] int64. Raises: ElmoFastError if the vocabulary is unknown."""
         vocabulary = self.known()
         return torch.tensor([vocabulary.bos + 1, vocabulary.eos + 1], device=self.weight.device)
 
@@ -93,7 +93,7 @@ class WordEncoder(WordTable):
         return self.output_dim
 
     def known(self) -> Vocabulary:
-        """The vocabulary. Raises ElmoFastError where none was given."""
+        """The vocabulary. Raises ElmoFastError if none was given."""
         if self.vocabulary is None:
             raise ElmoFastError(
                 "this model reads word ids, and its words are not known here; put its vocab.txt beside the model's "
@@ -102,9 +102,9 @@ class WordEncoder(WordTable):
         return self.vocabulary
 
     def ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """Word ids + 1 of each sentence, then zeros, [B, T] int64; <UNK>'s for words outside the vocabulary.
+        """Word ids + 1 of each sentence, then zeros, [B, T] int64; <UNK> for words outside the vocabulary.
 
-        Raises: ElmoFastError where the vocabulary is not known.
+        Raises: ElmoFastError if the vocabulary is unknown.
         """
         vocabulary = self.known()
         ids = torch.zeros(len(batch), max(map(len, batch), default=0), dtype=torch.int64)
@@ -113,7 +113,7 @@ class WordEncoder(WordTable):
         return ids
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Vectors of a batch's words, BOS and EOS put around each sentence.
+        """Vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
             inputs: word ids + 1 as from `ids`, [B, T] int64; 0 is padding.
@@ -135,7 +135,7 @@ class WordEncoder(WordTable):
         return {"token_embedding": self.encode(ids), "mask": mask}
 
     def encode_types(self, types: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
-        """Vectors [..., D] of words given by number; spelled: from numbers to ids + 1, of any shape."""
+        """Vectors [..., D] of words given by number; spelled: numbers to ids + 1, of any shape."""
         return self.encode(spelled(types))
 
 
@@ -145,7 +145,7 @@ class CachedWords(WordTable):
     Args:
         encode: the vectors [n, D] of n words.
         words: to be cached.
-        trained: whether the vectors are trained, apart from whatever encodes them.
+        trained: whether the vectors are trained, separately from their encoder.
 
     Attributes:
         weight: [n, D].
@@ -164,8 +164,8 @@ class CachedWords(WordTable):
         self.register_buffer("_end", vectors[1].clone(), persistent=False)
 
     def covers(self, indices: Tensor) -> bool:
-        """Whether all indices are those of cached words; True unseen (an index outside is an error then) while
-        compiling, and of tensors without values."""
+        """Whether all indices are of cached words; True without a look while compiling and on meta, where an index
+        out of range is an error."""
         if torch.compiler.is_compiling() or indices.is_meta or indices.numel() == 0:
             return True
         return int(indices.min()) >= 0 and int(indices.max()) < len(self.weight)
@@ -184,7 +184,7 @@ class CachedWords(WordTable):
 
     @torch.no_grad()
     def _boundary_vectors(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Those of BOS and EOS; encoded again, with the weights of now, where a way through "meta" lost them."""
+        """The vectors of BOS and EOS; encoded again, with the current weights, if a move through "meta" lost them."""
         if self._begin is None or self._end is None or self._begin.device != device:
             self._begin, self._end = self._encode_words(["<S>", "</S>"])
         return self._begin, self._end
