@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "shortage": {"errors", "memory", "sizes"},
     "checkpoints": {"errors", "op_choices", "files", "json_files", "manifest", "shortage"},
     "text": {"errors", "files"},
-    "corpus": {"_lazy", "errors", "files", "json_files", "manifest", "workplace", "lock", "text", "ops"},
+    "corpus": {"_lazy", "threads", "errors", "files", "json_files", "manifest", "workplace", "lock", "text", "ops"},
     "modules": BELOW_MODULES,
     "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},
     "static": BELOW_MODULES | {"modules", "corpus"},

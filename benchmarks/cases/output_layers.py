@@ -15,7 +15,7 @@ from benchmarks.trainers import silent_trainer, step_of
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import Corpus, encode
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
-from elmo_fast.pretrain.data.target_counts import target_counts
+from elmo_fast.pretrain.data.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary, count_words

@@ -3,11 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from elmo_fast.corpus.encoding import Corpus
+from elmo_fast.corpus.encoding import Corpus, Places
 
-Ints = npt.NDArray[np.int64]
 _SENTENCES_AT_ONCE = 1 << 20
 
 
@@ -17,8 +15,8 @@ class Runs(NamedTuple):
     first: where each begins in the concatenated shards; lengths: its number of values, both [runs] int64.
     """
 
-    first: Ints
-    lengths: Ints
+    first: Places
+    lengths: Places
 
 
 class Epoch:
@@ -44,7 +42,7 @@ class Epoch:
         self.bounds[-1] = 1
         np.cumsum(self.bounds, out=self.bounds)
 
-    def runs(self, low: Ints, high: Ints, width: int, *, backward: bool) -> Runs:
+    def runs(self, low: Places, high: Places, width: int, *, backward: bool) -> Runs:
         """The places of v[low .. high] of each row, or of v[high .. low] read backward, then boundaries up to `width`.
 
         A backward run begins at its last number and is read toward smaller places. low, high: [rows], low <= high.

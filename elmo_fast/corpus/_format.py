@@ -140,21 +140,22 @@ def damaged(path: Path, what: str) -> ElmoFastError:
     )
 
 
-def check_sizes(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ElmoFastError naming the first file that is missing or has another size."""
+def check_files(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, FileStamp]:
+    """Reads all files; the state of each, before it was read.
+
+    Raises ElmoFastError naming the first that is missing, has another size or, if there is no such, another digest.
+    """
+    stamps = {}
     for name, each in wanted.items():
         if not (folder / name).is_file():
             raise damaged(folder / name, "it is missing")
-        size = (folder / name).stat().st_size
-        if size != each["bytes"]:
-            raise damaged(folder / name, f"it has {size:,} bytes and had {each['bytes']:,}")
-
-
-def check_digests(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-    """Reads all files; raises ElmoFastError naming the first one whose digest differs."""
+        stamps[name] = FileStamp.of(folder / name)
+        if stamps[name].bytes != each["bytes"]:
+            raise damaged(folder / name, f"it has {stamps[name].bytes:,} bytes and had {each['bytes']:,}")
     for name, found in digests(folder, wanted).items():
         if found != wanted[name]:
             raise damaged(folder / name, "its bytes are not those that were written (SHA-256)")
+    return stamps
 
 
 def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:

@@ -12,14 +12,10 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.threads import processors
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_turn(
@@ -34,7 +30,7 @@ def in_turn(
     """
     if processes is not None and processes < 1:
         raise ElmoFastError(f"processes must be 1 or more; got {processes}")
-    count = min(available_cores() if processes is None else processes, len(tasks), most)
+    count = min(len(processors()) if processes is None else processes, len(tasks), most)
     if count < 2:
         yield from map(function, tasks)
         return

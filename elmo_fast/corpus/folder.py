@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from elmo_fast.corpus import _format
-from elmo_fast.corpus._format import FileStamp, Path, array, check_digests, check_sizes, damaged, read_meta, shard_files
+from elmo_fast.corpus._format import FileStamp, Path, array, check_files, damaged, read_meta, shard_files
 from elmo_fast.corpus.encoding import Corpus
 from elmo_fast.corpus.type_table import TypeTable
 from elmo_fast.text import Vocabulary
@@ -19,10 +19,7 @@ def open_corpus(folder: Path) -> Corpus:
     """
     place = pathlib.Path(folder)
     meta = read_meta(place)
-    check_sizes(place, meta["files"])
-    states = {name: FileStamp.of(place / name) for name in meta["files"]}
-    check_digests(place, meta["files"])
-    return as_written(place, meta, states)
+    return as_written(place, meta, check_files(place, meta["files"]))
 
 
 def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, FileStamp]) -> Corpus:

@@ -17,6 +17,7 @@ from elmo_fast.checkpoints import (
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.workplace import remove_leftovers
 
 _UNFINISHED = ".unfinished-"
 
@@ -56,7 +57,8 @@ def save_checkpoint(run: pathlib.Path, step: int, keep: int, write: Callable[[pa
 
 
 def remove_unfinished(run: pathlib.Path) -> None:
-    """Removes what saves that did not come to their end have left in a run's folder."""
+    """Removes what killed saves have left in a run's folder."""
+    remove_leftovers(run)
     for path in (run / CHECKPOINTS).glob(f"{_UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
@@ -87,7 +86,7 @@ def evaluate(
     if first < last:  # there may be more processes than rows
         stream = Stream(corpus, rows, unroll_steps, seed=None, first_row=first, row_count=last - first, device=device)
         bounds = stream.row_bounds[first : last + 1]
-        with evaluation_mode(model), torch.no_grad():
+        with _evaluation_mode(model), torch.no_grad():
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
                 totals += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
@@ -112,42 +111,30 @@ def _check(model: LanguageModel, corpus: Corpus) -> None:
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[Batch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
-    characters, state = make_input_reader(model.options, stream.corpus, stream.device), None
+    reader, state, steps = make_input_reader(model.options, stream.corpus, stream.device), None, stream.unroll_steps
     for step in range(stream.steps_per_epoch):
-        batch = stream.batch(0, step)
-        losses, state = _step(model, batch, characters, state, chunk_bytes)
-        yield batch, losses
+        batch, lengths = stream.batch(0, step), None
+        partial = bool((batch.filled < steps).any())
+        if partial:
+            lengths = torch.from_numpy(batch.filled).to(stream.device)
+        hidden, state = model(batch.types, reader, state, lengths)
+        hidden, targets = hidden.flatten(1, 2), batch.targets.flatten(1)
+        if partial:
+            filled = np.flatnonzero(np.arange(steps) < batch.filled[:, None])
+            places = torch.from_numpy(filled).to(stream.device)
+            hidden, targets = hidden.index_select(1, places), targets.index_select(1, places)
+        losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
+        yield batch, losses.view_as(targets)
 
 
 @contextlib.contextmanager
-def evaluation_mode(model: LanguageModel) -> Iterator[None]:
-    """While open, the model is in its mode for evaluation."""
+def _evaluation_mode(model: LanguageModel) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
         yield
     finally:
         model.train(training)
-
-
-def _step(
-    model: LanguageModel,
-    batch: Batch,
-    characters: Callable[[Tensor], Tensor],
-    state: LayerStates | None,
-    chunk_bytes: int,
-) -> tuple[Tensor, LayerStates]:
-    steps, lengths, targets = batch.types.shape[2], None, batch.targets.flatten(1)
-    partial = bool((batch.filled < steps).any())
-    if partial:
-        lengths = torch.from_numpy(batch.filled).to(targets.device)
-    hidden, state = model(batch.types, characters, state, lengths)
-    hidden = hidden.flatten(1, 2)
-    if partial:
-        filled = torch.from_numpy(np.flatnonzero(np.arange(steps) < batch.filled[:, None])).to(targets.device)
-        hidden, targets = hidden.index_select(1, filled), targets.index_select(1, filled)
-    losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
-    return losses.view_as(targets), state
 
 
 def positions(bounds: npt.NDArray[np.int64], step: int, batch: Batch) -> npt.NDArray[np.int64]:

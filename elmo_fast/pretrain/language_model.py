@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, load_checkpoint, pretrained_folder, save_folder
+from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
@@ -23,7 +24,6 @@ from elmo_fast.modules.losses import (
 )
 from elmo_fast.text import Vocabulary
 
-_SOFTMAX = "softmax."
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
 _LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
 # Words drawn where the options do not say: they are of a model that is evaluated only.
@@ -107,16 +107,16 @@ class LanguageModel(nn.Module):
 
         Raises ElmoFastError when it holds no softmax (the published ELMo files do not).
         """
-        if f"{_SOFTMAX}weight" not in state or f"{_SOFTMAX}bias" not in state:
+        if SOFTMAX_WEIGHT not in state or SOFTMAX_BIAS not in state:
             raise ElmoFastError(
                 "this checkpoint has no softmax weights, so it cannot say how likely a word is; "
                 "give the folder of a model trained with `elmo-fast pretrain`"
             )
         if options.n_tokens_vocab is None:
-            rows = len(state[f"{_SOFTMAX}bias"])
+            rows = len(state[SOFTMAX_BIAS])
             words = rows + 1 if options.trained_by == "hierarchical_softmax" else rows
             options = dataclasses.replace(options, n_tokens_vocab=words)
-        model = cls(options, counts=state.get(f"{_SOFTMAX}counts"), precision=precision, backend=backend)
+        model = cls(options, counts=state.get(SOFTMAX_COUNTS), precision=precision, backend=backend)
         model.load(state)
         return model
 
@@ -150,27 +150,21 @@ class LanguageModel(nn.Module):
         own = self.bilm.state_dict().keys()
         self.bilm.load_state_dict({name: tensor for name, tensor in state.items() if name in own})
         with torch.no_grad():
-            self.softmax_weight.copy_(state[f"{_SOFTMAX}weight"])
-            self.softmax_bias.copy_(state[f"{_SOFTMAX}bias"])
+            self.softmax_weight.copy_(state[SOFTMAX_WEIGHT])
+            self.softmax_bias.copy_(state[SOFTMAX_BIAS])
             if self.counts is not None:
-                self.counts.copy_(state[f"{_SOFTMAX}counts"])
+                self.counts.copy_(state[SOFTMAX_COUNTS])
 
     def checkpoint_state(self) -> dict[str, Tensor]:
         """All weights under the names of `elmo_fast.checkpoints`."""
-        softmax = {f"{_SOFTMAX}weight": self.softmax_weight.detach(), f"{_SOFTMAX}bias": self.softmax_bias.detach()}
+        softmax = {SOFTMAX_WEIGHT: self.softmax_weight.detach(), SOFTMAX_BIAS: self.softmax_bias.detach()}
         if self.counts is not None:
-            softmax[f"{_SOFTMAX}counts"] = self.counts.float()
+            softmax[SOFTMAX_COUNTS] = self.counts.float()
         return {**self.bilm.checkpoint_state(), **softmax}
 
-    def forward(
-        self,
-        types: Tensor,
-        characters: Callable[[Tensor], Tensor],
-        state: LayerStates | None,
-        lengths: Tensor | None = None,
-    ) -> tuple[Tensor, LayerStates]:
-        """What the softmax sees: the top layer of each direction over its own stream; as `Streams`."""
-        hidden, state = self.streams(types, characters, state, lengths)
+    def forward(self, types: Tensor, *more: Any, **named: Any) -> tuple[Tensor, LayerStates]:
+        """What the softmax sees: the top layer of each direction over its own stream; arguments as of `Streams`."""
+        hidden, state = self.streams(types, *more, **named)
         return hidden, state
 
 

@@ -80,7 +80,7 @@ class LanguageModelTrainer:
         self.characters = make_input_reader(model.options, corpus, self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)
         self.optimizer = make_optimizer(optimizer, model)
-        self.progress = TrainingProgress(total, run.max_seconds, perplexity_name=model.loss.perplexity)
+        self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         if resumed is not None:
@@ -100,22 +100,13 @@ class LanguageModelTrainer:
         )
 
     def _resume(self, resumed: TrainingState) -> None:
-        at = resumed.position
         self.model.load(resumed.weights)
         load_optimizer(self.model, self.optimizer, resumed.optimizer)
         if resumed.state is not None:
             rows = slice(self.first_row, self.first_row + self.row_count)
             h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
             self.state = h, c
-        self.progress = TrainingProgress(
-            self.progress.total_steps,
-            self.config.run.max_seconds,
-            perplexity_name=self.model.loss.perplexity,
-            step=at.step,
-            words=at.words,
-            seconds=at.seconds,
-            unreported=at.unreported,
-        )
+        self.progress.resume(resumed.position)
 
     def describe(self) -> list[str]:
         """The lines that open a run: the model, the text, the plan."""

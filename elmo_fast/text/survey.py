@@ -1,8 +1,9 @@
-"""A text that has been read once, to know the lengths of its sentences before computing anything."""
+"""Reads a text once for the lengths of its sentences, before anything is computed."""
 
 import os
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import numpy as np
@@ -13,22 +14,19 @@ from elmo_fast.text.sentences import read_lines
 SHOWN_LINES = 5
 
 
+@dataclass(frozen=True, eq=False)
 class SurveyedText:
     """A text of one sentence per line, tokens separated by white space, that can be read once more.
 
-    name: what messages call it; lengths: tokens of each line, [N] int64; lines: the lines, where they were kept;
-    as_keys: whether the lines can name datasets of HDF5.
+    name: what messages call it; lengths: tokens of each line, [N] int64; lines: the lines, if they were kept;
+    as_keys: whether the lines can name HDF5 datasets; source: what it is read from, a file or the list of its lines.
     """
 
-    def __init__(
-        self,
-        source: Any,
-        name: str,
-        lengths: np.ndarray[Any, np.dtype[np.int64]],
-        lines: list[str] | None,
-        as_keys: bool,
-    ) -> None:
-        self.name, self.lengths, self.lines, self.as_keys, self._source = name, lengths, lines, as_keys, source
+    name: str
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    lines: list[str] | None
+    as_keys: bool
+    source: Any = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -36,7 +34,7 @@ class SurveyedText:
     def sentences(self) -> Iterator[list[str]]:
         """The sentences, read again; ElmoFastError if the text has changed."""
         count = 0
-        for index, line in enumerate(self._source) if isinstance(self._source, list) else read_lines(self._source):
+        for index, line in enumerate(self.source) if isinstance(self.source, list) else read_lines(self.source):
             tokens = line.split()
             if index >= len(self) or len(tokens) != self.lengths[index]:
                 raise ElmoFastError(f"{self.name} changed while being read, at line {index + 1}")
@@ -53,15 +51,15 @@ def survey(
     keep_lines: bool = False,
     as_keys: bool = False,
 ) -> SurveyedText:
-    """Reads a text for the first time.
+    """Reads a text for the first time, and checks that no line is blank.
 
     Args:
-        source: a file as read_lines takes it, or an open text stream, whose lines are kept.
+        source: a file, as for read_lines, or an open text stream, whose lines are kept.
         name: its name in messages; None: its path.
-        keep_lines: whether the lines stay in memory.
-        as_keys: whether the lines become names of HDF5 datasets; they then stay in memory.
+        keep_lines: whether to keep the lines in memory.
+        as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
 
-    Raises: ElmoFastError naming the lines that are blank or cannot be keys, and as read_lines; OSError.
+    Raises: ElmoFastError naming the lines that are blank or cannot be keys; ElmoFastError and OSError as read_lines.
     """
     lines: Iterable[tuple[int, str]]
     if streamed := not isinstance(source, str | os.PathLike):
@@ -80,12 +78,12 @@ def survey(
         if as_keys:
             _check_key(name, index, line, seen)
     if not lengths:
-        raise ElmoFastError(f"{name} is empty: it holds no sentence")
+        raise ElmoFastError(f"{name} is empty: it contains no sentence")
     if blank:
         more = f" and {len(blank) - SHOWN_LINES} more" if len(blank) > SHOWN_LINES else ""
         shown = ", ".join(map(str, blank[:SHOWN_LINES]))
         raise ElmoFastError(f"{name}: nothing but white space on line {shown}{more}; remove such lines")
-    return SurveyedText(kept if streamed else source, name, np.array(lengths, np.int64), kept, as_keys)
+    return SurveyedText(name, np.array(lengths, np.int64), kept, as_keys, kept if streamed else source)
 
 
 def _check_key(name: str, index: int, line: str, seen: dict[str, int]) -> None:

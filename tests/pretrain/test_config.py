@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, load_preset, preset_file, presets
+from elmo_fast.pretrain.config import PRESET_FOLDER, SECTIONS, PretrainConfig, load_preset, preset_file, presets
 from elmo_fast.pretrain.config_validation import complaints, validate
 
 
@@ -19,7 +19,7 @@ def good(tmp_path, name="tiny") -> PretrainConfig:
 @pytest.mark.parametrize("name", ["tiny", "small", "medium", "original", "original_h200"])
 def test_every_preset_can_be_run(tmp_path, name):
     assert complaints(good(tmp_path, name)) == []
-    assert name in presets()
+    assert {path.stem for path in PRESET_FOLDER.iterdir()} == set(presets()) >= {name}
 
 
 def test_the_original_preset_is_bilm_tfs_training_script():

@@ -12,7 +12,7 @@ from elmo_fast.checkpoints import LOSSES, load_folder, read_config
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.pretrain.data.target_counts import target_counts
+from elmo_fast.pretrain.data.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import dry_run, pretrain

@@ -1,12 +1,11 @@
 """Which text a run was started with, and whether it is still the same."""
 
-import json
 import os
 import pathlib
 from typing import NotRequired, TypedDict
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing, sha256_of
+from elmo_fast.files import sha256_of, write_json
 from elmo_fast.json_files import read_json
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.text import files_matching
@@ -37,8 +36,7 @@ def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """Records the text that a corpus is prepared from; built: whether its vocabulary is built from the text too."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {path: {**_stamp(path), "sha256": sha256_of(path)} for path in files_matching(data.train_prefix)}
-    with replacing(folder / SOURCES_FILE) as aside:
-        aside.write_text(json.dumps({"files": files, **_settings(data, built)}, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / SOURCES_FILE, {"files": files, **_settings(data, built)}, indent=2)
 
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:

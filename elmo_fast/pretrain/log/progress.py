@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from elmo_fast.durations import duration
 from elmo_fast.memory import resident
 from elmo_fast.pretrain.evaluate import perplexity
 from elmo_fast.pretrain.step.training_step import StepResult
+from elmo_fast.pretrain.training_state import RunPosition
 
 
 def memory_in_use(device: torch.device) -> int | None:
@@ -24,9 +25,8 @@ def memory_in_use(device: torch.device) -> int | None:
 class TrainingProgress:
     """Averages over the steps since the last report, and the time left.
 
-    total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; step, words,
-    seconds: what earlier sittings of the run have done; unreported: what they have not reported; perplexity_name: what
-    exp of the loss is called in the reports, None where the loss says nothing of a perplexity.
+    total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; perplexity_name:
+    what exp of the loss is called in the reports, None where the loss says nothing of a perplexity.
 
     step: taken in all; words: read in all, one that both directions read counting once.
     """
@@ -35,19 +35,18 @@ class TrainingProgress:
         self,
         total_steps: int,
         max_seconds: float | None,
-        *,
-        step: int = 0,
-        words: int = 0,
-        seconds: float = 0.0,
-        unreported: Sequence[Sequence[float]] = (),
         perplexity_name: str | None = "sampled_perplexity",
     ) -> None:
         self.total_steps, self.max_seconds, self.perplexity_name = total_steps, max_seconds, perplexity_name
-        self.step, self.words, self._first_step, self._before = step, words, step, seconds
+        self.step, self.words, self._first_step, self._before = 0, 0, 0, 0.0
         self._results: list[tuple[float | Tensor, float | Tensor, float | Tensor]] = []
-        self._results += [(forward, backward, norm) for forward, backward, norm in unreported]
         self._words, self._waited, self._away = 0, 0.0, 0.0
         self.start()
+
+    def resume(self, at: RunPosition) -> None:
+        """Continues from what earlier sittings of the run have done."""
+        self.step, self.words, self._first_step, self._before = at.step, at.words, at.step, at.seconds
+        self._results = [(forward, backward, norm) for forward, backward, norm in at.unreported]
 
     def start(self) -> None:
         """Sets the clock of this sitting to zero."""

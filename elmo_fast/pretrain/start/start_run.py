@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_fast.checkpoints import VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.files import write_text
 from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
@@ -22,9 +22,9 @@ from elmo_fast.pretrain.data.corpora import (
     open_heldout_corpus,
     open_prepared_corpus,
     open_training_corpus,
+    target_counts,
 )
 from elmo_fast.pretrain.data.inputs import load_word_vectors
-from elmo_fast.pretrain.data.target_counts import target_counts
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.processes import Processes
@@ -32,9 +32,7 @@ from elmo_fast.pretrain.start.init_from import Origin, adopt_architecture, load_
 from elmo_fast.pretrain.start.plan import check_num_samples
 from elmo_fast.pretrain.start.resume import check_same_run, find_checkpoint_to_resume
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
-from elmo_fast.pretrain.training_state import RunPosition
 from elmo_fast.text import Vocabulary
-from elmo_fast.workplace import remove_leftovers
 
 CONFIG_FILE = "pretrain.yaml"
 # What options.json tells of the training.
@@ -80,7 +78,7 @@ def start_run(
 ) -> LanguageModelTrainer:
     """The trainer of a new or resumed run; `held` closes its log at the end."""
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
-    processes.run_on_leader(lambda: clear_leftovers(folder))
+    processes.run_on_leader(lambda: remove_unfinished(folder))
     resumed = find_checkpoint_to_resume(config, report)
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
     if resumed is None and started_before:
@@ -91,13 +89,22 @@ def start_run(
         origin = load_origin(config, report)
     elif config.run.init_from is not None:
         adopt_architecture(config, ModelConfig(**resumed.position.model), config.run.init_from, report)
-    corpus = agree_on_corpus(config, find_vocabulary(config, origin), folder, processes, report)
+    vocabulary = find_vocabulary(config, origin)
+    corpus = processes.run_leader_first(
+        lambda leads: (
+            open_training_corpus(config.data, vocabulary, folder, report)
+            if leads
+            else open_prepared_corpus(config.data, folder)
+        )
+    )
+    processes.check_same(corpus.fingerprint, "the training text")
     heldout = open_heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
     processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
     check_num_samples(config, corpus)
     processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
-        resumed = dataclasses.replace(resumed, state=None, position=_reset_position(resumed.position))
+        position = dataclasses.replace(resumed.position, step=0, words=0, seconds=0.0, unreported=[])
+        resumed = dataclasses.replace(resumed, state=None, position=position)
     model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
     if origin is not None:
         origin.initialise(model, corpus.vocabulary, config.run.seed, report)
@@ -129,41 +136,10 @@ def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
         )
 
 
-def clear_leftovers(folder: pathlib.Path) -> None:
-    """Removes what killed runs were writing in a run's folder."""
-    remove_unfinished(folder)
-    remove_leftovers(folder)
-
-
-def agree_on_corpus(
-    config: PretrainConfig,
-    vocabulary: Vocabulary | None,
-    folder: pathlib.Path,
-    processes: Processes,
-    report: Callable[[str], None],
-) -> Corpus:
-    """The training corpus, prepared by the process that leads; the others open it, and must find the same."""
-    mine: list[Corpus] = []
-
-    def lead() -> str:
-        mine.append(open_training_corpus(config.data, vocabulary, folder, report))
-        return mine[0].fingerprint
-
-    processes.run_on_leader(lead)
-    corpus = mine[0] if mine else open_prepared_corpus(config.data, folder)
-    processes.check_same(corpus.fingerprint, "the training text")
-    return corpus
-
-
-def _reset_position(position: RunPosition) -> RunPosition:
-    return dataclasses.replace(position, step=0, words=0, seconds=0.0, unreported=[])
-
-
 def write_config_and_vocabulary(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
     """Writes the configuration and the vocabulary into the run's folder."""
     import yaml
 
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / CONFIG_FILE) as path:
-        path.write_text(yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None), encoding="utf-8")
+    write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
     corpus.vocabulary.write(folder / VOCABULARY)

@@ -8,7 +8,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.adapt_vocabulary import AdaptedRows, adapt_vocabulary
+from elmo_fast.pretrain.start.init_from import AdaptedRows, adapt_vocabulary
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config
 
