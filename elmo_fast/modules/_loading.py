@@ -47,7 +47,10 @@ def check_settings(precision: Precision, backend: Backend, *used: str) -> None:
         raise ElmoFastError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
     for op in used:
         if (why := why_never(op, backend)) is not None:
-            raise ElmoFastError(f'backend={backend!r} cannot run {op} on any device here: {why}; or give "auto"')
+            raise ElmoFastError(
+                f"backend {backend!r} can run {op} on no device of this installation ({why}); install what it needs, or "
+                'give backend="auto"'
+            )
 
 
 def read_bilm(

@@ -45,9 +45,15 @@ def test_a_backend_that_this_installation_lacks_is_refused_when_the_model_is_mad
     """And not where a device may still serve it: the model may be moved there. ScalarMix has no CUDA kernel: "auto"."""
     options_file, weight_file = files()
     monkeypatch.setitem(_dispatch._ABSENT, backend, lambda: "no compiler built it; reinstall")
-    with pytest.raises(ElmoFastError, match=f"backend='{backend}' cannot run .* on any device here: no compiler built"):
+    with pytest.raises(
+        ElmoFastError, match=f"backend '{backend}' can run .* on no device of this installation .no compiler"
+    ):
         BiLM(options_file, weight_file, backend=backend)
-    with contextlib.nullcontext() if backend == "cuda" else pytest.raises(ElmoFastError, match="run scalar_mix on any"):
+    with (
+        contextlib.nullcontext()
+        if backend == "cuda"
+        else pytest.raises(ElmoFastError, match="can run scalar_mix on no device")
+    ):
         ScalarMix(2, backend=backend)
     monkeypatch.setitem(_dispatch._ABSENT, backend, lambda: None)
     BiLM(options_file, weight_file, backend=backend)
