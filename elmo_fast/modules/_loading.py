@@ -48,7 +48,7 @@ def check_settings(precision: Precision, backend: Backend, *used: str) -> None:
     for op in used:
         if (why := why_never(op, backend)) is not None:
             raise ElmoFastError(
-                f"backend {backend!r} can run {op} on no device of this installation ({why}); install what it needs, or "
+                f"backend {backend!r} can run {op} on no device of this installation ({why}); install what it needs or "
                 'give backend="auto"'
             )
 
