@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Collection
 from typing import Any
 
 
@@ -45,6 +46,19 @@ def not_a_string(value: Any, name: str, wanted: str) -> None:
         raise ElmoFastError(
             f"{name} must be {wanted}; got the string {value!r:.60}, which would be read letter by letter"
         )
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raises ElmoFastError unless the value of the argument `name` is one of the choices."""
+    if value not in choices:
+        raise ElmoFastError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_counts(**counts: int | None) -> None:
+    """Raises ElmoFastError unless each argument is 1 or more, or None."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ElmoFastError(f"{name} must be 1 or more; got {count}")
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

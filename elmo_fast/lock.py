@@ -7,7 +7,6 @@ import pathlib
 import socket
 import warnings
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 from elmo_fast.errors import ElmoFastError
 
@@ -15,7 +14,7 @@ LOCK_FILE = ".lock"
 
 
 def hold(handle: int, *, wait: bool) -> bool:
-    """Locks an open file; whether it is this process's now. OSError where files cannot be locked."""
+    """Locks an open file; returns whether this process holds it now. OSError if files cannot be locked."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -54,7 +53,7 @@ def locked(path: pathlib.Path, waiting: Callable[[str], None]) -> int | None:
 def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Lets one process at a time into the block; `waiting` is called before waiting for another one.
 
-    Where files cannot be locked all are let in.
+    If files cannot be locked, all are let in.
     """
     handle = locked(path, lambda holder: waiting())
     try:
@@ -65,52 +64,47 @@ def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
             os.close(handle)
 
 
-class FolderLock:
-    """While open, the folder belongs to this process; others are refused. The system releases it when the process ends.
+@contextlib.contextmanager
+def folder_lock(
+    folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, beside: bool = False
+) -> Iterator[pathlib.Path]:
+    """In the block the folder belongs to this process; others are refused. The system unlocks it if the process dies.
 
-    argument: the user's name for the folder; does: what runs there, as the refusal says it; beside: lock a file beside
+    argument: the user's name for the folder; does: what runs there, for the error message; beside: lock a file beside
     the folder, removed at the end, because the folder itself is created or replaced.
 
-    held: whether the file system supports locks. Raises ElmoFastError naming the process that holds the folder.
+    Yields the path of the locked file. Raises ElmoFastError naming the process that holds the folder; warns if the file
+    system has no locks.
     """
 
-    def __init__(
-        self, folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, beside: bool = False
-    ) -> None:
-        self.folder, self._argument, self._does, self._beside = folder, argument, does, beside
-        self.path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if beside else folder / LOCK_FILE
-
-    def __enter__(self) -> "FolderLock":
-        self._made = not self._beside and not self.folder.exists()
-        if not self._beside:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._handle = locked(self.path, self._refuse)
-        except OSError as error:
-            raise type(error)(error.errno, error.strerror, os.fspath(self.folder)) from error
-        self.held = self._handle is not None
-        if not self.held:
-            warnings.warn(
-                f"{self.folder}: this file system has no locks; make sure that no second process {self._does} there",
-                stacklevel=2,
-            )
-        return self
-
-    def _refuse(self, holder: str) -> None:
+    def refuse(holder: str) -> None:
         raise ElmoFastError(
-            f"{self._argument} {self.folder}: {holder} {self._does} there now; wait until it ends, or give another "
-            f"{self._argument}"
+            f"{argument} {folder}: {holder} {does} there now; wait until it ends, or give another {argument}"
         )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._handle is None:
-            return
+    path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if beside else folder / LOCK_FILE
+    made = not beside and not folder.exists()
+    if not beside:
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = locked(path, refuse)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
+    if handle is None:
+        warnings.warn(
+            f"{folder}: this file system has no locks; make sure that no second process {does} there", stacklevel=3
+        )
+        yield path
+        return
+    failed = True
+    try:
+        yield path
+        failed = False
+    finally:
         # A run that failed before it wrote anything leaves no folder.
-        left = self._made and kind is not None and os.listdir(self.folder) == [self.path.name]
-        if left or self._beside:
-            self.path.unlink(missing_ok=True)
-        if left:
-            self.folder.rmdir()
-        os.close(self._handle)
+        unused = made and failed and os.listdir(folder) == [path.name]
+        if unused or beside:
+            path.unlink(missing_ok=True)
+        if unused:
+            folder.rmdir()
+        os.close(handle)

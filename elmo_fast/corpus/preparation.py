@@ -18,7 +18,7 @@ from elmo_fast.corpus.pieces import pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
-from elmo_fast.lock import FolderLock
+from elmo_fast.lock import folder_lock
 from elmo_fast.manifest import move_together
 from elmo_fast.text import Vocabulary
 from elmo_fast.workplace import workplace
@@ -60,7 +60,7 @@ def prepare(
             "shard_tokens": shard_tokens,
         }
         _check_target(target, made_from, overwrite)
-        with FolderLock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
+        with folder_lock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
             types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True)
             words, counts = types.words, types.counts
             if not words:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.sentence_vectors import embed_batches
 from elmo_fast.text import read_sentences
@@ -40,8 +40,7 @@ def find_occurrences(
     """
     if not word or len(word.split()) != 1:
         raise ElmoFastError(f"word must be one token without blanks; got {word!r}")
-    if most < 1:
-        raise ElmoFastError(f"most must be 1 or more; got {most}")
+    check_counts(most=most)
     wanted = word if match_case else word.casefold()
     found = [
         Occurrence(line, place, tokens)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import ElmoFastError, check_choice, require
 
 METHODS = ("tsne", "pca")
 # t-SNE gets this many principal components; the others are mostly noise.
@@ -47,8 +47,7 @@ def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> P
 
     Raises: ElmoFastError: another method, too few rows, numbers that are not finite; MissingExtraError.
     """
-    if method not in METHODS:
-        raise ElmoFastError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    check_choice("method", method, METHODS)
     if len(matrix) < FEWEST[method]:
         fewer = f", and pca {FEWEST['pca']}" if method != "pca" else ""
         raise ElmoFastError(f"{method} needs {FEWEST[method]} vectors or more{fewer}; got {len(matrix)}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.pictures.occurrences import Occurrence
 from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 
@@ -65,8 +65,7 @@ def senses_of(
 
     Raises: ElmoFastError, MissingExtraError without scikit-learn.
     """
-    if clustering not in CLUSTERINGS:
-        raise ElmoFastError(f"clustering must be one of {', '.join(CLUSTERINGS)}; got {clustering!r}")
+    check_choice("clustering", clustering, CLUSTERINGS)
     if vectors.ndim != 2 or len(vectors) != len(occurrences) or not len(occurrences):
         raise ElmoFastError(f"vectors must be [N, D], a row per occurrence; got {list(vectors.shape)}")
     if clusters != "auto" and not (isinstance(clusters, int) and 1 <= clusters <= len(vectors)):

@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import FolderLock
+from elmo_fast.lock import folder_lock
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.config_validation import validate
@@ -69,7 +69,7 @@ def pretrain(
     folder = pathlib.Path(config.run.save_dir)
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
         say = report if processes.leads else _nothing
-        processes.run_on_leader(lambda: held.enter_context(FolderLock(folder)).path)
+        processes.run_on_leader(lambda: held.enter_context(folder_lock(folder)))
         return train_and_save(start_run(config, folder, processes, device, say, held), folder)
 
 

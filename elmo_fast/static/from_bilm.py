@@ -1,4 +1,4 @@
-"""A biLM's vectors as static ones: of a word by itself, or the mean over its occurrences in a text."""
+"""Static vectors from a biLM: of a word without context, or the mean over its occurrences in a text."""
 
 import os
 from collections import Counter
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
@@ -41,9 +41,8 @@ def context_free_vectors(
 
 @torch.no_grad()
 def encoded_words(bilm: BiLM, words: Sequence[str], batch_size: int) -> Iterator[tuple[int, Matrix]]:
-    """Where each batch of words begins, and the encoder's vectors of its words, [n, D]. Raises: ElmoFastError."""
-    if batch_size < 1:
-        raise ElmoFastError(f"batch_size must be 1 or more; got {batch_size}")
+    """The start of each batch of words and the encoder's vectors of its words, [n, D]."""
+    check_counts(batch_size=batch_size)
     device = next(bilm.parameters()).device
     for first in range(0, len(words), batch_size):
         ids = bilm.batch_to_ids([words[first : first + batch_size]]).to(device)
@@ -100,7 +99,7 @@ def averaged_vectors(
     """
     not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
     if iter(sentences) is sentences:
-        raise ElmoFastError("sentences are gone through twice: give a list, not what can be read once")
+        raise ElmoFastError("sentences are read twice: give a list or another reusable iterable, not an iterator")
     embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)
     words = frequent_words(sentences, min_count, max_words)
     index = {word: row for row, word in enumerate(words)}
@@ -115,7 +114,7 @@ def averaged_vectors(
 
 
 def frequent_words(sentences: Iterable[Sequence[str]], min_count: int = 1, max_words: int | None = None) -> list[str]:
-    """The words that occur `min_count` times, the most frequent first, of equal ones in alphabetical order."""
+    """The words that occur at least `min_count` times, by falling count, then alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
     words = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
     if not words:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, not_a_string, require
+from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
 from elmo_fast.static import _cache, _safetensors_file, _word2vec_files
 from elmo_fast.static._bytes import SAFETENSORS, Matrix, Parsed, detected
 
@@ -108,7 +108,7 @@ def load_vectors(
     path = os.fspath(path)
     if limit is not None and limit < 0:
         raise ElmoFastError(f"limit must be 0 or more; got {limit}")
-    _check_format(format)
+    check_choice("format", format, ("auto", *FORMATS))
     found = detected(path) if format == "auto" else format
     read = FORMATS[found].read
     if cache and FORMATS[found].is_text and os.path.getsize(path) >= _cache.WORTH_BYTES:
@@ -139,13 +139,8 @@ def writer_of(path: str, format: str) -> Writer:
         raise ElmoFastError(
             f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
         )
-    _check_format(format)
+    check_choice("format", format, ("auto", *FORMATS))
     return FORMATS[SUFFIXES[suffix] if format == "auto" else format].write
-
-
-def _check_format(format: str) -> None:
-    if format not in ("auto", *FORMATS):
-        raise ElmoFastError(f"format must be one of auto, {', '.join(FORMATS)}; got {format!r}")
 
 
 def _made(path: str, parsed: Parsed) -> Vectors:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import files_matching, read_lines
 
@@ -18,7 +18,7 @@ OBJECTIVES = ("ns", "hs")
 
 
 class Epoch(NamedTuple):
-    """A pass over the text that is done: its number from 1, of how many, its seconds, words of text per second."""
+    """A finished pass over the text: its number from 1, of how many, its seconds, words of text per second."""
 
     number: int
     epochs: int
@@ -60,7 +60,11 @@ def train_word2vec(
     frequent enough.
     Source: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546.
     """
-    _check(algorithm, objective, dimension, window, min_count, negative, epochs, workers)
+    check_choice("algorithm", algorithm, ALGORITHMS)
+    check_choice("objective", objective, OBJECTIVES)
+    check_counts(
+        dimension=dimension, window=window, min_count=min_count, negative=negative, epochs=epochs, workers=workers
+    )
     models = require("gensim.models", "static", "Training word2vec")
     with _one_file(os.fspath(path)) as corpus:
         model = models.Word2Vec(
@@ -89,21 +93,11 @@ def train_word2vec(
     return Vectors(list(model.wv.index_to_key), np.array(model.wv.vectors, np.float32))
 
 
-def _check(algorithm: str, objective: str, *counts: int) -> None:
-    if algorithm not in ALGORITHMS:
-        raise ElmoFastError(f"algorithm must be one of {', '.join(ALGORITHMS)}; got {algorithm!r}")
-    if objective not in OBJECTIVES:
-        raise ElmoFastError(f"objective must be one of {', '.join(OBJECTIVES)}; got {objective!r}")
-    for name, count in zip(("dimension", "window", "min_count", "negative", "epochs", "workers"), counts, strict=True):
-        if count < 1:
-            raise ElmoFastError(f"{name} must be 1 or more; got {count}")
-
-
 def _text(path: str, objective: str) -> dict[str, Any]:
-    """The text as gensim takes it: read in C, which several workers do not wait for.
+    """The text as gensim takes it: a file that it reads in C, so that workers do not wait for Python.
 
-    Not with a hierarchical softmax: there gensim 4.4.0 gives other vectors every time, with one worker too, when it
-    reads the file in C, and always the same ones when Python does.
+    Not with a hierarchical softmax: if gensim 4.4.0 reads the file in C, even one worker gives different vectors every
+    time; if Python reads it, always the same ones.
     """
     if objective == "ns":
         return {"corpus_file": path}
@@ -112,7 +106,7 @@ def _text(path: str, objective: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _one_file(pattern: str) -> Iterator[str]:
-    """The text as the one plain file that gensim's C code reads, after a look whether it is text."""
+    """The text as one plain file, as gensim's C code reads it, after checking that it is text."""
     files = files_matching(pattern)
     if len(files) == 1 and files[0] != "-" and not files[0].endswith(".gz"):
         for _ in read_lines(files[0]):

@@ -10,7 +10,7 @@ import torch
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replaces
-from elmo_fast.lock import FolderLock
+from elmo_fast.lock import folder_lock
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import TaskConfig, validate
 from elmo_fast.tasks.data import Split, read_data, read_labelled, training_splits
@@ -48,7 +48,7 @@ def train_task(
     validate(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    with FolderLock(folder), torch_threads(config.threads):
+    with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
             report(note)

@@ -15,7 +15,7 @@ import yaml
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import FolderLock
+from elmo_fast.lock import folder_lock
 from elmo_fast.pretrain import training_state
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
@@ -106,7 +106,7 @@ def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_pa
 
 
 def test_two_jobs_in_one_folder_the_second_refuses(tmp_path):
-    with FolderLock(tmp_path / "out"), pytest.raises(ElmoFastError, match="trains there now"):
+    with folder_lock(tmp_path / "out"), pytest.raises(ElmoFastError, match="trains there now"):
         pretrain(long_run(tmp_path), report=quiet)
     pretrain(long_run(tmp_path), report=quiet)
 

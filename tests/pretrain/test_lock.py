@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import LOCK_FILE, FolderLock
+from elmo_fast.lock import LOCK_FILE, folder_lock
 
 HOLDER = """
 import pathlib, sys
-from elmo_fast.lock import FolderLock
-with FolderLock(pathlib.Path(sys.argv[1])):
+from elmo_fast.lock import folder_lock
+with folder_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -21,11 +21,11 @@ with FolderLock(pathlib.Path(sys.argv[1])):
 
 def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
     folder = tmp_path / "new"
-    with FolderLock(folder):
-        with pytest.raises(ElmoFastError, match=rf"process {os.getpid()} on .* trains there now"), FolderLock(folder):
+    with folder_lock(folder):
+        with pytest.raises(ElmoFastError, match=rf"process {os.getpid()} on .* trains there now"), folder_lock(folder):
             pass
         assert (folder / LOCK_FILE).exists()
-    with FolderLock(folder):
+    with folder_lock(folder):
         pass
 
 
@@ -35,11 +35,11 @@ def test_a_killed_process_leaves_the_folder_free(tmp_path):
     )
     try:
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(ElmoFastError, match=f"process {process.pid} "), FolderLock(tmp_path):
+        with pytest.raises(ElmoFastError, match=f"process {process.pid} "), folder_lock(tmp_path):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait(30)
-        with FolderLock(tmp_path):
+        with folder_lock(tmp_path):
             pass
     finally:
         process.kill()

@@ -67,7 +67,7 @@ def test_what_does_not_go(embedder):
     for sentences, settings, sentence in [
         ([["a"]], {"layer": 7}, "layers must be"),
         ([["a"]], {"min_count": 2}, "no word of the text occurs min_count = 2 times"),
-        (iter([["a"]]), {}, "gone through twice"),
+        (iter([["a"]]), {}, "sentences are read twice"),
     ]:
         with pytest.raises(ElmoFastError, match=sentence):
             averaged_vectors(embedder.elmo_bilm, sentences, **settings)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import FolderLock
+from elmo_fast.lock import folder_lock
 from elmo_fast.tasks.run import train_task
 from elmo_fast.tasks.state import STATE_FILE, load_tensors, save_tensors
 from elmo_fast.tasks.trainer import TaskTrainer
@@ -117,6 +117,6 @@ def test_a_state_of_an_older_version_goes_on_and_one_of_wrong_types_is_named(tmp
 
 def test_a_folder_in_which_another_process_trains_is_refused(tmp_path):
     config = toy_config(tmp_path)
-    with FolderLock(tmp_path / "run"), pytest.raises(ElmoFastError, match="trains there now"):
+    with folder_lock(tmp_path / "run"), pytest.raises(ElmoFastError, match="trains there now"):
         train_task(config, silent)
     assert not (tmp_path / "run" / STATE_FILE).exists()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from elmo_fast.corpus import Corpus
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.progress import Progress
 from elmo_fast.static._numbered_text import NumberedText, numbered_text, ranked
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
@@ -91,7 +91,9 @@ def train_glove(
 
     Source: Pennington et al. 2014, eq. 8 and sections 3 and 4.2.
     """
-    _check(dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads)
+    check_counts(
+        dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads
+    )
     tell = progress or (lambda stage, done, total: None)
     settings = {"window": window, "symmetric": symmetric, "memory": memory, "folder": folder}
     steps = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
@@ -116,12 +118,6 @@ def train_glove(
             if report is not None:
                 report(GloveEpoch(number, epochs, total / count, seconds, count / max(seconds, 1e-9)))
     return Vectors(vocabulary, (weights.words + weights.contexts).numpy())
-
-
-def _check(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ElmoFastError(f"{name} must be 1 or more; got {count}")
 
 
 def _count(
