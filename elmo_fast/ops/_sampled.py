@@ -1,13 +1,33 @@
-"""What the losses over a shared sample of words have in common: the shapes of their C++ kernels' results."""
+"""What the losses over a shared sample of words have in common."""
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from elmo_fast.ops._precision import rounded
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """A number for each row, another, and [N, S] where kept: all rows' at once fit into `chunk_bytes`."""
+    """Of the C++ kernels: a number for each row, another, and [N, S] where kept: all fit into `chunk_bytes`."""
     count, samples = a.hidden.shape[0], a.rows.shape[0] - a.hidden.shape[0]
     kept = a.keep and (count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes)
     losses = a.hidden.new_empty(count)
     return losses, losses.new_empty(count), a.hidden.new_empty(count if kept else 0, samples)
+
+
+def in_chunks(losses: Callable[..., Tensor], a: Any, *more: Any) -> Tensor:
+    """losses(hidden, targets' rows, samples' rows, offsets, ids, *more) of as many rows at a time as `chunk_bytes`
+    holds scores of; those of several chunks are computed again in the backward pass."""
+    rows, offsets, ids = a.gathered()
+    hidden, rows, count = rounded(a.hidden, a.precision), rounded(rows, a.precision), a.hidden.shape[0]
+    step = max(1, min(count, a.chunk_bytes // (a.samples.shape[0] * hidden.element_size())))
+    found = []
+    for i in range(0, max(count, 1), step):
+        part = slice(i, min(i + step, count))
+        offsets_here, ids_here = (torch.cat([each[:count][part], each[count:]]) for each in (offsets, ids))
+        chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here, *more)
+        found.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
+    return torch.cat(found)

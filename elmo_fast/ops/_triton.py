@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._autograd import Backward, differentiate, refuse_gradients, register_fake
+from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
 from elmo_fast.ops._native import NO_GPU, capability, not_float32
 
 WHY_NOT: str | None = None
@@ -34,6 +34,7 @@ class Launch(NamedTuple):
 
 
 _recorded: list[Launch] | None = None
+_undispatched: dict[str, Callable[..., Any]] = {}
 
 
 @contextlib.contextmanager
@@ -113,20 +114,26 @@ def operand_dtype(precision: str) -> torch.dtype:
     return getattr(torch, precision)
 
 
+def undispatched(name: str) -> Callable[..., Any]:
+    """What the op of this name runs on a GPU (for tests: dispatched tensors of FakeTensorMode would reach its fake)."""
+    return _undispatched[name]
+
+
 def define(
     schema: str, run: Callable[..., Any], fake: Callable[[Any], Any] | None = None, backward: Backward | None = None
 ) -> Any:
     """Registers `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and returns the op.
 
-    run: launches the kernels; fake: as `_autograd.register_fake`'s, None for a backward op, defined before its
-    forward op, whose `backward` brings it. Without that an op says in one sentence that it cannot be differentiated.
-    An op that writes its arguments ("Tensor(a!) x") has no autograd: called without gradients, it counts up their
-    versions itself.
+    run: launches the kernels, given the arguments as a tuple with the schema's names; fake: as
+    `_autograd.register_fake`'s, None for a backward op, defined before its forward op, whose `backward` brings it.
+    Without that an op says in one sentence that it cannot be differentiated. An op that writes its arguments
+    ("Tensor(a!) x") has no autograd: called without gradients, it counts up their versions itself.
     """
-    name = schema.split("(")[0]
+    name, arguments = schema.split("(")[0], arguments_of(schema)
     qualified = f"{NAMESPACE}::{name}"
+    _undispatched[name] = lambda *given, **named: run(arguments(*given, **named))
     _LIBRARY.define(schema)
-    _LIBRARY.impl(name, run, "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
+    _LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if fake is not None:
         register_fake(qualified, fake)
         if backward is not None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops.adagrad import host
+from elmo_fast.ops._triton import undispatched
 
 # 20 of the 37: more than one launch holds, large and small, and not a multiple of the slots.
 SHAPES = [(262, 16), (1024, 16, 7), (1024,), (4096, 2048), (4096,), (512, 2048), (512,)]
@@ -14,7 +14,7 @@ def dense(copy=None, clipped=True):
     def call():
         tensors = [[torch.empty(shape) for shape in SHAPES] for _ in range(3)]
         copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in SHAPES]
-        host.update(*tensors, copies, 0.2, torch.empty(()) if clipped else None)
+        undispatched("adagrad_")(*tensors, copies, 0.2, torch.empty(()) if clipped else None)
 
     return call
 
@@ -29,8 +29,8 @@ def rows(*width, index=torch.int32, clipped=True):
         )
         table, accumulator = torch.empty(VOCABULARY, *width), torch.empty(VOCABULARY, *width)
         scale = torch.empty(()) if clipped else None
-        host.update_rows(table, accumulator, ids, positions, gradient, 0.2, scale)
-        host.merged_square_norm(ids, positions, gradient, VOCABULARY)
+        undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, 0.2, scale)
+        undispatched("adagrad_merged_square_norm")(ids, positions, gradient, VOCABULARY)
 
     return call
 
@@ -40,7 +40,7 @@ def launches():
     yield "float16 copy", dense(torch.float16)
     yield "bfloat16 copy", dense(torch.bfloat16)
     yield "no clip", dense(clipped=False)
-    yield "norm", lambda: host.square_norm([torch.empty(shape) for shape in SHAPES])
+    yield "norm", lambda: undispatched("adagrad_square_norm")([torch.empty(shape) for shape in SHAPES])
     yield "D=512", rows(512)
     yield "D=32", rows(32)
     yield "bias", rows()

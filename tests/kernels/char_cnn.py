@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from elmo_fast.ops.char_cnn import host
+from elmo_fast.ops._triton import undispatched
 
 WIDTHS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -14,9 +14,10 @@ def both_ways(rows, precision, save=True, counted=True, size=16):
     ids, count = torch.empty(rows, 50, dtype=torch.int64), torch.empty((), dtype=torch.int64) if counted else None
     embedding = torch.empty(262, size)
     weights, biases = [torch.empty(n, size, k) for k, n in WIDTHS], [torch.empty(n) for _, n in WIDTHS]
-    features, winners = host.forward(ids, embedding, weights, biases, count, False, precision, save)
+    given = ids, embedding, weights, biases, count, False, precision
+    features, winners = undispatched("char_cnn")(*given, save)
     if save:
-        host.backward(features, features, winners, ids, embedding, weights, biases, count, False, precision, True, True)
+        undispatched("char_cnn_backward")(features, features, winners, *given, True, True)
 
 
 def launches():

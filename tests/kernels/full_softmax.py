@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops.full_softmax import host
+from elmo_fast.ops._triton import undispatched
 
 WIDTH, WORDS, CHUNK = 512, 793_471, 32 * 2**20
 SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float32")]
@@ -10,14 +10,14 @@ SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float
 
 def forward(count, precision, words=WORDS):
     targets, weight, bias = torch.empty(count, dtype=torch.int64), torch.empty(words, WIDTH), torch.empty(words)
-    saved = host.forward(torch.empty(count, WIDTH), targets, weight, bias, precision, CHUNK)
+    saved = undispatched("full_softmax")(torch.empty(count, WIDTH), targets, weight, bias, precision, CHUNK)
     return saved, weight, bias
 
 
 def both_passes(count, precision):
     """A tenth of the vocabulary: the chunks, and so the kernels, are those of the whole."""
     saved, weight, bias = forward(count, precision, WORDS // 10)
-    host.backward(torch.empty(count), *saved, weight, bias, CHUNK)
+    undispatched("full_softmax_backward")(torch.empty(count), *saved, weight, bias, CHUNK)
 
 
 def launches():

@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops.highway import host, host_backward
+from elmo_fast.ops._triton import undispatched
 
 WIDTH, LAYERS, PROJECTION = 2048, 2, 512
 
@@ -13,14 +13,16 @@ def passes(rows, dtype, counted, width=WIDTH, layers=LAYERS):
     weights = [torch.empty(2 * width, width, dtype=dtype) for _ in range(layers)]
     biases = [torch.empty(2 * width) for _ in range(layers)]
     projection, bias = torch.empty(PROJECTION, width, dtype=dtype), torch.empty(PROJECTION)
-    y, saved = host.forward(x, weights, biases, projection, bias, count, dtype, True)
-    host_backward.backward(torch.empty_like(y), x, saved, weights, projection, count, dtype, True, True)
+    precision = str(dtype).removeprefix("torch.")
+    y, *saved = undispatched("highway")(x, weights, biases, projection, bias, count, precision, True)
+    undispatched("highway_backward")(torch.empty_like(y), x, *saved, weights, projection, count, precision, True, True)
 
 
 def encode(rows, dtype):
     """Inference, and without a projection."""
     x, weights = torch.empty(rows, WIDTH), [torch.empty(2 * WIDTH, WIDTH, dtype=dtype)]
-    host.forward(x, weights, [torch.empty(2 * WIDTH)], None, None, None, dtype, False)
+    precision = str(dtype).removeprefix("torch.")
+    undispatched("highway")(x, weights, [torch.empty(2 * WIDTH)], None, None, None, precision, False)
 
 
 def launches():

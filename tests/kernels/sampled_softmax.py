@@ -2,9 +2,9 @@
 
 import torch
 
-from elmo_fast.ops.sampled_softmax import host
+from elmo_fast.ops._triton import undispatched
 
-WIDTH, WORDS, SAMPLES = 512, 793_471, 8192
+WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
 SIZES = [(2560, "float16"), (2560, "bfloat16"), (20480, "bfloat16"), (2560, "float32")]
 
 
@@ -12,10 +12,11 @@ def both_passes(count, precision, correction="tensorflow"):
     """Forward, then backward on what it saved."""
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
     weight, tries = torch.empty(WORDS, WIDTH), torch.empty((), dtype=torch.int64)
-    saved = host.forward(
-        torch.empty(count, WIDTH), targets, weight, torch.empty(WORDS), samples, tries, correction, precision
+    options = correction, False, CHUNK, precision
+    saved = undispatched("sampled_softmax")(
+        torch.empty(count, WIDTH), targets, weight, torch.empty(WORDS), samples, tries, *options
     )
-    return host.backward(torch.empty(count), *saved, weight, 32 * 2**20)
+    return undispatched("sampled_softmax_backward")(torch.empty(count), *saved, weight, False, CHUNK)
 
 
 def launches():

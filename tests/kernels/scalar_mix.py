@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops.scalar_mix import host
+from elmo_fast.ops._triton import undispatched
 
 SHAPE = (128, 20, 1024)
 
@@ -13,8 +13,9 @@ def passes(dtype, mixes, dropout, layer_norm, layers=3, shape=SHAPE, need_layers
     factors = torch.empty(mixes, layers)
     counted = torch.empty(shape[:-1], dtype=torch.bool) if layer_norm else None
     seed = torch.empty((), dtype=torch.int64) if dropout else None
-    y, found = host.forward(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
-    host.backward(torch.empty_like(y), xs, factors, counted, seed, found, layer_norm, dropout, need_layers, True)
+    y, found = undispatched("scalar_mix")(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
+    given = torch.empty_like(y), xs, factors, counted, seed, found, layer_norm, dropout
+    undispatched("scalar_mix_backward")(*given, need_layers, True)
 
 
 def launches():

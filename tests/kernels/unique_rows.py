@@ -4,14 +4,14 @@ import functools
 
 import torch
 
-from elmo_fast.ops.unique_rows import triton
+from elmo_fast.ops._triton import undispatched
 
 
 def there_and_back(rows):
     """Distinct words of a batch, their vectors gathered, and the gradient on its way back."""
-    _, inverse, _ = triton._padded(torch.empty(rows, 50, dtype=torch.int64))
-    vectors = triton._gather(torch.empty(rows, 512), inverse)
-    triton._gather_backward(vectors, inverse, rows)
+    _, inverse, _ = undispatched("padded_unique_rows")(torch.empty(rows, 50, dtype=torch.int64))
+    vectors = undispatched("gather_rows")(torch.empty(rows, 512), inverse, rows)
+    undispatched("gather_rows_backward")(vectors, inverse, rows)
 
 
 def launches():

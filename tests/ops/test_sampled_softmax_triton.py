@@ -18,7 +18,7 @@ from tests.ops.test_sampled_softmax import exact_gradients, problem, refused
 if _triton.WHY_NOT is not None:
     pytest.skip(_triton.WHY_NOT, allow_module_level=True)
 
-from elmo_fast.ops.sampled_softmax import host, triton
+from elmo_fast.ops.sampled_softmax import triton
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
 alone = pytest.mark.parametrize("backend", [b for b in backends("sampled_softmax") if b.values == ("triton",)])
@@ -110,8 +110,15 @@ def test_a_sparse_gradient_waits_for_no_device():
     assert gradient._nnz() == 5
 
 
+def both_passes(hidden, targets, weight, bias, samples, tries, chunk_bytes, precision):
+    """What the two ops run, past the dispatcher."""
+    forward, backward = (_triton.undispatched(f"sampled_softmax{part}") for part in ("", "_backward"))
+    saved = forward(hidden, targets, weight, bias, samples, tries, "tensorflow", False, chunk_bytes, precision)
+    backward(torch.empty(len(hidden)), *saved, weight, False, chunk_bytes)
+
+
 def test_no_value_is_read_on_the_host():
-    """FakeTensorMode has no values: reading one raises. The public function and both hosts' sides, on a fake GPU."""
+    """FakeTensorMode has no values: reading one raises. Public function and both passes, on a fake GPU."""
     with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
         hidden, weight, bias = (torch.empty(n) for n in ((256, 64), (9000, 64), (9000,)))
         targets, samples = torch.empty(256, dtype=torch.int64), torch.empty(512, dtype=torch.int64)
@@ -120,8 +127,7 @@ def test_no_value_is_read_on_the_host():
             assert losses.shape == (256,)
         with _triton.recording() as launches:
             tries = torch.empty((), dtype=torch.int64)
-            saved = host.forward(hidden, targets, weight, bias, samples, tries, "tensorflow", "float16")
-            host.backward(torch.empty(256), *saved, weight, 2**20)
+            both_passes(hidden, targets, weight, bias, samples, tries, 2**20, "float16")
         assert len(launches) == 7
 
 
@@ -174,8 +180,7 @@ def test_memory_is_a_tenth_of_eagers(count):
             d_hidden, d_rows = d_sampled @ sample_rows + d_true * true_rows, d_sampled.t() @ hidden
             d_true_rows = d_true * hidden
         with _triton.recording(), _Peak() as ours:
-            saved = host.forward(hidden, targets, weight, bias, samples, tries, "tensorflow", "bfloat16")
-            host.backward(torch.empty(count), *saved, weight, 32 * 2**20)
+            both_passes(hidden, targets, weight, bias, samples, tries, 32 * 2**20, "bfloat16")
     assert eager.most > 3 * count * size * 4
     assert d_hidden.shape == d_true_rows.shape
     assert d_rows.shape == sample_rows.shape
@@ -187,8 +192,8 @@ def test_memory_is_a_tenth_of_eagers(count):
 
 def test_a_chunk_is_whole_tiles_within_the_bound():
     """All chunks of like size; at least one tile, at most what fits."""
-    assert host.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
-    assert host.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
-    assert host.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
-    assert host.chunk_rows(100, 8192, 2, 1, 128) == 128
-    assert host.chunk_rows(0, 8192, 2, 1, 16) == 16
+    assert triton.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
+    assert triton.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
+    assert triton.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
+    assert triton.chunk_rows(100, 8192, 2, 1, 128) == 128
+    assert triton.chunk_rows(0, 8192, 2, 1, 16) == 16

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,29 +48,22 @@ def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], 
     return groups
 
 
-def update(
-    parameters: list[Tensor],
-    accumulators: list[Tensor],
-    gradients: list[Tensor],
-    copies: list[Tensor],
-    learning_rate: float,
-    scale: Tensor | None,
-) -> None:
-    largest = max((g.nbytes for g in gradients), default=0)
-    with _memory.explained("adagrad_", "gradients", largest, largest, len(gradients), parameters[0].device):
-        gradients = [gradient.contiguous() for gradient in gradients]
-    lists = [parameters, accumulators, gradients, *([copies] if copies else [])]
+def update(a: Any) -> None:
+    largest = max((g.nbytes for g in a.gradients), default=0)
+    with _memory.explained("adagrad_", "gradients", largest, largest, len(a.gradients), a.parameters[0].device):
+        gradients = [gradient.contiguous() for gradient in a.gradients]
+    lists = [a.parameters, a.accumulators, gradients, *([a.copies] if a.copies else [])]
     for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, *lists):
-        absent = [] if copies else [None] * SLOTS
+        absent = [] if a.copies else [None] * SLOTS
         _triton.launch(
-            kernels.update, (blocks,), scale, learning_rate, *firsts, *sizes, *tensors, *absent,
-            num_warps=8, COPIED=bool(copies), BLOCK=UPDATE_BLOCK,
+            kernels.update, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors, *absent,
+            num_warps=8, COPIED=bool(a.copies), BLOCK=UPDATE_BLOCK,
         )  # fmt: skip
-    torch.autograd.graph.increment_version([*parameters, *accumulators, *copies])
+    torch.autograd.graph.increment_version([*a.parameters, *a.accumulators, *a.copies])
 
 
-def square_norm(tensors: list[Tensor]) -> Tensor:
-    tensors = [tensor.contiguous() for tensor in tensors]
+def square_norm(a: Any) -> Tensor:
+    tensors = [tensor.contiguous() for tensor in a.tensors]
     groups = _groups(NORM_BLOCK, tensors)
     count = sum(blocks for blocks, *_ in groups)
     sums, at = tensors[0].new_empty(count), 0
@@ -90,8 +84,10 @@ def _matrix(rows: Tensor) -> Tensor:
     return rows.reshape(rows.shape[0], rows.shape[1:].numel()).contiguous()
 
 
-def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[Tensor, dict[str, int], tuple[int, int]]:
-    """Sums of what long segments hold behind their first piece; tile and grid of the kernel that reads them."""
+def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor, ...], dict[str, int], tuple[int, int]]:
+    """(ids, positions, rows, sums of what long segments hold behind their first piece) in the memory that kernels
+    read; tile and grid of the kernel that reads them."""
+    ids, positions, rows = ids.contiguous(), positions.contiguous(), _matrix(rows)
     n, width = rows.shape
     columns, heads = tiles(width)
     tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
@@ -100,28 +96,18 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[Tensor, dict[
     with _memory.explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
         pieces = rows.new_empty(count, width)
     _triton.launch(kernels.sum_pieces, (-(-count // heads), chunks), ids, positions, rows, pieces, n, **tile)
-    return pieces, tile, (-(-n // heads), chunks)
+    return (ids, positions, rows, pieces), tile, (-(-n // heads), chunks)
 
 
-def update_rows(
-    table: Tensor,
-    accumulator: Tensor,
-    ids: Tensor,
-    positions: Tensor,
-    rows: Tensor,
-    learning_rate: float,
-    scale: Tensor | None,
-) -> None:
-    rows = _matrix(rows)
-    pieces, tile, grid = _pieces(ids, positions, rows)
-    given = (ids, positions, rows, pieces, table, accumulator, scale, learning_rate, len(rows), table.shape[0])
-    _triton.launch(kernels.update_rows, grid, *given, **tile)
-    torch.autograd.graph.increment_version([table, accumulator])
+def update_rows(a: Any) -> None:
+    sorted_rows, tile, grid = _pieces(a.ids, a.positions, a.rows)
+    given = (a.table, a.accumulator, a.scale, a.learning_rate, len(a.rows), a.table.shape[0])
+    _triton.launch(kernels.update_rows, grid, *sorted_rows, *given, **tile)
+    torch.autograd.graph.increment_version([a.table, a.accumulator])
 
 
-def merged_square_norm(ids: Tensor, positions: Tensor, rows: Tensor, num_words: int) -> Tensor:
-    rows = _matrix(rows)
-    pieces, tile, grid = _pieces(ids, positions, rows)
-    sums = rows.new_empty(grid)
-    _triton.launch(kernels.merged_square_sums, grid, ids, positions, rows, pieces, sums, len(rows), num_words, **tile)
+def merged_square_norm(a: Any) -> Tensor:
+    sorted_rows, tile, grid = _pieces(a.ids, a.positions, a.rows)
+    sums = a.rows.new_empty(grid)
+    _triton.launch(kernels.merged_square_sums, grid, *sorted_rows, sums, len(a.rows), a.num_words, **tile)
     return _total(sums)

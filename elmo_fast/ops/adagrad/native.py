@@ -7,6 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import reference
+from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments
 from elmo_fast.ops.adagrad.order import RowOrder
 
 RUN = 256  # numbers whose squares are summed in the tensors' dtype; the sums of runs are summed in float64
@@ -19,25 +20,20 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     return None
 
 
-def run(
-    parameters: Sequence[Tensor],
-    accumulators: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    learning_rate: float,
-    scale: Tensor | None,
-) -> None:
-    if scale is not None:
-        if not scale.isfinite():
+def run(a: AdagradArguments) -> None:
+    gradients = a.gradients
+    if a.scale is not None:
+        if not a.scale.isfinite():
             return
-        gradients = torch._foreach_mul(list(gradients), scale.to(gradients[0].dtype))
+        gradients = torch._foreach_mul(list(gradients), a.scale.to(gradients[0].dtype))
     fused = []
-    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, gradients, strict=True):
         if weight.is_contiguous() and accumulator.is_contiguous():
             fused.append((weight, accumulator, gradient.contiguous()))
         else:
-            reference.run([weight], [accumulator], [gradient], learning_rate, None)
+            reference.run(AdagradArguments([weight], [accumulator], [gradient], a.learning_rate, None))
     if fused:
-        _fused_update(fused, learning_rate)
+        _fused_update(fused, a.learning_rate)
 
 
 def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: float) -> None:
@@ -60,28 +56,21 @@ def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     if not inside.all():
         ids, rows = ids[inside], rows[inside]
     shape = (num_words, *rows.shape[1:])
-    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
-    gradient = coalesced(gradient)
+    gradient = coalesced(
+        torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
+    )
     return gradient.indices()[0], gradient.values()
 
 
-def run_rows(
-    table: Tensor,
-    accumulator: Tensor,
-    ids: Tensor,
-    rows: Tensor,
-    learning_rate: float,
-    scale: Tensor | None,
-    order: RowOrder | None,
-) -> None:
-    if scale is not None and not scale.isfinite():
+def run_rows(a: AdagradRowsArguments) -> None:
+    if a.scale is not None and not a.scale.isfinite():
         return
-    ids, rows = _merged(ids, rows, table.shape[0])
-    if scale is not None:
-        rows = rows * scale.to(rows.dtype)
-    sums = accumulator.index_select(0, ids).addcmul_(rows, rows)
-    accumulator.index_copy_(0, ids, sums)
-    table.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-learning_rate)
+    ids, rows = _merged(a.ids, a.rows, a.table.shape[0])
+    if a.scale is not None:
+        rows = rows * a.scale.to(rows.dtype)
+    sums = a.accumulator.index_select(0, ids).addcmul_(rows, rows)
+    a.accumulator.index_copy_(0, ids, sums)
+    a.table.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-a.learning_rate)
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:

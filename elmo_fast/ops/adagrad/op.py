@@ -1,6 +1,7 @@
 """adagrad: the update of dense tensors and of a table's rows, and the global norm and clip that go before it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +10,28 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops.adagrad.order import RowOrder
+
+
+class AdagradArguments(NamedTuple):
+    """What a backend is given: the arguments of `adagrad_`, checked."""
+
+    parameters: Sequence[Tensor]
+    accumulators: Sequence[Tensor]
+    gradients: Sequence[Tensor]
+    learning_rate: float
+    scale: Tensor | None
+
+
+class AdagradRowsArguments(NamedTuple):
+    """What a backend is given: the arguments of `adagrad_rows_`, checked."""
+
+    table: Tensor
+    accumulator: Tensor
+    ids: Tensor
+    rows: Tensor
+    learning_rate: float
+    scale: Tensor | None
+    order: RowOrder | None
 
 
 @torch.no_grad()
@@ -62,7 +85,7 @@ def adagrad_(
                 )
     _check_scale(op, scale, parameters[0])
     kernel = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
-    kernel.run(parameters, accumulators, gradients, learning_rate, scale)
+    kernel.run(AdagradArguments(parameters, accumulators, gradients, learning_rate, scale))
 
 
 @torch.no_grad()
@@ -110,7 +133,7 @@ def adagrad_rows_(
     check_same(op, "table, accumulator and rows", [table, accumulator, rows])
     _check_scale(op, scale, table)
     kernel = select("adagrad", backend, table.device, table.dtype)
-    kernel.run_rows(table, accumulator, ids, rows, learning_rate, scale, order)
+    kernel.run_rows(AdagradRowsArguments(table, accumulator, ids, rows, learning_rate, scale, order))
 
 
 @torch.no_grad()

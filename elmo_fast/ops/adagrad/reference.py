@@ -5,28 +5,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments
 from elmo_fast.ops.adagrad.order import RowOrder, row_order
 
 
-def run(
-    parameters: Sequence[Tensor],
-    accumulators: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    learning_rate: float,
-    scale: Tensor | None,
-) -> None:
-    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
-        given = gradient if scale is None else gradient * scale.to(gradient.dtype)
+def run(a: AdagradArguments) -> None:
+    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
+        given = gradient if a.scale is None else gradient * a.scale.to(gradient.dtype)
         sums = accumulator + given.square()
-        moved = weight - learning_rate * given / sums.sqrt()
-        _put(weight, accumulator, moved, sums, scale)
-
-
-def _put(weight: Tensor, accumulator: Tensor, moved: Tensor, sums: Tensor, scale: Tensor | None) -> None:
-    """A scale that is no finite number leaves everything as it was."""
-    keep = torch.ones_like(weight, dtype=torch.bool) if scale is None else scale.isfinite()
-    weight.copy_(torch.where(keep, moved, weight))
-    accumulator.copy_(torch.where(keep, sums, accumulator))
+        moved = weight - a.learning_rate * given / sums.sqrt()
+        # A scale that is no finite number leaves everything as it was.
+        weight.copy_(moved if a.scale is None else torch.where(a.scale.isfinite(), moved, weight))
+        accumulator.copy_(sums if a.scale is None else torch.where(a.scale.isfinite(), sums, accumulator))
 
 
 def merged(order: RowOrder, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
@@ -42,27 +32,19 @@ def merged(order: RowOrder, rows: Tensor, num_words: int) -> tuple[Tensor, Tenso
     words = torch.full_like(segment, -1).index_copy_(0, segment, ids.long())
     inside = (words >= 0) & (words < num_words)
     mask = inside.view(-1, *[1] * (rows.dim() - 1))
-    return torch.where(inside, words, -1), torch.where(mask, sums, torch.zeros_like(sums))
+    return torch.where(inside, words, -1), torch.where(mask, sums, 0)
 
 
-def run_rows(
-    table: Tensor,
-    accumulator: Tensor,
-    ids: Tensor,
-    rows: Tensor,
-    learning_rate: float,
-    scale: Tensor | None,
-    order: RowOrder | None,
-) -> None:
-    if table.shape[0] == 0:
+def run_rows(a: AdagradRowsArguments) -> None:
+    if a.table.shape[0] == 0:
         return
-    words, sums = merged(order or row_order(ids, table.shape[0]), rows, table.shape[0])
-    inside, place = (words >= 0).view(-1, *[1] * (rows.dim() - 1)), words.clamp_min(0)
-    keep = inside if scale is None else inside & scale.isfinite()
-    given = sums if scale is None else sums * scale.to(sums.dtype)
-    accumulator.index_add_(0, place, torch.where(keep, given.square(), torch.zeros_like(given)))
-    step = learning_rate * given / accumulator.index_select(0, place).sqrt()
-    table.index_add_(0, place, torch.where(keep, -step, torch.zeros_like(step)))
+    words, sums = merged(a.order or row_order(a.ids, a.table.shape[0]), a.rows, a.table.shape[0])
+    inside, place = (words >= 0).view(-1, *[1] * (a.rows.dim() - 1)), words.clamp_min(0)
+    keep = inside if a.scale is None else inside & a.scale.isfinite()
+    given = sums if a.scale is None else sums * a.scale.to(sums.dtype)
+    a.accumulator.index_add_(0, place, torch.where(keep, given.square(), 0))
+    step = a.learning_rate * given / a.accumulator.index_select(0, place).sqrt()
+    a.table.index_add_(0, place, torch.where(keep, -step, 0))
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:

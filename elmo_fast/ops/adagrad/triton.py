@@ -9,6 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _packed, _triton
 from elmo_fast.ops._checks import given
 from elmo_fast.ops.adagrad import host
+from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments
 from elmo_fast.ops.adagrad.order import RowOrder, row_order
 
 
@@ -21,39 +22,26 @@ def _check_contiguous(op: str, **tensors: Tensor) -> None:
             )
 
 
-def run(
-    parameters: Sequence[Tensor],
-    accumulators: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    learning_rate: float,
-    scale: Tensor | None,
-) -> None:
+def run(a: AdagradArguments) -> None:
     """Copies of parameters that `ops/_packed.py` keeps, rounded and up to date, are written in the same pass."""
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
-    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
         _check_contiguous("adagrad_", parameters=weight, accumulators=accumulator)
         copy = None if torch.compiler.is_compiling() else _packed.kept_rounded(weight)
         key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
         groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
     for key, group in groups.items():
         weights, sums, slopes, *copies = map(list, zip(*group, strict=True))
-        _update(weights, sums, slopes, copies[0] if copies else [], learning_rate, scale)
+        _update(weights, sums, slopes, copies[0] if copies else [], a.learning_rate, a.scale)
         if key is not None:
             for weight in weights:
                 _packed.mark_rounded(weight, key)
 
 
-def run_rows(
-    table: Tensor,
-    accumulator: Tensor,
-    ids: Tensor,
-    rows: Tensor,
-    learning_rate: float,
-    scale: Tensor | None,
-    order: RowOrder | None,
-) -> None:
-    _check_contiguous("adagrad_rows_", table=table, accumulator=accumulator)
-    _update_rows(table, accumulator, *_in_order(ids, table.shape[0], order), rows, learning_rate, scale)
+def run_rows(a: AdagradRowsArguments) -> None:
+    _check_contiguous("adagrad_rows_", table=a.table, accumulator=a.accumulator)
+    order = a.order or row_order(a.ids, a.table.shape[0])
+    _update_rows(a.table, a.accumulator, *order, a.rows, a.learning_rate, a.scale)
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -61,12 +49,7 @@ def square_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
-    return _merged_square_norm(*_in_order(ids, num_words, order), rows, num_words)
-
-
-def _in_order(ids: Tensor, num_words: int, order: RowOrder | None) -> tuple[Tensor, Tensor]:
-    ids, positions = order or row_order(ids, num_words)
-    return ids.contiguous(), positions.contiguous()
+    return _merged_square_norm(*(order or row_order(ids, num_words)), rows, num_words)
 
 
 _update = _triton.define(

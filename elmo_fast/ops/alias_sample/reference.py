@@ -1,7 +1,8 @@
-"""alias_sample in numpy: the definition. Its draws and tables are those of C++, bit for bit: every step is one IEEE
-operation, or a comparison."""
+"""alias_sample in plain torch: the definition.
 
-import numpy as np
+Its draws and tables are those of C++, bit for bit: every step is one IEEE operation, or a comparison.
+"""
+
 import torch
 from torch import Tensor
 
@@ -20,15 +21,11 @@ def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
         left[large] = (left[large] + left[small]) - 1.0
         if left[large] < 1:
             less.append(more.pop())
-    device = shares.device
-    return (
-        torch.tensor(thresholds, dtype=torch.float64, device=device),
-        torch.tensor(aliases, dtype=torch.int64, device=device),
-    )
+    made = torch.tensor(thresholds, dtype=torch.float64, device=shares.device)
+    return made, torch.tensor(aliases, dtype=torch.int64, device=shares.device)
 
 
 def run(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset: int) -> Tensor:
-    place, chance = uniforms(seed, offset, 0, num_samples).reshape(-1, 2).T
-    column = (place * len(thresholds)).astype(np.int64)
-    kept = chance < thresholds.numpy()[column]
-    return torch.from_numpy(np.where(kept, column, aliases.numpy()[column]))
+    place, chance = uniforms(seed, offset, 0, num_samples).view(-1, 2).unbind(1)
+    column = (place * len(thresholds)).long()
+    return torch.where(chance < thresholds[column], column, aliases[column])

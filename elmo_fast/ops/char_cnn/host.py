@@ -77,64 +77,48 @@ def operands(
     return table, rows, bias
 
 
-def forward(
-    ids: Tensor, embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], count: Tensor | None,
-    tanh: bool, precision: str, save: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def forward(a: Any) -> tuple[Tensor, Tensor]:
     """Features [N, F] float32 and, where `save`, the windows that won, [N, F] int16 (else [0, F])."""
-    f = filters_of(weights, precision)
-    rows, total = ids.shape[0], sum(f.numbers)
-    with _memory.explained("char_cnn", "words", rows * total * 6, total * 6, rows, ids.device):
-        features = embedding.new_empty(rows, total)
-        winners = embedding.new_empty(rows if save else 0, total, dtype=torch.int16)
-    table, filters, bias = operands(embedding, weights, biases, precision)
+    if a.ids.shape[1] > torch.iinfo(torch.int16).max:
+        raise RuntimeError(f"char_cnn: more slots than an int16 counts: {a.ids.shape[1]}")
+    f = filters_of(a.weights, a.precision)
+    (rows, slots), total = a.ids.shape, sum(f.numbers)
+    with _memory.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
+        features = a.embedding.new_empty(rows, total)
+        winners = a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
+    table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
     # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
     # copies that more stages become would ask the same few lines of L2 for it.
     tiles, high = f.tiles(f.block)[-1], 64
     launch(
-        kernels.forward, (-(-rows // high) * tiles,), ids, *ids.stride(), count, table, filters, bias, features,
-        winners, rows, ids.shape[1], embedding.shape[0], total, tiles, **f.constants,
-        STEP=16 if precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
-        TANH=tanh, SAVE=save, COUNTED=count is not None, num_warps=8, num_stages=1,
+        kernels.forward, (-(-rows // high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
+        winners, rows, slots, a.embedding.shape[0], total, tiles, **f.constants,
+        STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
+        TANH=a.tanh, SAVE=a.save, COUNTED=a.count is not None, num_warps=8, num_stages=1,
     )  # fmt: skip
     return features, winners
 
 
-class Pass(NamedTuple):
-    """What both halves of a backward pass read; grad, features and winners [N, F], contiguous."""
-
-    grad: Tensor
-    features: Tensor
-    winners: Tensor
-    ids: Tensor
-    number: Tensor | None
-    tanh: bool
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        return (self.grad, self.features, self.winners, self.ids, *self.ids.stride(), self.number)
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        return {"TANH": self.tanh, "COUNTED": self.number is not None}
+def _read(a: Any) -> tuple[Any, ...]:
+    """What both halves of a backward pass read."""
+    return a.grad, a.features, a.winners, a.ids, *a.ids.stride(), a.count
 
 
-def weight_gradients(
-    p: Pass, table: Tensor, weights: Sequence[Tensor], f: Filters
-) -> tuple[list[Tensor], list[Tensor]]:
+def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of weights and biases: summed over parts of the words, then over the parts in order."""
-    (rows, total), slots = p.features.shape, p.ids.shape[1]
+    (rows, total), slots = a.features.shape, a.ids.shape[1]
     block, held = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
     first = f.tiles(block)
     parts = max(1, min(PARTS, -(-rows // 64)))
-    d_weights = [w.new_empty(w.shape) for w in weights]
-    d_biases = [w.new_empty(w.shape[0]) for w in weights]
+    d_weights = [w.new_empty(w.shape) for w in a.weights]
+    d_biases = [w.new_empty(w.shape[0]) for w in a.weights]
     grid = (first[-1] * parts, -(-f.depth // (held * f.size)))
     sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
     bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
     launch(
-        kernels.weight_sums, grid, *p.arguments, table, sums, bias_sums, rows, slots,
-        table.shape[0] - 2, total, first[-1], parts, **f.constants, **p.constants, SLOTS=held, BN=block, num_warps=4,
+        kernels.weight_sums, grid, *_read(a), table, sums, bias_sums, rows, slots,
+        table.shape[0] - 2, total, first[-1], parts, **f.constants, TANH=a.tanh, COUNTED=a.count is not None,
+        SLOTS=held, BN=block, num_warps=4,
     )  # fmt: skip
     for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
         number, size, width = d_weight.shape
@@ -146,10 +130,10 @@ def weight_gradients(
     return d_weights, d_biases
 
 
-def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) -> Tensor:
+def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
     """The gradient of the embedding: that of every slot first, then sums over the slots of each character."""
-    (rows, total), slots = p.features.shape, p.ids.shape[1]
-    characters, size = embedding.shape
+    (rows, total), slots = a.features.shape, a.ids.shape[1]
+    characters, size = a.embedding.shape
     scaled = filters.dtype != torch.float32
     # Rows of operands: 64 fill the tensor cores. float32 takes 32, which no compiler hands to them: Triton 3.6 makes
     # tf32 of a product of 64 rows for sm_100, whatever its input_precision.
@@ -157,32 +141,26 @@ def embedding_gradient(p: Pass, filters: Tensor, embedding: Tensor, f: Filters) 
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
     needed = rows * slots * f.size * 4
-    with _memory.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, p.ids.device):
-        d_inputs = embedding.new_empty(rows * slots, f.size)
-        keys = embedding.new_empty(rows * slots, dtype=narrow)
+    with _memory.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, a.ids.device):
+        d_inputs = a.embedding.new_empty(rows * slots, f.size)
+        keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(
-        kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *p.arguments, filters, d_inputs, keys,
-        rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, **p.constants, WIDEST=max(f.widths),
-        BR=high, BS=wide, BN=f.block, SCALED=scaled, num_warps=4, num_stages=1,
+        kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *_read(a), filters, d_inputs, keys,
+        rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, TANH=a.tanh,
+        COUNTED=a.count is not None, WIDEST=max(f.widths), BR=high, BS=wide, BN=f.block, SCALED=scaled,
+        num_warps=4, num_stages=1,
     )  # fmt: skip
     gradient = segment_sum(d_inputs, keys, characters)
-    return gradient if size == f.size else embedding.new_empty(embedding.shape).copy_(gradient[:, :size])
+    return gradient if size == f.size else a.embedding.new_empty(a.embedding.shape).copy_(gradient[:, :size])
 
 
-def backward(
-    grad: Tensor, features: Tensor, winners: Tensor, ids: Tensor, embedding: Tensor, weights: Sequence[Tensor],
-    biases: Sequence[Tensor], count: Tensor | None, tanh: bool, precision: str, need_embedding: bool,
-    need_weights: bool,
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # fmt: skip
+def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """(d_embedding, d_weights, d_biases); what is not needed is empty."""
-    f = filters_of(weights, precision)
-    table, filters, _ = operands(embedding, weights, biases, precision)
-    p = Pass(grad.contiguous(), features, winners, ids, count, tanh)
-    d_embedding = embedding.new_empty(0)
-    d_weights: list[Tensor] = []
-    d_biases: list[Tensor] = []
-    if need_weights:
-        d_weights, d_biases = weight_gradients(p, table, weights, f)
-    if need_embedding:
-        d_embedding = embedding_gradient(p, filters, embedding, f)
+    if a.winners.shape != a.features.shape:
+        raise RuntimeError("char_cnn_backward: the forward pass was told to save nothing")
+    a = a._replace(grad=a.grad.contiguous())
+    f = filters_of(a.weights, a.precision)
+    table, filters, _ = operands(a.embedding, a.weights, a.biases, a.precision)
+    d_weights, d_biases = weight_gradients(a, table, f) if a.need_weights else ([], [])
+    d_embedding = embedding_gradient(a, filters, f) if a.need_embedding else a.embedding.new_empty(0)
     return d_embedding, d_weights, d_biases

@@ -1,8 +1,5 @@
 """Triton: one kernel for all widths forwards, which keeps the largest window and never stores the others."""
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
@@ -16,26 +13,14 @@ def run(a: CharCNNArguments) -> Tensor:
     return _forward_op(*a, requires_grad(a.embedding, *a.weights, *a.biases))[0]
 
 
-def forward(ids: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    if ids.shape[1] > torch.iinfo(torch.int16).max:
-        raise RuntimeError(f"char_cnn: more slots than an int16 counts: {ids.shape[1]}")
-    return host.forward(ids, *arguments)
-
-
-def _backward(grad: Tensor, features: Tensor, winners: Tensor, *arguments: Any) -> Any:
-    if winners.shape != features.shape:
-        raise RuntimeError("char_cnn_backward: the forward pass was told to save nothing")
-    return host.backward(grad, features, winners, *arguments)
-
-
 _triton.define(
     "char_cnn_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, "
     "Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, str precision, bool need_embedding, "
     "bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
-    _backward,
+    host.backward,
 )
 SCHEMA = (
     "(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, "
     "str precision, bool save) -> (Tensor features, Tensor winners)"
 )
-_forward_op = _triton.define(f"char_cnn{SCHEMA}", forward, fake, BACKWARD)
+_forward_op = _triton.define(f"char_cnn{SCHEMA}", host.forward, fake, BACKWARD)

@@ -1,14 +1,14 @@
 """highway on the GPU: what is allocated, which tiles, what is launched in which order."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._memory import explained
+from elmo_fast.ops._packed import rounded_copy
 from elmo_fast.ops.highway import kernels
 
 MULTIPROCESSORS = 132
@@ -71,13 +71,13 @@ class Saved(NamedTuple):
     pre: Tensor
 
 
-def allocate(x: Tensor, layers: int, projects: bool, count: Tensor | None, dtype: torch.dtype, save: bool) -> Saved:
+def allocate(a: Any) -> Saved:
     """Uninitialised memory for a forward pass; ElmoFastError where there is not enough."""
-    rows, width = x.shape
+    x, layers, dtype, (rows, width) = a.x, len(a.weights), _triton.operand_dtype(a.precision), a.x.shape
     same = dtype == torch.float32
-    in_place = same and x.is_contiguous() and count is None
-    inner = max(0, layers - 1)
-    sizes = (0 if in_place else 1, inner + (projects and layers > 0), 0 if same else inner, layers if save else 0)
+    in_place = same and x.is_contiguous() and a.count is None
+    inner, projects = max(0, layers - 1), a.projection_weight is not None
+    sizes = (0 if in_place else 1, inner + (projects and layers > 0), 0 if same else inner, layers if a.save else 0)
     kept = torch.float32 if same else torch.float16
     per_row = width * ((sizes[0] + sizes[1]) * dtype.itemsize + 4 * sizes[2] + 2 * kept.itemsize * sizes[3])
     with explained("highway", "rows", rows * per_row, per_row, rows, x.device):
@@ -89,27 +89,29 @@ def allocate(x: Tensor, layers: int, projects: bool, count: Tensor | None, dtype
         )
 
 
-def inputs(layer: int, x: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-    """The input of a layer (or of the projection, after the last): as the product's operand, and in float32."""
+def inputs(layer: int, x: Tensor, saved: Any) -> tuple[Tensor, Tensor]:
+    """The input of a layer (or of the projection, after the last): as the product's operand, and in float32.
+
+    saved: a `Saved`, or a backward op's arguments, which have its fields.
+    """
     if layer == 0:
         return (saved.first if saved.first.dim() == 2 else x), x
     operand = saved.rest.select(0, layer - 1)
     return operand, saved.carried.select(0, layer - 1) if layer <= saved.carried.shape[0] else operand
 
 
-def forward(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    projection: Tensor | None,
-    projection_bias: Tensor | None,
-    count: Tensor | None,
-    dtype: torch.dtype,
-    save: bool,
-) -> tuple[Tensor, Saved]:
-    """The result and what backward needs; `weights` and `projection` are operands, contiguous, in `dtype`."""
-    layers, (rows, width) = len(weights), x.shape
-    saved = allocate(x, layers, projection is not None, count, dtype, save)
+def operands(a: Any) -> tuple[list[Tensor], Tensor | None, torch.dtype]:
+    """The weights of the layers and of the projection as operands, contiguous, and their dtype."""
+    dtype, projection = _triton.operand_dtype(a.precision), a.projection_weight
+    kept = None if projection is None else rounded_copy(projection, dtype)
+    return [rounded_copy(weight, dtype) for weight in a.weights], kept, dtype
+
+
+def forward(a: Any) -> tuple[Tensor, ...]:
+    """The result, and what backward needs."""
+    weights, projection, dtype = operands(a)
+    x, count, layers, (rows, width) = a.x, a.count, len(weights), a.x.shape
+    saved = allocate(a)
     if saved.first.dim() == 2:
         operand(x, count, saved.first)
     y = x.new_empty(rows, width) if projection is None else None
@@ -125,15 +127,15 @@ def forward(
         t = tiles(rows, width, dtype)
         _triton.launch(
             kernels.layer, (-(-rows // t.rows) * -(-width // t.columns),),
-            product, carry.contiguous(), weights[i], biases[i].contiguous(), count,
-            out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if save else None,
+            product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,
+            out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if a.save else None,
             rows, width,
             BM=t.rows, BN=t.columns, BK=t.depth, num_warps=t.warps, num_stages=t.stages,
         )  # fmt: skip
     if projection is not None:
-        y = project(inputs(layers, x, saved)[0], projection, projection_bias, count)
+        y = project(inputs(layers, x, saved)[0], projection, a.projection_bias, count)
     assert y is not None
-    return y, saved
+    return y, *saved
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor | None) -> Tensor:

@@ -1,14 +1,13 @@
 """highway's gradients on the GPU: one kernel per layer for everything element-wise, plain products for the rest."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops.highway import kernels
-from elmo_fast.ops.highway.host import Saved, inputs, operand, scale_of, strips
+from elmo_fast.ops.highway.host import inputs, operand, operands, scale_of, strips
 
 
 class Arriving(NamedTuple):
@@ -29,71 +28,45 @@ class Arriving(NamedTuple):
         return self.product
 
 
-class Gradients(NamedTuple):
-    """Of x, the weights, the biases and the projection; of size 0 where not asked for."""
-
-    x: Tensor
-    weights: list[Tensor]
-    biases: list[Tensor]
-    projection: Tensor
-    projection_bias: Tensor
-
-
 def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
     return product if scale is None else product.mul_(scale.select(0, 1))
 
 
-def backward(
-    grad: Tensor,
-    x: Tensor,
-    saved: Saved,
-    weights: Sequence[Tensor],
-    projection: Tensor | None,
-    count: Tensor | None,
-    dtype: torch.dtype,
-    need_x: bool,
-    need_weights: bool,
-) -> Gradients:
-    """Gradients from that of the result; `weights` and `projection` are operands, as in forward."""
-    layers = len(weights)
-    g = Gradients(x.new_empty(0), [], [], x.new_empty(0), x.new_empty(0))
-    dy = Arriving(grad, None, None)
+def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor]:
+    """Gradients of x, the weights, the biases and the projection; of size 0 where not asked for."""
+    weights, projection, dtype = operands(a)
+    x, count, layers = a.x, a.count, len(weights)
+    d_weights: list[Tensor] = []
+    d_biases: list[Tensor] = []
+    d_x, d_projection, d_bias = x.new_empty(0), x.new_empty(0), x.new_empty(0)
+    dy = Arriving(a.grad, None, None)
     if projection is not None:
-        dy, d_projection, d_bias = unproject(grad, inputs(layers, x, saved)[0], projection, count, dtype, need_weights)
-        g = g._replace(projection=d_projection, projection_bias=d_bias)
+        dy, d_projection, d_bias = unproject(a, inputs(layers, x, a)[0], projection)
     for i in reversed(range(layers)):
-        product, carry = inputs(i, x, saved)
-        scale = scale_of(*dy, carry, saved.pre.select(0, i), count) if dtype == torch.float16 else None
-        wanted = i > 0 or need_x
-        d, carried, sums = unmix(dy, scale, carry, saved.pre.select(0, i), count, dtype, wanted, need_weights)
-        if need_weights:
-            g.weights.insert(0, unscaled(_triton.matmul(d.t(), product, torch.float32), scale))
-            g.biases.insert(0, sums.sum(0))
+        (product, carry), pre = inputs(i, x, a), a.pre.select(0, i)
+        scale = scale_of(*dy, carry, pre, count) if dtype == torch.float16 else None
+        wanted = i > 0 or a.need_x
+        d, carried, sums = unmix(dy, scale, carry, pre, count, dtype, wanted, a.need_weights)
+        if a.need_weights:
+            d_weights.insert(0, unscaled(_triton.matmul(d.t(), product, torch.float32), scale))
+            d_biases.insert(0, sums.sum(0))
         if wanted:
             dy = Arriving(_triton.matmul(d, weights[i], torch.float32), carried, scale)
-    if not need_x:
-        return g
-    if layers or projection is not None:
-        return g._replace(x=dy.joined())
-    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    operand(grad, count, dx)
-    return g._replace(x=dx)
+    if a.need_x and (layers or projection is not None):
+        d_x = dy.joined()
+    elif a.need_x:
+        d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+        operand(a.grad, count, d_x)
+    return d_x, d_weights, d_biases, d_projection, d_bias
 
 
-def unproject(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    count: Tensor | None,
-    dtype: torch.dtype,
-    need_weights: bool,
-) -> tuple[Arriving, Tensor, Tensor]:
+def unproject(a: Any, x: Tensor, weight: Tensor) -> tuple[Arriving, Tensor, Tensor]:
     """The gradient that arrives at the projection's input x, and those of its weight and bias."""
-    rows, width = grad.shape
-    scale = scale_of(grad, None, None, None, None, count) if dtype == torch.float16 else None
-    sums = grad.new_empty(strips(rows, width).grid[0], width) if need_weights else None
+    grad, dtype, (rows, width) = a.grad, weight.dtype, a.grad.shape
+    scale = scale_of(grad, None, None, None, None, a.count) if dtype == torch.float16 else None
+    sums = grad.new_empty(strips(rows, width).grid[0], width) if a.need_weights else None
     d = torch.empty(rows, width, dtype=dtype, device=grad.device)
-    operand(grad, count, d, scale, sums)
+    operand(grad, a.count, d, scale, sums)
     dx = Arriving(_triton.matmul(d, weight, torch.float32), None, scale)
     if sums is None:
         return dx, grad.new_empty(0), grad.new_empty(0)
@@ -101,15 +74,9 @@ def unproject(
 
 
 def unmix(
-    dy: Arriving,
-    scale: Tensor | None,
-    x: Tensor,
-    pre: Tensor,
-    count: Tensor | None,
-    dtype: torch.dtype,
-    need_x: bool,
-    need_bias: bool,
-) -> tuple[Tensor, Tensor | None, Tensor]:
+    dy: Arriving, scale: Tensor | None, x: Tensor, pre: Tensor, count: Tensor | None, dtype: torch.dtype,
+    need_x: bool, need_bias: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Gradients of a layer's products, as operands; the part of dx that the gate carries; sums for the bias."""
     rows, width = x.shape
     s = strips(rows, width)

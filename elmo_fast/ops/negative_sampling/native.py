@@ -7,11 +7,10 @@ from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._native import describe
 from elmo_fast.ops._sampled import fake
 from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
-from elmo_fast.ops.negative_sampling.rows import gathered
 
 
 def run(a: NegativeSamplingArguments) -> Tensor:
-    rows, offsets, ids = gathered(a)
+    rows, offsets, ids = a.gathered()
     options = a.share, a.log_noise is not None, a.precision, a.chunk_bytes, requires_grad(a.hidden, rows, offsets)
     return torch.ops.elmo_fast.negative_sampling(a.hidden, rows, offsets, ids, *options)[0]
 

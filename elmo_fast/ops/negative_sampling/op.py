@@ -1,13 +1,16 @@
 """negative_sampling: the target told from words of noise, by one logistic regression for each."""
 
+import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._table_rows import table_rows
 
 CHUNK_BYTES = 32 * 2**20
 
@@ -30,6 +33,14 @@ class NegativeSamplingArguments(NamedTuple):
     def share(self) -> float:
         """K/S: what a sample counts."""
         return self.negatives / self.samples.shape[0]
+
+    def gathered(self) -> tuple[Tensor, Tensor, Tensor]:
+        """rows [N + S, D], offsets b (- ln(K P)) [N + S] and words [N + S]: of the targets, then of the samples."""
+        ids = torch.cat([self.targets, self.samples])
+        offsets = table_rows(self.bias, ids, self.sparse)
+        if self.log_noise is not None:
+            offsets = offsets - (self.log_noise.detach().index_select(0, ids) + math.log(self.negatives))
+        return table_rows(self.weight, ids, self.sparse), offsets, ids
 
 
 def negative_sampling(

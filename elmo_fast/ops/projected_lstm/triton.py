@@ -29,7 +29,7 @@ _BACKWARD = (
     f"{_OPTIONS}, bool need_inputs, bool need_weights) -> "
     "(Tensor[] inputs, Tensor weight_ih, Tensor weight_hh, Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)"
 )
-ForwardArguments, BackwardArguments = arguments_of(f"projected_lstm{_FORWARD}"), arguments_of(_BACKWARD)
+ForwardArguments = arguments_of(f"projected_lstm{_FORWARD}")
 
 
 def run(a: ProjectedLSTMArguments, op: Any = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,8 +57,7 @@ def _lists(*weights: list[Tensor]) -> list[list[Tensor]]:
     return [each for each in weights if each]
 
 
-def _forward(choose: Choose, *given: Any) -> tuple[Tensor, ...]:
-    a = ForwardArguments(*given)
+def _forward(choose: Choose, a: Any) -> tuple[Tensor, ...]:
     layer, first, state = layer_of(a), a.inputs[0], (a.h0, a.c0)
     lists = _lists(a.weight_ih, a.weight_hh, a.bias, a.weight_hr)
     scan = choose(layer, first.device, bool(a.weight_hr))
@@ -91,8 +90,7 @@ def _fake(a: Any) -> tuple[Tensor, ...]:
     return (*results, *saved)
 
 
-def _backward(*given: Any) -> tuple[Any, ...]:
-    a = BackwardArguments(*given)
+def _backward(a: Any) -> tuple[Any, ...]:
     d_inputs, d_weights, d_h0, d_c0 = host_backward.backward(
         layer_of(a), a.d_outputs, (a.d_h, a.d_c), _lists(a.weight_ih, a.weight_hh, a.weight_hr), a.masks,
         host.Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden), a.order, a.falling,

@@ -7,11 +7,10 @@ from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._native import describe
 from elmo_fast.ops._sampled import fake
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
-from elmo_fast.ops.sampled_softmax.rows import gathered
 
 
 def run(a: SampledSoftmaxArguments) -> Tensor:
-    rows, offsets, ids = gathered(a)
+    rows, offsets, ids = a.gathered()
     keep = requires_grad(a.hidden, rows, offsets)
     return torch.ops.elmo_fast.sampled_softmax(a.hidden, rows, offsets, ids, a.precision, a.chunk_bytes, keep)[0]
 

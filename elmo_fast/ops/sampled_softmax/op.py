@@ -2,13 +2,15 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
-from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
+from elmo_fast.ops._table_rows import table_rows
+from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS, log_expected_counts
 
 CHUNK_BYTES = 32 * 2**20
 
@@ -26,6 +28,14 @@ class SampledSoftmaxArguments(NamedTuple):
     sparse: bool
     chunk_bytes: int
     precision: str
+
+    def gathered(self) -> tuple[Tensor, Tensor, Tensor]:
+        """rows [N + S, D], offsets b - ln Q [N + S] and words [N + S]: of the targets, then of the samples."""
+        ids, words = torch.cat([self.targets, self.samples]), self.weight.shape[0]
+        with torch.no_grad():
+            expected = log_expected_counts(ids, self.tries, len(self.samples), words, correction=self.correction)
+        offsets = table_rows(self.bias, ids, self.sparse) - expected.to(self.bias.dtype)
+        return table_rows(self.weight, ids, self.sparse), offsets, ids
 
 
 def sampled_softmax(

@@ -48,8 +48,8 @@ def _fake_padded(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     return new(a.ids.shape), new(a.ids.shape[0], dtype=torch.int64), new((), dtype=torch.int64)
 
 
-def _gather(table: Tensor, inverse: Tensor) -> Tensor:
-    table, inverse = table.contiguous(), inverse.contiguous()
+def _gather(a: Any) -> Tensor:
+    table, inverse = a.table.contiguous(), a.inverse.contiguous()
     rows, width = inverse.shape[0], table.shape[1]
     out = table.new_empty(rows, width)
     block = ceil_power_of_two(width, 16, 512)
@@ -59,18 +59,19 @@ def _gather(table: Tensor, inverse: Tensor) -> Tensor:
     return out
 
 
-def _gather_backward(grad: Tensor, inverse: Tensor, entries: int) -> Tensor:
-    return segment_sum(grad.contiguous(), inverse, entries)
-
-
 padded = _triton.define(
-    "padded_unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse, Tensor count)", _padded, _fake_padded
+    "padded_unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse, Tensor count)",
+    lambda a: _padded(a.ids),
+    _fake_padded,
 )
 # The table itself is not saved for the gradient: how many rows it has suffices.
-_triton.define("gather_rows_backward(Tensor grad, Tensor inverse, SymInt entries) -> Tensor table", _gather_backward)
+_triton.define(
+    "gather_rows_backward(Tensor grad, Tensor inverse, SymInt entries) -> Tensor table",
+    lambda a: segment_sum(a.grad.contiguous(), a.inverse, a.entries),
+)
 _gather_op = _triton.define(
     "gather_rows(Tensor table, Tensor inverse, SymInt entries) -> Tensor rows",
-    lambda table, inverse, entries: _gather(table, inverse),
+    _gather,
     lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
     Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),
 )
