@@ -11,14 +11,20 @@ from elmo_fast.ops._native import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._packed import refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops._table_rows import coalesced
-from elmo_fast.ops.adagrad.op import adagrad_, adagrad_rows_, clip_scale, merged_square_norm, square_norm
-from elmo_fast.ops.adagrad.order import RowOrder, row_order
+from elmo_fast.ops.adagrad.op import (
+    RowOrder,
+    adagrad_,
+    adagrad_rows_,
+    clip_scale,
+    merged_square_norm,
+    row_order,
+    square_norm,
+)
 from elmo_fast.ops.alias_sample.op import AliasTable, alias_sample, alias_table
 from elmo_fast.ops.char_cnn.op import char_cnn
 from elmo_fast.ops.full_softmax.op import full_softmax
 from elmo_fast.ops.gather_runs.op import gather_runs
-from elmo_fast.ops.hierarchical_softmax.op import hierarchical_softmax
-from elmo_fast.ops.hierarchical_softmax.tree import HuffmanTree, huffman_tree
+from elmo_fast.ops.hierarchical_softmax.op import HuffmanTree, hierarchical_softmax, huffman_tree
 from elmo_fast.ops.highway.op import highway
 from elmo_fast.ops.log_uniform_sample.op import expected_counts, log_expected_counts, log_uniform_sample
 from elmo_fast.ops.negative_sampling.op import negative_sampling

@@ -43,6 +43,20 @@ def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
             )
 
 
+def check_device(op: str, names: str, tensor: Tensor, other: Tensor) -> None:
+    """Raises unless both tensors are on one device."""
+    if tensor.device != other.device:
+        raise ElmoFastError(f"{op}: {names} must be on one device; got {given(tensor)} and {given(other)}")
+
+
+def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
+    """Raises unless `count`, if given, is a whole number [] on the device of `rows`, which have this name."""
+    if count is not None:
+        check_shape(op, "count", count, "")
+        check_dtype(op, "count", count, torch.int64)
+        check_device(op, f"{name} and count", rows, count)
+
+
 def check_output_layer(op: str, hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> None:
     """Raises unless these are the rows [N, D], words [N] and table [V, D], [V] (V > 0) of a softmax or its likes."""
     check_shape(op, "hidden", hidden, "N D")
@@ -52,19 +66,21 @@ def check_output_layer(op: str, hidden: Tensor, targets: Tensor, weight: Tensor,
     check_floating(op, "hidden", hidden)
     check_same(op, "hidden, weight and bias", [hidden, weight, bias])
     check_dtype(op, "targets", targets, torch.int64)
-    if targets.device != hidden.device:
-        raise ElmoFastError(f"{op}: targets are on {targets.device}, hidden on {hidden.device}; move one of them")
+    check_device(op, "targets and hidden", targets, hidden)
     if weight.shape[0] == 0:
         raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
 
 
 def check_words(op: str, num_words: int, **words: Tensor) -> None:
-    """Raises unless all ids are words of the table (not looked at while compiling, nor off the CPU)."""
-    if torch.compiler.is_compiling():
-        return
+    """Raises unless all ids are words of the table, as `check_values`."""
     for name, ids in words.items():
-        if ids.device.type == "cpu" and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_words:
-            raise ElmoFastError(
-                f"{op}: {name} must be words from 0 to V - 1 = {num_words - 1}; "
-                f"got values from {int(ids.min())} to {int(ids.max())}"
-            )
+        check_values(op, name, ids, num_words - 1, f"be words from 0 to V - 1 = {num_words - 1}")
+
+
+def check_values(op: str, name: str, tensor: Tensor, most: int, wanted: str) -> None:
+    """Raises unless all numbers lie from 0 to `most`; does not read them off the CPU or while compiling."""
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not tensor.numel():
+        return
+    low, high = (int(bound) for bound in tensor.aminmax())
+    if low < 0 or high > most:
+        raise ElmoFastError(f"{op}: {name} must {wanted}; got values from {low} to {high}")

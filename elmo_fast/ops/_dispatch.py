@@ -125,30 +125,20 @@ def explain(
     """
     device = device_called(device)
     check_precision(precision)
-    return Choice(*_choose(op, _backends_of(op), device, dtype, precision))
+    return _choose(op, device, dtype, precision)
 
 
-def _choose(
-    op: str, known: Mapping[str, Implementation], device: torch.device, dtype: torch.dtype, precision: str
-) -> tuple[str, dict[str, str]]:
-    """The first backend that does not refuse, and the refusals before it."""
+def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -> Choice:
+    """The first backend that does not refuse."""
     refusals: dict[str, str] = {}
-    for name, implementation in known.items():
+    for name, implementation in _backends_of(op).items():
         reason = implementation.unsupported(device, dtype, precision)
-        if reason is None and _MADE_FOR.get(name, device.type) != device.type:
+        if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
-            return name, refusals
+            return Choice(name, refusals)
         refusals[name] = reason
     raise ElmoFastError(f"{op}: no backend serves this: " + "; ".join(f"{n}: {r}" for n, r in refusals.items()))
-
-
-def _missed(op: str, device: torch.device) -> list[str]:
-    """That no kernel of `op` is made for the device, where one would be of use; nothing else."""
-    made = any(made_for(name, device) for name in _REGISTRY[op] if name != "reference")
-    if made or op in _PLAIN or device.type in ("cpu", "meta"):
-        return []
-    return [f"it has no kernel for {device.type} yet"]
 
 
 @functools.cache
@@ -159,7 +149,11 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
 
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
     """Why no faster backend of `op` serves the device for which one is made, or should be."""
-    return [why for name, why in refusals.items() if made_for(name, device)] or _missed(op, device)
+    slower = [why for name, why in refusals.items() if made_for(name, device)]
+    made = any(made_for(name, device) for name in _REGISTRY[op] if name != "reference")
+    if slower or made or op in _PLAIN or device.type in ("cpu", "meta"):
+        return slower
+    return [f"it has no kernel for {device.type} yet"]
 
 
 def _of_all(op: str, slower: list[str]) -> str:
@@ -182,7 +176,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     """
     known = _REGISTRY[op]
     if backend == "auto":
-        name, refusals = _choose(op, known, device, dtype, precision)
+        name, refusals = _choose(op, device, dtype, precision)
         slower = _slower(op, device, refusals) if refusals or name == "reference" else []
         if slower and not torch.compiler.is_compiling():
             warn_once(_of_all(op, slower), name, "; ".join(slower))

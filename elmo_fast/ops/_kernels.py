@@ -1,4 +1,4 @@
-"""Triton kernels that more than one op uses: sums of segments of rows, tanh. Imported only where Triton is there."""
+"""Triton kernels that more than one op uses. Imported only where Triton is there."""
 
 import triton
 import triton.language as tl
@@ -70,3 +70,17 @@ def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, R
     total += _sum_of(partial, order, first, tl.where(whole, last, first), column, inside, width, False, ROWS)
     total += _sum_of(values, order, tl.where(whole, last * CHUNK, stop), stop, column, inside, width, True, ROWS)
     tl.store(out + segment * width + column, total, mask=inside)
+
+
+@triton.jit
+def power_of_two(grad, grad_step, scale, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
+    """scale[0] = 2^(LIFT - ceil(log2 max|grad|)), scale[1] its inverse; both are normal numbers whatever grad is."""
+    top = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, count, BLOCK):
+        i = (start + tl.arange(0, BLOCK)).to(tl.int64)
+        top = tl.maximum(top, tl.abs(tl.load(grad + i * grad_step, mask=i < count, other=0.0)))
+    bits = tl.max(top, axis=0).to(tl.int32, bitcast=True)
+    exponent = (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(tl.int32)
+    exponent = tl.minimum(tl.maximum(LIFT - exponent, -126), 126)
+    tl.store(scale, ((exponent + 127) << 23).to(tl.float32, bitcast=True))
+    tl.store(scale + 1, ((127 - exponent) << 23).to(tl.float32, bitcast=True))

@@ -89,7 +89,20 @@ def not_float32(dtype: torch.dtype) -> str:
     return f'{name}; keep them float32 and say precision="{name}"' if name in PRECISIONS else name
 
 
-NO_GPU = "torch sees no CUDA device here"
+def only_float32(kernels: str, dtype: torch.dtype) -> str | None:
+    """Why kernels for float32 cannot take tensors of this dtype, or None."""
+    return None if dtype == torch.float32 else f"{kernels} take float32 tensors, not {not_float32(dtype)}"
+
+
+def no_gpu_for(kernels: str, device: torch.device) -> str | None:
+    """Why this device is no GPU that can run these kernels, or None."""
+    if device.type != "cuda":
+        return f"{kernels} serve CUDA devices, and these tensors are on {device.type}"
+    if (found := capability(device.index)) is None:
+        return "torch sees no CUDA device here"
+    if found < (8, 0):
+        return f"{kernels} need compute capability 8.0 (sm_80) or newer, and this GPU has {found[0]}.{found[1]}"
+    return None
 
 
 @functools.cache
@@ -102,12 +115,4 @@ def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -
     """What every CUDA C++ backend asks first: is the extension built with CUDA, and is this a GPU it was built for?"""
     if (why := why_no_cuda()) is not None:
         return why
-    if device.type != "cuda":
-        return f"the CUDA kernels serve CUDA devices, and these tensors are on {device.type}"
-    if (found := capability(device.index)) is None:
-        return NO_GPU
-    if found < (8, 0):
-        return f"the CUDA kernels need compute capability 8.0 (sm_80) or newer, and this GPU has {found[0]}.{found[1]}"
-    if dtype != torch.float32:
-        return f"the CUDA kernels take float32 tensors, not {not_float32(dtype)}"
-    return None
+    return no_gpu_for("the CUDA kernels", device) or only_float32("the CUDA kernels", dtype)

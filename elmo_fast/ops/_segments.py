@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _kernels
-from elmo_fast.ops._triton import ceil_power_of_two, launch
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
 
 def segment_sum(values: Tensor, keys: Tensor, number: int) -> Tensor:
@@ -25,7 +25,7 @@ def segment_sum(values: Tensor, keys: Tensor, number: int) -> Tensor:
     # Places added one after the other are at most 2 * chunk + rows / chunk: least where both are alike.
     chunk = ceil_power_of_two(math.isqrt(rows), 64, 1024)
     block = ceil_power_of_two(width, 16, 128)
-    columns = -(-width // block)
+    columns = cdiv(width, block)
     partial = values.new_empty(max(1, rows // chunk), width)
     constants = {"CHUNK": chunk, "ROWS": 16 if block == 128 else 32, "BLOCK": block, "num_warps": 4}
     grid = (rows // chunk, columns)

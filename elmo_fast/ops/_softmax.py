@@ -7,7 +7,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _softmax_kernels as kernels
-from elmo_fast.ops._triton import ceil_power_of_two, launch
+from elmo_fast.ops._kernels import power_of_two
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
 # Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
 LIFT = 14
@@ -49,10 +50,6 @@ def constants(tile: Tiles, width: int) -> dict[str, int | bool]:
     }  # fmt: skip
 
 
-def cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def row_blocks(width: int) -> tuple[int, int]:
     """(rows, columns) of one step of the kernels that walk rows: 1024 elements, 16 bytes and more per thread."""
     columns = ceil_power_of_two(width, 16, 512)
@@ -87,21 +84,13 @@ def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None)
     return out
 
 
-class Sums(NamedTuple):
-    """Largest logits and sums of exponentials, float32 [tiles of words, N] each."""
-
-    maxima: Tensor
-    sums: Tensor
-
-
-def empty_sums(words: int, count: int, tile: Tiles, device: torch.device) -> Sums:
-    """Room for the sums of `words` words."""
-    parts = cdiv(words, tile.words)
-    return Sums(*(torch.empty(parts, count, dtype=torch.float32, device=device) for _ in range(2)))
+def empty_sums(words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
+    """Room for the largest logits and the sums of exponentials of `words` words, [2, tiles of words, N]."""
+    return torch.empty(2, cdiv(words, tile.words), count, dtype=torch.float32, device=device)
 
 
 def log_sums(
-    into: Sums, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor, ids: Tensor | None, base: int,
+    into: Tensor, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor, ids: Tensor | None, base: int,
     tile: Tiles,
 ) -> int:  # fmt: skip
     """The sums of operands [N, D] against rows [S, D], targets left out; returns how many tiles of words they are."""
@@ -115,7 +104,7 @@ def log_sums(
 
 
 def merge(
-    sums: Sums, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
+    sums: Tensor, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
     first: bool,
 ) -> None:  # fmt: skip
     """Merges sums onto `state` [2, N] float64 (or begins it) or, given losses and totals [N], finishes them."""
@@ -131,7 +120,7 @@ def scale_of(grad: Tensor, dtype: torch.dtype) -> Tensor | None:
     if dtype != torch.float16:
         return None
     scale = torch.empty(2, dtype=torch.float32, device=grad.device)
-    launch(kernels.power_of_two, (1,), grad, grad.stride(0), scale, len(grad), LIFT=LIFT, BLOCK=4096, num_warps=8)
+    launch(power_of_two, (1,), grad, grad.stride(0), scale, len(grad), LIFT=LIFT, BLOCK=4096, num_warps=8)
     return scale
 
 

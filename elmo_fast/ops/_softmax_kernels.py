@@ -198,20 +198,6 @@ def merge(
 
 
 @triton.jit
-def power_of_two(grad, grad_step, scale, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """scale[0] = 2^(LIFT - ceil(log2 max|grad|)), scale[1] its inverse; both are normal numbers whatever grad is."""
-    top = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, count, BLOCK):
-        i = (start + tl.arange(0, BLOCK)).to(tl.int64)
-        top = tl.maximum(top, tl.abs(tl.load(grad + i * grad_step, mask=i < count, other=0.0)))
-    bits = tl.max(top, axis=0).to(tl.int32, bitcast=True)
-    exponent = (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(tl.int32)
-    exponent = tl.minimum(tl.maximum(LIFT - exponent, -126), 126)
-    tl.store(scale, ((exponent + 127) << 23).to(tl.float32, bitcast=True))
-    tl.store(scale + 1, ((127 - exponent) << 23).to(tl.float32, bitcast=True))
-
-
-@triton.jit
 def logit_gradients(
     hidden, rows, offsets, targets, ids, base, totals, losses, grad, grad_step, scale, out, column_sums, first_tile,
     count, words, width,

@@ -7,6 +7,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
+    """The table [N, D] with zeros, which pass no gradient, from row `count` on; itself where `count` is None."""
+    if count is None:
+        return table
+    return torch.where((torch.arange(table.shape[0], device=table.device) < count)[:, None], table, 0)
+
+
 class _SparseRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:

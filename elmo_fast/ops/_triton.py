@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
-from elmo_fast.ops._native import NO_GPU, capability, not_float32
+from elmo_fast.ops._native import no_gpu_for, only_float32
 
 WHY_NOT: str | None = None
 INTERPRETED = False
@@ -21,7 +21,6 @@ except ImportError as _error:
 
 NAMESPACE = "elmo_fast_triton"
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
-OLDEST = (8, 0)
 
 
 class Launch(NamedTuple):
@@ -92,18 +91,10 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     """What every Triton backend asks first: is Triton there, and does it serve this device, dtype and precision?"""
     if WHY_NOT is not None:
         return WHY_NOT
-    if device.type != "cuda" and not (INTERPRETED and device.type == "cpu"):
-        return f"the Triton kernels serve CUDA devices, and these tensors are on {device.type}"
-    if device.type == "cuda" and not INTERPRETED:
-        if (found := capability(device.index)) is None:
-            return NO_GPU
-        if found < OLDEST:
-            return (
-                "the Triton kernels need compute capability 8.0 (sm_80) or newer, and this GPU has "
-                f"{found[0]}.{found[1]}"
-            )
-    if dtype != torch.float32:
-        return f"the Triton kernels take float32 tensors, not {not_float32(dtype)}"
+    if not (INTERPRETED and device.type in ("cpu", "cuda")) and (why := no_gpu_for("the Triton kernels", device)):
+        return why
+    if (why := only_float32("the Triton kernels", dtype)) is not None:
+        return why
     if INTERPRETED and precision == "bfloat16":
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
     return None
@@ -189,6 +180,11 @@ def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
         out.addmm_(a.float(), b.float())
     else:
         torch.mm(a.float(), b.float(), out=out)
+
+
+def cdiv(a: int, b: int) -> int:
+    """ceil(a / b)."""
+    return -(-a // b)
 
 
 def ceil_power_of_two(n: int, least: int = 16, most: int = 128) -> int:

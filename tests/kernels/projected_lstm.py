@@ -4,24 +4,26 @@ import functools
 
 import torch
 
-from elmo_fast.ops.projected_lstm import host, host_backward
+from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops.projected_lstm import host, triton
 
 SIZE, CELLS, TIME = 512, 4096, 2
 
 
 def both_ways(batch, dtype, save=True):
     """Forward and, with `save`, backward of one layer: the host functions, as the op calls them."""
-    layer = host.Layer(2, batch, TIME, SIZE, SIZE, CELLS, (False, True), 3.0, 3.0, True, dtype)
     inputs = [torch.empty(batch, TIME, SIZE) for _ in range(2)]
     sizes = ((4 * CELLS, SIZE), (4 * CELLS, SIZE), (4 * CELLS,), (SIZE, CELLS))
     weights = [[torch.empty(size) for _ in range(2)] for size in sizes]
     lengths = torch.empty(batch, dtype=torch.int64)
     state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
-    (outputs, h, c), steps, order, falling = host.forward(layer, inputs, weights, lengths, state, [], save)
+    options = [False, True], 3.0, 3.0, True, str(dtype).removeprefix("torch.")
+    given = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options, save)
+    (outputs, h, c), *saved = host.forward(given)
     if save:
-        host_backward.backward(
-            layer, outputs, (h, c), [weights[0], weights[1], weights[3]], [], steps, order, falling, True, True
-        )
+        (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
+        kinds = weights[0], weights[1], weights[3]
+        backward(outputs, h, c, inputs, *kinds, [], *steps, order, falling, *options, True, True)
 
 
 def launches():

@@ -15,7 +15,7 @@ from elmo_fast.ops import (
     row_order,
     square_norm,
 )
-from elmo_fast.ops.adagrad.order import RowOrder
+from elmo_fast.ops.adagrad.op import RowOrder
 from tests.ops.adagrad_cases import WIDTHS, every, fewer, merged, repeated, triton, written_out
 from tests.tolerances import assert_close, assert_no_worse
 

@@ -101,7 +101,7 @@ def test_no_public_name_of_the_ops_is_that_of_the_package():
 def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, module, dtype):
     """`.half()` leaves the kernels; the warning names what to do in its place."""
     monkeypatch.setattr(module, "WHY_NOT", None)
-    monkeypatch.setattr(_triton, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
     name = str(dtype).removeprefix("torch.")
     said = module.unsupported(torch.device(device), dtype, "float32")
     assert f'not {name}; keep them float32 and say precision="{name}"' in said

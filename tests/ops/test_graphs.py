@@ -34,22 +34,21 @@ def graphs(monkeypatch):
 @pytest.mark.parametrize("backend", ["triton"])
 def test_a_replay_equals_eager_launches(graphs, backend, monkeypatch):
     """Calls of several sizes in turn, some in one bucket: bit-equal to launching, whatever the entry held before."""
-    from elmo_fast.ops.projected_lstm import graphed, host
+    from elmo_fast.ops.projected_lstm import graphed, host, triton
 
     torch.manual_seed(0)
     weights = [[torch.randn(size) * 0.3 for _ in range(2)] for size in ((40, 6), (40, 6), (40,), (6, 10))]
     for batch, time, given in ((3, 5, True), (4, 7, True), (1, 1, False), (3, 6, False), (3, 5, True)):
-        layer = host.Layer(2, batch, time, 6, 6, 10, (False, True), 0.5, 0.4, True, torch.float16)
         inputs = [torch.randn(batch, time, 6) for _ in range(2)]
         lengths = torch.randint(0, time + 1, (batch,)) if given else None
         state = (torch.randn(2, batch, 6), torch.randn(2, batch, 10)) if given else (None, None)
-        wanted = host.forward(layer, inputs, weights, lengths, state, [], False)[0]
-        found = graphed.forward(layer, inputs, weights, lengths, state)
+        options = [False, True], 0.5, 0.4, True, "float16", False
+        arguments = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options)
+        wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True)), (batch, time)
     assert len(graphs.entries) == 2  # 4 x 8 served three sizes, 1 x 1 one
     weights[0][0].mul_(0.5)  # the same graph, as the packed copy is written in place
-    wanted = host.forward(layer, inputs, weights, lengths, state, [], False)[0]
-    found = graphed.forward(layer, inputs, weights, lengths, state)
+    wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
     assert len(graphs.entries) == 2
 

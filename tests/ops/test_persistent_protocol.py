@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.ops import _triton, projected_lstm
 from elmo_fast.ops.projected_lstm import host_persistent
-from elmo_fast.ops.projected_lstm.host import Layer, blocks
+from elmo_fast.ops.projected_lstm.host import Layer
 from tests.ops.at_once import at_once
 from tests.ops.lstm_cases import make
 
@@ -39,7 +39,7 @@ def layer_of(size, cells, batch=1):
 def programs(size, cells):
     """Per block, its actions in all steps, as the kernel's comments and `plan` divide the work."""
     made = host_persistent.plan(layer_of(size, cells))
-    owners = blocks(cells, host_persistent.CELLS)
+    owners = _triton.cdiv(cells, host_persistent.CELLS)
     slice_of = {b: b * host_persistent.CELLS // host_persistent.DEPTH for b in range(owners)}
     projecting = range(made.tiles * made.slices)
     found = []

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.ops import _dispatch, _triton
+from elmo_fast.ops import _dispatch, _native, _triton
 from tests.backends import device_of
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
@@ -15,7 +15,7 @@ CUDA = torch.device("cuda")
 )
 def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, found, served):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_triton, "capability", lambda index: found)
+    monkeypatch.setattr(_native, "capability", lambda index: found)
     why = _triton.unsupported(CUDA, torch.float32, "float16")
     if served:
         assert why is None
@@ -25,7 +25,7 @@ def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, found, served):
 
 def test_other_dtypes_and_devices_are_refused(monkeypatch):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_triton, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
     assert "float32 tensors, not float64" in _triton.unsupported(CUDA, torch.float64, "float32")
     assert "on cpu" in _triton.unsupported(torch.device("cpu"), torch.float32, "float32")
     assert "on meta" in _triton.unsupported(torch.device("meta"), torch.float32, "float32")

@@ -39,7 +39,7 @@ def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], 
     groups = []
     for start in range(0, len(filled), SLOTS):
         some = filled[start : start + SLOTS]
-        ends = list(accumulate(-(-each[0].numel() // block) for each in some))
+        ends = list(accumulate(_triton.cdiv(each[0].numel(), block) for each in some))
         unused = SLOTS - len(some)
         firsts = ends[:-1] + unused * ends[-1:]
         some += unused * some[:1]
@@ -91,12 +91,12 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
     n, width = rows.shape
     columns, heads = tiles(width)
     tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
-    count, chunks = -(-n // PIECE), -(-width // columns)
+    count, chunks = _triton.cdiv(n, PIECE), _triton.cdiv(width, columns)
     needed = 4 * width
     with _memory.explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
         pieces = rows.new_empty(count, width)
-    _triton.launch(kernels.sum_pieces, (-(-count // heads), chunks), ids, positions, rows, pieces, n, **tile)
-    return (ids, positions, rows, pieces), tile, (-(-n // heads), chunks)
+    _triton.launch(kernels.sum_pieces, (_triton.cdiv(count, heads), chunks), ids, positions, rows, pieces, n, **tile)
+    return (ids, positions, rows, pieces), tile, (_triton.cdiv(n, heads), chunks)
 
 
 def update_rows(a: Any) -> None:

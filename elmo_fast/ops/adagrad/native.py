@@ -7,8 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import reference
-from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments
-from elmo_fast.ops.adagrad.order import RowOrder
+from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder
 
 RUN = 256  # numbers whose squares are summed in the tensors' dtype; the sums of runs are summed in float64
 

@@ -7,9 +7,27 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops.adagrad.order import RowOrder
+
+
+class RowOrder(NamedTuple):
+    """The ids of a table's rows, sorted; equal ids keep their order."""
+
+    ids: Tensor
+    """the ids, rising, [n]"""
+    positions: Tensor
+    """where each stood, [n] int64"""
+
+
+def row_order(ids: Tensor, num_words: int) -> RowOrder:
+    """Sorts ids [n] int64|int32 of a table of `num_words` rows; ids outside it become -1 or `num_words`.
+
+    So a norm and an update of the same rows sort once. No value is read on the host. A radix sort passes over the keys
+    once per byte: 32 bits do where V allows it, and no larger id can wrap into the table, as all are clamped first.
+    """
+    keys = ids.clamp(-1, num_words)
+    return RowOrder(*torch.sort(keys.to(torch.int32) if num_words < 2**31 - 1 else keys, stable=True))
 
 
 class AdagradArguments(NamedTuple):
@@ -203,8 +221,7 @@ def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, widt
     check_shape(op, "ids", ids, "n")
     if tuple(rows.shape) != (wanted := (len(ids), *width)):
         raise ElmoFastError(f"{op}: rows must have shape {wanted}, one row per id; got {given(rows)}")
-    if ids.device != rows.device:
-        raise ElmoFastError(f"{op}: ids are on {ids.device}, rows on {rows.device}; move one of them")
+    check_device(op, "ids and rows", ids, rows)
     for name, tensor in () if order is None else order._asdict().items():
         check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
         if tensor.shape != ids.shape or tensor.device != ids.device:

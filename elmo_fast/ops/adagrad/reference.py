@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments
-from elmo_fast.ops.adagrad.order import RowOrder, row_order
+from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
 
 
 def run(a: AdagradArguments) -> None:

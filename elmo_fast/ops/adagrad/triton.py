@@ -9,8 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _packed, _triton
 from elmo_fast.ops._checks import given
 from elmo_fast.ops.adagrad import host
-from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments
-from elmo_fast.ops.adagrad.order import RowOrder, row_order
+from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
 
 
 def _check_contiguous(op: str, **tensors: Tensor) -> None:

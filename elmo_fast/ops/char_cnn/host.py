@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.ops import _memory
 from elmo_fast.ops._packed import packed
 from elmo_fast.ops._segments import segment_sum
-from elmo_fast.ops._triton import ceil_power_of_two, launch
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 from elmo_fast.ops.char_cnn import kernels
 
 PARTS = 16  # over how many parts of the words weight gradients are summed side by side
@@ -28,7 +28,7 @@ class Filters(NamedTuple):
         """The first tile of each width, and the number of all, in tiles of `block` filters."""
         first = [0]
         for number in self.numbers:
-            first.append(first[-1] + -(-number // block))
+            first.append(first[-1] + cdiv(number, block))
         return first
 
     @property
@@ -91,7 +91,7 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
     # copies that more stages become would ask the same few lines of L2 for it.
     tiles, high = f.tiles(f.block)[-1], 64
     launch(
-        kernels.forward, (-(-rows // high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
+        kernels.forward, (cdiv(rows, high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
         winners, rows, slots, a.embedding.shape[0], total, tiles, **f.constants,
         STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
         TANH=a.tanh, SAVE=a.save, COUNTED=a.count is not None, num_warps=8, num_stages=1,
@@ -109,10 +109,10 @@ def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], l
     (rows, total), slots = a.features.shape, a.ids.shape[1]
     block, held = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
     first = f.tiles(block)
-    parts = max(1, min(PARTS, -(-rows // 64)))
+    parts = max(1, min(PARTS, cdiv(rows, 64)))
     d_weights = [w.new_empty(w.shape) for w in a.weights]
     d_biases = [w.new_empty(w.shape[0]) for w in a.weights]
-    grid = (first[-1] * parts, -(-f.depth // (held * f.size)))
+    grid = (first[-1] * parts, cdiv(f.depth, (held * f.size)))
     sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
     bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
     launch(
@@ -123,7 +123,7 @@ def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], l
     for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
         number, size, width = d_weight.shape
         launch(
-            kernels.finish_weights, (-(-number // 16), grid[1]), sums, bias_sums, d_weight, d_bias,
+            kernels.finish_weights, (cdiv(number, 16), grid[1]), sums, bias_sums, d_weight, d_bias,
             start * block, first[-1] * block, parts, number, size, width,
             E=f.size, DEPTH=f.depth, SLOTS=held, BN=16, num_warps=4,
         )  # fmt: skip
@@ -145,7 +145,7 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
         d_inputs = a.embedding.new_empty(rows * slots, f.size)
         keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(
-        kernels.input_gradients, (-(-rows // high), -(-slots // wide)), *_read(a), filters, d_inputs, keys,
+        kernels.input_gradients, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, TANH=a.tanh,
         COUNTED=a.count is not None, WIDEST=max(f.widths), BR=high, BS=wide, BN=f.block, SCALED=scaled,
         num_warps=4, num_stages=1,

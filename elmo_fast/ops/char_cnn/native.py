@@ -9,8 +9,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._checks import given
 from elmo_fast.ops._native import describe
+from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
-from elmo_fast.ops.char_cnn.reference import masked
 
 MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is kept as such a number
 
@@ -25,7 +25,7 @@ def run(a: CharCNNArguments) -> Tensor:
     features: Tensor = torch.ops.elmo_fast.char_cnn(a.ids, a.embedding, a.weights, a.biases, a.tanh, a.precision, save)[
         0
     ]
-    return masked(features, a.rows)
+    return first_rows(features, a.rows)
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor]:

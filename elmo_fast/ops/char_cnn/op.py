@@ -8,7 +8,16 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import ACTIVATIONS
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import (
+    check_count,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_same,
+    check_shape,
+    check_values,
+    given,
+)
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
@@ -69,11 +78,7 @@ def char_cnn(
     Source: Kim et al. 2016, "Character-Aware Neural Language Models", section 2.2; Peters et al. 2018, section 3.
     """
     _check(ids, embedding, weights, biases, activation)
-    if count is not None:
-        check_shape("char_cnn", "count", count, "")
-        check_dtype("char_cnn", "count", count, torch.int64)
-        if count.device != ids.device:
-            raise ElmoFastError(f"char_cnn: ids and count must be on one device; got {given(ids)} and {given(count)}")
+    check_count("char_cnn", "ids", count, ids)
     precision, _ = under_autocast(precision, embedding.device)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
     with without_autocast(embedding.device):
@@ -92,8 +97,7 @@ def _check(
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     check_shape(op, "embedding", embedding, "characters E")
     check_floating(op, "embedding", embedding)
-    if ids.device != embedding.device:
-        raise ElmoFastError(f"{op}: ids and embedding must be on one device; got {given(ids)} and {given(embedding)}")
+    check_device(op, "ids and embedding", ids, embedding)
     if len(weights) != len(biases) or not weights:
         raise ElmoFastError(
             f"{op}: weights and biases must have one tensor per width each; got {len(weights)} and {len(biases)}"
@@ -106,15 +110,5 @@ def _check(
             raise ElmoFastError(
                 f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got {given(weight)}"
             )
-    _check_range(ids, embedding)
-
-
-def _check_range(ids: Tensor, embedding: Tensor) -> None:
-    # A compiled graph cannot look at values; on an accelerator looking would wait for it. There the lookup checks.
-    if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
-        return
-    low, high = (int(bound) for bound in torch.aminmax(ids))
-    if low < 0 or high >= embedding.shape[0]:
-        raise ElmoFastError(
-            f"char_cnn: ids must lie from 0 to {embedding.shape[0] - 1}, the rows of embedding; got {low} to {high}"
-        )
+    last = embedding.shape[0] - 1
+    check_values(op, "ids", ids, last, f"lie from 0 to {last}, the rows of embedding")

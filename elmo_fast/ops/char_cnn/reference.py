@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elmo_fast.ops._precision import rounded
+from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 
@@ -15,7 +16,7 @@ def run(a: CharCNNArguments) -> Tensor:
         windows = _convolved(characters, rounded(weight, a.precision), bias)  # [N, n_k, C-k+1]
         maxima.append(windows.max(dim=2).values)
     features = torch.cat(maxima, dim=1)
-    return masked(torch.tanh(features) if a.tanh else torch.relu(features), a.rows)
+    return first_rows(torch.tanh(features) if a.tanh else torch.relu(features), a.rows)
 
 
 def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -23,10 +24,3 @@ def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.conv1d(characters, weight, bias)
     # torch's convolution refuses no filters, and forgets the bias where there are no dimensions.
     return torch.einsum("newk,fek->nfw", characters.unfold(2, weight.shape[2], 1), weight) + bias[:, None]
-
-
-def masked(features: Tensor, count: Tensor | None) -> Tensor:
-    """0, and no gradient, from row `count` on."""
-    if count is None:
-        return features
-    return torch.where((torch.arange(features.shape[0], device=features.device) < count)[:, None], features, 0)

@@ -13,7 +13,7 @@ from torch import Tensor
 from elmo_fast.ops import _softmax
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._memory import explained
-from elmo_fast.ops._triton import add_product, define, operand_dtype
+from elmo_fast.ops._triton import add_product, cdiv, define, operand_dtype
 from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 
 # Words per launch, so that 32-bit offsets within a tile of any [rows, words] hold.
@@ -41,7 +41,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     _softmax.check_sizes("full_softmax", size, 0)
     tile = _softmax.tiles(count, size, width, dtype)
     step = _whole_tiles(a.chunk_bytes // (width * dtype.itemsize), tile.words, size)
-    per_row = width * dtype.itemsize + 32 + 8 * _softmax.cdiv(step, tile.words)
+    per_row = width * dtype.itemsize + 32 + 8 * cdiv(step, tile.words)
     with explained("full_softmax", "rows", count * per_row + step * width * dtype.itemsize, per_row, count, device):
         operands = torch.empty(count, width, dtype=dtype, device=device)
         ids = torch.empty(count, dtype=torch.int64, device=device)
@@ -67,7 +67,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     tile = _softmax.tiles(count, size, width, dtype)
     high = _whole_tiles(a.chunk_bytes // (tile.words * dtype.itemsize), tile.rows, max(count, 1))
     wide = _whole_tiles(a.chunk_bytes // (high * dtype.itemsize), tile.words, size)
-    row_tiles = _softmax.cdiv(high, tile.rows)
+    row_tiles = cdiv(high, tile.rows)
     needed = high * wide * dtype.itemsize + 4 * (row_tiles + 1) * wide + 4 * (count + size) * (width + 1)
     with explained("full_softmax", "rows", needed, 4 * width, count, device):
         chunk = torch.empty(high * wide, dtype=dtype, device=device)
@@ -86,7 +86,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         for j in range(0, size, wide):
             words = min(wide, size - j)
             rows, d = _softmax.rounded_rows(a.weight, j, words, scratch), chunk.narrow(0, 0, n * words).view(n, words)
-            tiles = _softmax.cdiv(n, tile.rows)
+            tiles = cdiv(n, tile.rows)
             sums = column_sums.narrow(0, 0, tiles * words).view(tiles, words)
             _softmax.logit_gradients(
                 d, sums, 0, h, rows, bias.narrow(0, j, words), target, None, j, total, loss, g, scale, tile

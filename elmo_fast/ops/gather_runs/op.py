@@ -53,7 +53,8 @@ def gather_runs(
     if not 0 <= upward <= len(first):
         raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
     first, lengths = first.contiguous(), lengths.contiguous()
-    _check_lengths(first, lengths, sum(map(len, values)))
+    # What follows adds the lengths up.
+    refuse_runs((lengths < 0) | (lengths > sum(map(len, values))), first, lengths)
     total = int(lengths.sum())
     out = values[0].new_empty(total) if out is None else out
     check_same(op, "values and out", [values[0], out])
@@ -64,9 +65,8 @@ def gather_runs(
     return out
 
 
-def _check_lengths(first: Tensor, lengths: Tensor, numbers: int) -> None:
-    """Raises where one is below 0 or more than all numbers: what follows adds them up."""
-    bad = (lengths < 0) | (lengths > numbers)
+def refuse_runs(bad: Tensor, first: Tensor, lengths: Tensor) -> None:
+    """Raises IndexError about the first run for which `bad` is set, if any."""
     if bad.any():
         run = int(bad.nonzero()[0])
         raise IndexError(

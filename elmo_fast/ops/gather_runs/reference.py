@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops._transfer import sent
+from elmo_fast.ops.gather_runs.op import refuse_runs
 
 
 def run(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, out: Tensor) -> None:
@@ -26,13 +27,7 @@ def _check_inside(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upwa
     bounds = torch.tensor([0, *(len(part) for part in values)], device=first.device).cumsum(0)
     last = torch.cat([first[:upward] + lengths[:upward] - 1, first[upward:] - lengths[upward:] + 1])
     part, end = (torch.searchsorted(bounds, place, right=True) for place in (first, last))
-    bad = (lengths < 0) | (lengths > 0) & ((part != end) | (first < 0) | (first >= bounds[-1]))
-    if bad.any():
-        run = int(bad.nonzero()[0])
-        raise IndexError(
-            f"gather_runs: run {run} begins at {int(first[run])}, has {int(lengths[run])} numbers and leaves the part "
-            "of values in which it begins"
-        )
+    refuse_runs((lengths > 0) & ((part != end) | (first < 0) | (first >= bounds[-1])), first, lengths)
 
 
 def _places(first: Tensor, lengths: Tensor, upward: int, total: int, device: torch.device) -> Tensor:

@@ -1,12 +1,12 @@
 """highway on the GPU: what is allocated, which tiles, what is launched in which order."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
+from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._packed import rounded_copy
 from elmo_fast.ops.highway import kernels
@@ -39,8 +39,8 @@ def tiles(rows: int, width: int, dtype: torch.dtype) -> Tiles:
     """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest."""
     choices = FULL if dtype == torch.float32 else HALF
     for tile in choices:
-        blocks = math.ceil(rows / tile.rows) * math.ceil(width / tile.columns)
-        if blocks >= 0.8 * MULTIPROCESSORS * math.ceil(blocks / MULTIPROCESSORS):
+        blocks = _triton.cdiv(rows, tile.rows) * _triton.cdiv(width, tile.columns)
+        if blocks >= 0.8 * MULTIPROCESSORS * _triton.cdiv(blocks, MULTIPROCESSORS):
             return tile
     return choices[-1]
 
@@ -57,7 +57,9 @@ def strips(rows: int, width: int) -> Strips:
     columns = _triton.ceil_power_of_two(width, 16, 256)
     at_once = 2048 // columns
     strip = max(64, at_once)
-    return Strips((-(-rows // strip), -(-width // columns)), {"STRIP": strip, "BR": at_once, "BC": columns})
+    return Strips(
+        (_triton.cdiv(rows, strip), _triton.cdiv(width, columns)), {"STRIP": strip, "BR": at_once, "BC": columns}
+    )
 
 
 class Saved(NamedTuple):
@@ -126,7 +128,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
         product, carry = inputs(i, x, saved)
         t = tiles(rows, width, dtype)
         _triton.launch(
-            kernels.layer, (-(-rows // t.rows) * -(-width // t.columns),),
+            kernels.layer, (_triton.cdiv(rows, t.rows) * _triton.cdiv(width, t.columns),),
             product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,
             out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if a.save else None,
             rows, width,
@@ -145,7 +147,7 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor | None
         s = strips(*y.shape)
         rows = s.constants["BR"]
         _triton.launch(
-            kernels.finish, (-(-y.shape[0] // rows), s.grid[1]),
+            kernels.finish, (_triton.cdiv(y.shape[0], rows), s.grid[1]),
             y, None if bias is None else bias.contiguous(), count, *y.shape, BR=rows, BC=s.constants["BC"],
         )  # fmt: skip
     return y
@@ -174,5 +176,5 @@ def scale_of(
         product, carried, scale, x, pre, count, most,
         *product.shape, *product.stride(), *(product if x is None else x).stride(), **s.constants,
     )  # fmt: skip
-    _triton.launch(kernels.power_of_two, (1,), most, to, most.numel(), BLOCK=1024)
+    _triton.launch(power_of_two, (1,), most, 1, to, most.numel(), LIFT=0, BLOCK=1024)
     return to

@@ -235,20 +235,6 @@ def largest(
 
 
 @triton.jit
-def power_of_two(most_ptr, scale_ptr, n, BLOCK: tl.constexpr):
-    # scale = 2^-ceil(log2 of the largest), and its inverse, both exact: made of their bits. Within 2^±126.
-    most = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        most = tl.maximum(most, tl.load(most_ptr + i, mask=i < n, other=0.0))
-    bits = tl.max(most).to(tl.int32, bitcast=True)
-    power = (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(tl.int32)
-    power = tl.minimum(tl.maximum(power, -126), 126)
-    tl.store(scale_ptr, ((127 - power) << 23).to(tl.float32, bitcast=True))
-    tl.store(scale_ptr + 1, ((127 + power) << 23).to(tl.float32, bitcast=True))
-
-
-@triton.jit
 def finish(y_ptr, bias_ptr, count_ptr, rows, width, BR: tl.constexpr, BC: tl.constexpr):
     # The projection's bias, and zeros from the counted rows on, in place. Bound by memory.
     r, c = tl.program_id(0) * BR + tl.arange(0, BR), tl.program_id(1) * BC + tl.arange(0, BC)

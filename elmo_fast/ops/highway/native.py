@@ -7,17 +7,14 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
+from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.highway.op import HighwayArguments
-from elmo_fast.ops.highway.reference import rows_that_count
 
 
 def run(a: HighwayArguments) -> Tensor:
-    counts = None if a.rows is None else rows_that_count(a.x, a.rows)
-    x = a.x if counts is None else a.x.where(counts, 0)
-    y: Tensor = torch.ops.elmo_fast.highway(
-        x, a.weights, a.biases, a.projection_weight, a.projection_bias, a.precision, a.needs_backward()
-    )[0]
-    return y if counts is None else y.where(counts, 0)
+    x, projection = first_rows(a.x, a.rows), (a.projection_weight, a.projection_bias)
+    y = torch.ops.elmo_fast.highway(x, a.weights, a.biases, *projection, a.precision, a.needs_backward())[0]
+    return first_rows(y, a.rows)
 
 
 def result(a: Any) -> Tensor:

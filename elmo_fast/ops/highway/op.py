@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import requires_grad
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shape
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
@@ -76,7 +75,7 @@ def highway(
     x = cast(x)
     a = HighwayArguments(x, list(weights), list(biases), projection_weight, projection_bias, count, precision)
     _check(a)
-    _check_count(x, count)
+    check_count("highway", "x", count, x)
     chosen = select("highway", backend, x.device, x.dtype, precision)
     with without_autocast(x.device):
         return chosen.run(a)
@@ -102,11 +101,3 @@ def _check(a: HighwayArguments) -> None:
         check_shape(op, "projection_weight", projection_weight, "D W", **sizes)
         if a.projection_bias is not None:
             check_shape(op, "projection_bias", a.projection_bias, "D", D=projection_weight.shape[0])
-
-
-def _check_count(x: Tensor, count: Tensor | None) -> None:
-    if count is None:
-        return
-    check_dtype("highway", "count", count, torch.int64)
-    if count.dim() != 0 or count.device != x.device:
-        raise ElmoFastError(f"highway: count must have shape [] on {x.device}, as x; got {given(count)}")

@@ -1,14 +1,15 @@
 """Allocates, chooses tiles and starts the kernels of a layer forwards; shapes and step order as in docs/gpu.md."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _memory, _triton
 from elmo_fast.ops._packed import packed
-from elmo_fast.ops._triton import launch
+from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 
 # Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
@@ -33,6 +34,20 @@ class Layer(NamedTuple):
     dtype: torch.dtype
 
 
+def layer_of(a: Any) -> Layer:
+    """The sizes and options among a registered op's arguments. Raises ElmoFastError where a step is too large."""
+    (batch, time, width), (gates, size) = a.inputs[0].shape, a.weight_hh[0].shape
+    if batch * gates >= 2**31:
+        raise ElmoFastError(
+            f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; "
+            f"give B <= {(2**31 - 1) // gates}"
+        )
+    return Layer(
+        len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
+        a.residual, _triton.operand_dtype(a.precision),
+    )  # fmt: skip
+
+
 class Tiles(NamedTuple):
     """rows, columns and depth of a block's tile; parts: over how many blocks a long sum is split."""
 
@@ -54,11 +69,6 @@ class Steps(NamedTuple):
     hidden: Tensor
 
 
-def blocks(n: int, block: int) -> int:
-    """ceil(n / block)."""
-    return -(-n // block)
-
-
 def tiles(layer: Layer, kernel: str) -> Tiles:
     """The one place where tiles are chosen.
 
@@ -75,7 +85,7 @@ def tiles(layer: Layer, kernel: str) -> Tiles:
         columns, rest = 64 if kernel.startswith("cells") else 128, (64, 8, 3)
     parts = 1
     if kernel in ("project", "recur"):
-        whole = layer.directions * blocks(layer.batch, rows) * blocks(layer.size, columns)
+        whole = layer.directions * cdiv(layer.batch, rows) * cdiv(layer.size, columns)
         while parts < 16 and 2 * parts * whole <= MULTIPROCESSORS:
             parts *= 2
     return Tiles(rows, columns, rest[0], parts, *rest[1:])
@@ -93,12 +103,12 @@ def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> T
     return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
 
 
-def packed_layer(weights: list[list[Tensor]], dtype: torch.dtype) -> list[Tensor]:
-    """W_ih, W_hh, bias (float32) and, where there is one, W_hr, each as `packed_weights`."""
-    names = ("weight_ih", "weight_hh", "bias", "weight_hr")
+def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
+    """W_ih, W_hh, bias (float32; not for backward) and, where there is one, W_hr, each as `packed_weights`."""
     return [
-        packed_weights(name, each, torch.float32 if name == "bias" else dtype)
-        for name, each in zip(names, weights, strict=False)
+        packed_weights(name, getattr(a, name), torch.float32 if name == "bias" else dtype)
+        for name in ("weight_ih", "weight_hh", "bias", "weight_hr")
+        if getattr(a, name, None)
     ]
 
 
@@ -159,14 +169,14 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
     tile, part = tiles(layer, "cells"), tiles(layer, "project")
-    chunk = blocks(blocks(h, part.parts), part.depth) * part.depth
+    chunk = cdiv(cdiv(h, part.parts), part.depth) * part.depth
     hidden = steps.hidden.new_empty(r, b, h)
-    grid = (blocks(d, part.columns), blocks(b, part.rows), r * part.parts)
+    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * part.parts)
     parts = bias.new_empty(r * part.parts, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t):
         launch(
-            kernels_forward.cells, (blocks(h, tile.columns), blocks(b, tile.rows), r),
+            kernels_forward.cells, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
             steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
             lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
             SAVE=save, PROJECT=bool(projection), MASKED=masks is not None,
@@ -182,16 +192,15 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
 
 
 def finish(
-    layer: Layer, steps: Steps, inputs: list[Tensor], order: Tensor, lengths: Tensor, masks: Tensor | None,
-    state: tuple[Tensor | None, Tensor | None],
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    layer: Layer, steps: Steps, a: Any, order: Tensor, lengths: Tensor, masks: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(outputs [R, B, T, D], h [R, B, D], c [R, B, H]) in the user's order."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     new = steps.projections.new_empty
     outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
     each_mask = masks.unbind(0) if masks is not None else [None] * r
     for i, (x, left, mask, out) in enumerate(
-        zip(inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
+        zip(a.inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
     ):
         launch(
             kernels_order.put_back, (t * b,), left, x, order, lengths, mask, None, out,
@@ -199,8 +208,8 @@ def finish(
             RESIDUAL=layer.residual, SCALED=False, BLOCK=_triton.ceil_power_of_two(d, 16, 1024),
         )  # fmt: skip
     for held, left, out, slots, first, bound, mask in (
-        (state[0], steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
-        (state[1], steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
+        (a.h0, steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
+        (a.c0, steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
     ):
         held = None if held is None else held.contiguous()
         launch(
@@ -210,20 +219,18 @@ def finish(
     return outputs, last_h, last_c
 
 
-def forward(
-    layer: Layer, inputs: list[Tensor], weights: list[list[Tensor]], lengths: Tensor | None,
-    state: tuple[Tensor | None, Tensor | None], masks: list[Tensor], save: bool, run: Scan = scan,
-) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor, Tensor]:  # fmt: skip
-    """One layer. weights: the directions' W_ih, W_hh, bias and, where there is one, W_hr, each a list of R."""
-    order, falling = ordered(lengths, layer, inputs[0].device)
-    steps = allocate(layer, inputs[0], save, lengths is not None)
-    for i, (x, into) in enumerate(zip(inputs, steps.inputs.unbind(0), strict=True)):
+def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor, Tensor]:
+    """(outputs, h and c), what the scan left, and `ordered`'s results, for the op's arguments."""
+    layer = layer_of(a)
+    order, falling = ordered(a.lengths, layer, a.inputs[0].device)
+    steps = allocate(layer, a.inputs[0], a.save, a.lengths is not None)
+    for i, (x, into) in enumerate(zip(a.inputs, steps.inputs.unbind(0), strict=True)):
         arrange(x, layer, i, order, falling, into, None)
-    weight_ih, weight_hh, bias, *rest = packed_layer(weights, layer.dtype)
+    weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
     gates = _triton.matmul(steps.inputs.flatten(1, 2), weight_ih.transpose(1, 2), steps.gates.dtype)
     steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], 4 * layer.cells))
-    sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
-    begin(state[0], order, steps.hidden.select(1, 0))
-    begin(state[1], order, steps.cells.select(1, 0))
-    run(layer, steps, [weight_hh, bias, *rest], sorted_masks, falling, save)
-    return finish(layer, steps, inputs, order, falling, sorted_masks, state), steps, order, falling
+    masks = torch.stack(a.masks).index_select(1, order) if a.masks else None
+    begin(a.h0, order, steps.hidden.select(1, 0))
+    begin(a.c0, order, steps.cells.select(1, 0))
+    run(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
+    return finish(layer, steps, a, order, falling, masks), steps, order, falling

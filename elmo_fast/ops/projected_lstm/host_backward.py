@@ -1,14 +1,14 @@
 """Allocates and starts the kernels of a layer backwards; shapes and step order as in docs/gpu.md."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.ops import _memory, _triton
-from elmo_fast.ops._triton import launch
+from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
-from elmo_fast.ops.projected_lstm.host import Layer, Steps, arrange, blocks, packed_weights, tiles
+from elmo_fast.ops.projected_lstm.host import Layer, Steps, arrange, layer_of, packed_layer, tiles
 
 
 class Gradients(NamedTuple):
@@ -58,8 +58,8 @@ def scan(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
     tile, part = tiles(layer, "cells_backward"), tiles(layer, "recur")
-    chunk = blocks(blocks(4 * h, part.parts), part.depth) * part.depth
-    grid = (blocks(d, part.columns), blocks(b, part.rows), r * part.parts)
+    chunk = cdiv(cdiv(4 * h, part.parts), part.depth) * part.depth
+    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * part.parts)
     parts = grads.h.new_empty(r * part.parts, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t, -1, -1):
@@ -72,7 +72,7 @@ def scan(
         )  # fmt: skip
         if step > 0:
             launch(
-                kernels_backward.cells_backward, (blocks(h, tile.columns), blocks(b, tile.rows), r),
+                kernels_backward.cells_backward, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
                 grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
                 grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, layer.cell_clip,
                 PROJECT=bool(projection),
@@ -99,23 +99,15 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
     return [unscaled(each, scale) for each in found]
 
 
-def of_inputs(
-    layer: Layer,
-    grads: Gradients,
-    weight_ih: Tensor,
-    d_outputs: Tensor,
-    order: Tensor,
-    lengths: Tensor,
-    scale: Tensor | None,
-) -> list[Tensor]:
+def of_inputs(layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, scale: Tensor | None) -> list[Tensor]:
     """Gradients of the inputs, R tensors [B, T, I]; with a residual the outputs' own gradient is added."""
     found = []
-    parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), d_outputs.unbind(0), strict=True)
+    parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), a.d_outputs.unbind(0), strict=True)
     for i, (gates, weight, d_y) in enumerate(parts):
         product = _triton.matmul(gates, weight, torch.float32)
         out = product.new_empty(layer.batch, layer.time, layer.width)
         launch(
-            kernels_order.put_back, (layer.time * layer.batch,), product, d_y, order, lengths, None, scale, out,
+            kernels_order.put_back, (layer.time * layer.batch,), product, d_y, a.order, a.falling, None, scale, out,
             layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
             MASKED=False, RESIDUAL=layer.residual, SCALED=scale is not None,
             BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
@@ -124,28 +116,23 @@ def of_inputs(
     return found
 
 
-def backward(
-    layer: Layer, d_outputs: Tensor, d_state: tuple[Tensor | None, Tensor | None], weights: list[list[Tensor]],
-    masks: list[Tensor], steps: Steps, order: Tensor, lengths: Tensor, need_inputs: bool, need_weights: bool,
-) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:  # fmt: skip
-    """(of inputs, of weights, of h0, of c0). weights: W_ih, W_hh and, where there is one, W_hr, each a list of R."""
-    scale = scale_of([d_outputs, *(d for d in d_state if d is not None)], layer.dtype)
-    grads = allocate(layer, d_outputs, len(weights) == 3)
-    for i, (d_y, into) in enumerate(zip(d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
-        arrange(d_y, layer, i, order, lengths, into, scale)
-    for given, into in zip(d_state, (grads.h, grads.c), strict=True):
+def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+    """Gradients of inputs, of weights (none where not needed), of h0 and of c0, for the op's arguments."""
+    layer, steps = layer_of(a), Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden)
+    scale = scale_of([d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None], layer.dtype)
+    grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
+    for i, (d_y, into) in enumerate(zip(a.d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
+        arrange(d_y, layer, i, a.order, a.falling, into, scale)
+    for given, into in ((a.d_h, grads.h), (a.d_c, grads.c)):
         if given is not None:
-            into.copy_(given.index_select(1, order))
+            into.copy_(given.index_select(1, a.order))
             if scale is not None:
                 into.mul_(scale)
-    weight_ih, weight_hh, *rest = (
-        packed_weights(name, each, layer.dtype)
-        for name, each in zip(("weight_ih", "weight_hh", "weight_hr"), weights, strict=False)
-    )
-    sorted_masks = torch.stack(masks).index_select(1, order) if masks else None
-    scan(layer, steps, [weight_hh, *rest], sorted_masks, lengths, grads)
-    d_weights = of_weights(layer, steps, grads, scale) if need_weights else []
-    d_inputs = of_inputs(layer, grads, weight_ih, d_outputs, order, lengths, scale) if need_inputs else []
-    back = torch.argsort(order)
+    weight_ih, *others = packed_layer(a, layer.dtype)
+    masks = torch.stack(a.masks).index_select(1, a.order) if a.masks else None
+    scan(layer, steps, others, masks, a.falling, grads)
+    d_weights = of_weights(layer, steps, grads, scale) if a.need_weights else []
+    d_inputs = of_inputs(layer, grads, weight_ih, a, scale) if a.need_inputs else []
+    back = torch.argsort(a.order)
     d_h0, d_c0 = (unscaled(each.index_select(1, back), scale) for each in (grads.h, grads.c))
     return d_inputs, d_weights, d_h0, d_c0

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._triton import launch
+from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import host, kernels_persistent
 from elmo_fast.ops.projected_lstm.failure import flags
-from elmo_fast.ops.projected_lstm.host import MULTIPROCESSORS, Layer, Steps, blocks
+from elmo_fast.ops.projected_lstm.host import MULTIPROCESSORS, Layer, Steps
 
 # Name of a GPU -> precision -> the largest batch for which the persistent scan was measured to be the faster one.
 # Nobody has measured any: until then "triton" takes the stepwise scan everywhere.
@@ -21,6 +21,7 @@ LARGEST_BATCH, LARGEST_SIZE, LARGEST_CELLS = 32, 512, 4096
 SHARED_BYTES = 227 * 1024
 # Looks at a counter before a block gives up: some seconds, a million times what a step takes.
 MOST_POLLS = 2**22
+WANTS_16_BIT = 'the persistent scan keeps 16-bit weights on chip; take precision="float16" or "bfloat16"'
 COUNTER_STRIDE = 32  # int32 between two counters: a line of the L2 each
 # The interpreter runs blocks one after the other, and none can wait there: then each phase of a step is a launch.
 ONE_LAUNCH = not _triton.INTERPRETED
@@ -41,14 +42,14 @@ class Plan(NamedTuple):
 def plan(layer: Layer) -> Plan:
     """Who does what: block b owns the cells from b·CELLS, and of the projection tile b % tiles, slice b // tiles."""
     rows = _triton.ceil_power_of_two(layer.batch, 16, LARGEST_BATCH)
-    tiles, slices = blocks(layer.size, COLUMNS), blocks(layer.cells, DEPTH)
-    share = _triton.ceil_power_of_two(blocks(rows * COLUMNS, slices), 16, rows * COLUMNS)
+    tiles, slices = cdiv(layer.size, COLUMNS), cdiv(layer.cells, DEPTH)
+    share = _triton.ceil_power_of_two(cdiv(rows * COLUMNS, slices), 16, rows * COLUMNS)
     return Plan(
-        max(blocks(layer.cells, CELLS), tiles * slices),
+        max(cdiv(layer.cells, CELLS), tiles * slices),
         tiles,
         slices,
         rows,
-        _triton.ceil_power_of_two(blocks(layer.size, 4), 16),
+        _triton.ceil_power_of_two(cdiv(layer.size, 4), 16),
         share,
         _triton.ceil_power_of_two(slices, 1),
     )
@@ -59,7 +60,7 @@ def refusal(layer: Layer, projected: bool = True) -> str | None:
     if not projected:
         return "the persistent scan is for layers with a projection (weight_hr)"
     if layer.dtype.itemsize != 2:
-        return 'the persistent scan keeps 16-bit weights on chip; take precision="float16" or "bfloat16"'
+        return WANTS_16_BIT
     for name, found, most in (
         ("B", layer.batch, LARGEST_BATCH),
         ("D", layer.size, LARGEST_SIZE),

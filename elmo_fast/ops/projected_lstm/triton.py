@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs, _triton
 from elmo_fast.ops._autograd import Backward, arguments_of
 from elmo_fast.ops.projected_lstm import graphed, host, host_backward, host_persistent
@@ -38,34 +37,14 @@ def run(a: ProjectedLSTMArguments, op: Any = None) -> tuple[Tensor, Tensor, Tens
     return outputs, h, c
 
 
-def layer_of(a: Any) -> host.Layer:
-    """The sizes and options among a registered op's arguments. Raises ElmoFastError where a step is too large."""
-    (batch, time, width), (gates, size) = a.inputs[0].shape, a.weight_hh[0].shape
-    if batch * gates >= 2**31:
-        raise ElmoFastError(
-            f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; "
-            f"give B <= {(2**31 - 1) // gates}"
-        )
-    return host.Layer(
-        len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
-        a.residual, _triton.operand_dtype(a.precision),
-    )  # fmt: skip
-
-
-def _lists(*weights: list[Tensor]) -> list[list[Tensor]]:
-    """The lists of parameters, less W_hr's where nothing is projected."""
-    return [each for each in weights if each]
-
-
 def _forward(choose: Choose, a: Any) -> tuple[Tensor, ...]:
-    layer, first, state = layer_of(a), a.inputs[0], (a.h0, a.c0)
-    lists = _lists(a.weight_ih, a.weight_hh, a.bias, a.weight_hr)
+    layer, first = host.layer_of(a), a.inputs[0]
     scan = choose(layer, first.device, bool(a.weight_hr))
     if not a.save and not a.masks and layer.batch and layer.time and _graphs.enabled(first.device):
-        replayed = graphed.forward(layer, a.inputs, lists, a.lengths, state, scan)
+        replayed = graphed.forward(a, scan)
         if replayed is not None:
             return (*replayed, *_nothing(layer, first))
-    results, steps, order, falling = host.forward(layer, a.inputs, lists, a.lengths, state, a.masks, a.save, scan)
+    results, steps, order, falling = host.forward(a, scan)
     return (*results, *steps, order, falling) if a.save else (*results, *_nothing(layer, first))
 
 
@@ -80,7 +59,7 @@ def _saved_dtypes(layer: host.Layer) -> tuple[torch.dtype, ...]:
 
 
 def _fake(a: Any) -> tuple[Tensor, ...]:
-    layer, new = layer_of(a), a.inputs[0].new_empty
+    layer, new = host.layer_of(a), a.inputs[0].new_empty
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     results = new(r, b, t, d), new(r, b, d), new(r, b, h)
     if not a.save:
@@ -91,18 +70,14 @@ def _fake(a: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(a: Any) -> tuple[Any, ...]:
-    d_inputs, d_weights, d_h0, d_c0 = host_backward.backward(
-        layer_of(a), a.d_outputs, (a.d_h, a.d_c), _lists(a.weight_ih, a.weight_hh, a.weight_hr), a.masks,
-        host.Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden), a.order, a.falling,
-        a.need_inputs, a.need_weights,
-    )  # fmt: skip
+    d_inputs, d_weights, d_h0, d_c0 = host_backward.backward(a)
     d_weights += [a.d_outputs.new_empty(0) for _ in range(4 - len(d_weights))]
     return d_inputs, *d_weights, d_h0, d_c0
 
 
 def _shapes(a: Any) -> dict[str, Any]:
     """One tensor for all directions: an op's results may not overlap."""
-    layer = layer_of(a)
+    layer = host.layer_of(a)
     r, b, d, h = layer.directions, layer.batch, layer.size, layer.cells
     return {
         "weight_ih": (r, 4 * h, layer.width), "weight_hh": (r, 4 * h, d), "bias": (r, 4 * h),

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops.projected_lstm import host_persistent, triton
+from elmo_fast.ops.projected_lstm import host, host_persistent, triton
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
 _forward_op = triton.define("projected_lstm_persistent", lambda layer, device, projected: host_persistent.scan)
@@ -15,7 +15,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     """What Triton asks, 16-bit operands, and a GPU that holds a layer on chip; `run` asks for the layer's sizes."""
     why = _triton.unsupported(device, dtype, precision)
     if why is None and precision == "float32":
-        why = 'the persistent scan keeps 16-bit weights on chip; take precision="float16" or "bfloat16"'
+        why = host_persistent.WANTS_16_BIT
     if why is None and device.type == "cuda":
         why = host_persistent.too_small(device)
     return why
@@ -23,7 +23,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
     """As elmo_fast.ops.projected_lstm; raises ElmoFastError for a layer that does not fit on chip."""
-    layer = triton.layer_of(triton.ForwardArguments(*a.of_op(None, [])))
+    layer = host.layer_of(triton.ForwardArguments(*a.of_op(None, [])))
     why = host_persistent.refusal(layer, a.weights[0].weight_hr is not None)
     if why is not None:
         raise ElmoFastError(f"projected_lstm: backend 'triton_persistent' cannot serve this: {why}")

@@ -9,7 +9,7 @@ from elmo_fast.ops import _softmax
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._table_rows import table_gradient
-from elmo_fast.ops._triton import add_product, define, launch, operand_dtype
+from elmo_fast.ops._triton import add_product, cdiv, define, launch, operand_dtype
 from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
 from elmo_fast.ops.sampled_softmax import kernels
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
@@ -31,7 +31,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     _softmax.check_sizes("sampled_softmax", len(a.weight), size)
     dtype, term = operand_dtype(a.precision), CORRECTIONS[a.correction]
     tile = _softmax.tiles(count, size, width, dtype)
-    per_row = width * dtype.itemsize + 16 + 8 * _softmax.cdiv(size, tile.words)
+    per_row = width * dtype.itemsize + 16 + 8 * cdiv(size, tile.words)
     needed = count * per_row + size * (width * dtype.itemsize + 12)
     with explained("sampled_softmax", "rows", needed, per_row, count, device):
         operands, rows = (torch.empty(n, width, dtype=dtype, device=device) for n in (count, size))
@@ -44,7 +44,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     true = _softmax.true_logits(a.hidden, a.targets, *table, operands, ids, size, a.correction, term)
     high, columns = _softmax.row_blocks(width)
     launch(
-        kernels.gather_samples, (_softmax.cdiv(size, high),), a.samples, a.samples.stride(0), a.weight,
+        kernels.gather_samples, (cdiv(size, high),), a.samples, a.samples.stride(0), a.weight,
         *a.weight.stride(), a.bias, a.bias.stride(0), a.tries, rows, offsets, sampled, size, *a.weight.shape,
         CORRECTION=a.correction, TERM=term, ROWS=high, WIDTH=columns,
     )  # fmt: skip
@@ -56,8 +56,8 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
 def chunk_rows(count: int, size: int, itemsize: int, chunk_bytes: int, tile: int) -> int:
     """Rows of a chunk: whole tiles, as many as fit into `chunk_bytes` (at least one), all chunks of like size."""
     most = max(tile, chunk_bytes // max(1, size * itemsize) // tile * tile)
-    even = _softmax.cdiv(max(count, 1), _softmax.cdiv(max(count, 1), most))
-    return min(most, _softmax.cdiv(even, tile) * tile)
+    even = cdiv(max(count, 1), cdiv(max(count, 1), most))
+    return min(most, cdiv(even, tile) * tile)
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,7 +75,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
         d_rows = torch.empty(count + size, width, dtype=torch.float32, device=device)
         d_offsets = torch.empty(count + size, dtype=torch.float32, device=device)
-        column_sums = torch.empty(_softmax.cdiv(count, tile.rows), size, dtype=torch.float32, device=device)
+        column_sums = torch.empty(cdiv(count, tile.rows), size, dtype=torch.float32, device=device)
     if count == 0:
         return d_hidden, d_rows.zero_(), d_offsets.zero_()
     scale = _softmax.scale_of(a.grad, dtype)
@@ -98,7 +98,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         torch._foreach_mul_([d_sampled, sampled_offsets], scale.select(0, 1))
     high, columns = _softmax.row_blocks(width)
     launch(
-        kernels.finish_rows, (_softmax.cdiv(count, high),), a.grad, a.grad.stride(0), a.losses, a.operands, a.ids,
+        kernels.finish_rows, (cdiv(count, high),), a.grad, a.grad.stride(0), a.losses, a.operands, a.ids,
         a.weight, *a.weight.stride(), scale, d_hidden, d_rows, d_offsets, count, width, ROWS=high, WIDTH=columns,
     )  # fmt: skip
     return d_hidden, d_rows, d_offsets

@@ -1,6 +1,5 @@
 """scalar_mix on the GPU: what is allocated and launched, up to four layers and four mixes at a time."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ def statistics(a: Any) -> Tensor:
     positions = layers[0].numel() // max(1, width)
     columns = _triton.ceil_power_of_two(width, 16, 512)
     rows = 2048 // columns
-    tiles = math.ceil(positions / rows) * math.ceil(width / columns)
+    tiles = _triton.cdiv(positions, rows) * _triton.cdiv(width, columns)
     programs = min(tiles, PROGRAMS)
     partial = layers[0].new_empty(2 * number + 1, programs, dtype=torch.float64)
     for first in range(0, number, LAYERS):
@@ -65,7 +64,7 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
         last = first + LAYERS >= number
         for mix in range(0, mixes, MIXES):
             _triton.launch(
-                kernels.forward, (-(-n // (4 * LANES)),),
+                kernels.forward, (_triton.cdiv(n, (4 * LANES)),),
                 *four(layers, first), a.factors, found if a.layer_norm else None, partial if first else None,
                 a.seed if last else None, *_dropout(a), y if last else partial, n, mix, mixes,
                 FIRST=first, L=number, MP=_triton.ceil_power_of_two(mixes, 1, MIXES), LANES=LANES,
@@ -86,7 +85,7 @@ def backward(a: Any) -> tuple[list[Tensor], Tensor]:
     d_layers = [torch.empty_like(layer) for layer in a.layers] if a.need_layers else []
     sums = None
     if a.need_factors or a.layer_norm:
-        programs = min(-(-a.layers[0].numel() // (4 * LANES)), PROGRAMS)
+        programs = min(_triton.cdiv(a.layers[0].numel(), (4 * LANES)), PROGRAMS)
         partial = a.factors.new_empty(programs, mixes, number + 1)
         passes(a, d_layers if fused else [], None, partial)
         sums = partial.sum(0, dtype=torch.float64)
@@ -100,7 +99,7 @@ def backward(a: Any) -> tuple[list[Tensor], Tensor]:
 def passes(a: Any, d_layers: list[Tensor], sums: Tensor | None, partial: Tensor | None) -> None:
     """One pass over gradients and layers for every four layers and two mixes: sums, gradients or both."""
     layers, number, mixes, n = a.layers, len(a.layers), a.factors.shape[0], a.layers[0].numel()
-    blocks = -(-n // (4 * LANES))
+    blocks = _triton.cdiv(n, (4 * LANES))
     # More mixes than a kernel takes: what is not final stays in float32.
     rest = a.factors.new_empty(LAYERS, n) if d_layers and mixes > BACKWARD_MIXES else None
     for first in range(0, number, LAYERS):

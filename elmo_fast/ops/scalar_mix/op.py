@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
 
 
@@ -76,7 +76,7 @@ def scalar_mix(
     """
     layers = list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
     _check(layers, scalars, gammas, statistics_mask if layer_norm else None)
-    seed = _seed(dropout, seed, layers[0].device)
+    seed = _seed(dropout, seed, layers[0])
     counted = None if statistics_mask is None or not layer_norm else statistics_mask != 0
     kernel = select("scalar_mix", backend, layers[0].device, layers[0].dtype)
     return kernel.run(ScalarMixArguments(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed))
@@ -112,17 +112,16 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
         )
 
 
-def _seed(dropout: float, seed: Tensor | int | None, device: torch.device) -> Tensor | None:
-    """The seed as a tensor on the device, made without waiting for it; None where nothing is dropped."""
+def _seed(dropout: float, seed: Tensor | int | None, layer: Tensor) -> Tensor | None:
+    """The seed as a tensor on the device of a layer, made without waiting for it; None where nothing is dropped."""
     if not 0 <= dropout < 1:
         raise ElmoFastError(f"scalar_mix: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
     if isinstance(seed, Tensor):
         check_shape("scalar_mix", "seed", seed, "")
         check_dtype("scalar_mix", "seed", seed, torch.int64)
-        if seed.device != device:
-            raise ElmoFastError(f"scalar_mix: seed must be on {device}, as the layers; got {given(seed)}")
+        check_device("scalar_mix", "seed and layers", seed, layer)
     if dropout == 0:
         return None
     if seed is None:
-        return torch.randint(2**63 - 1, (), device=device)
-    return seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=device)
+        return torch.randint(2**63 - 1, (), device=layer.device)
+    return seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=layer.device)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_shape, given
 from elmo_fast.ops._dispatch import select
 
 
@@ -81,8 +81,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
     check_floating(op, "table", table)
     check_shape(op, "inverse", inverse, "N")
     check_dtype(op, "inverse", inverse, torch.int64)
-    if inverse.device != table.device:
-        raise ElmoFastError(f"{op}: table and inverse must be on one device; got {given(table)} and {given(inverse)}")
+    check_device(op, "table and inverse", table, inverse)
     kernel = select("unique_rows", backend, table.device, table.dtype)
     if (
         not torch.compiler.is_compiling() and table.shape[0] == 0

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._segments import segment_sum
-from elmo_fast.ops._triton import ceil_power_of_two, launch
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 from elmo_fast.ops.unique_rows import kernels
 
 HASH_BITS = 56  # with the 7 bits of the length above them the keys of the sort stay positive
@@ -34,7 +34,7 @@ def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, Tensor, Tensor]
     keys, first = new(rows, dtype=torch.int64), new(rows, dtype=torch.int32)
     view = (ids, *ids.stride())
     tile: dict[str, Any] = {"ROWS": 16, "BLOCK": ceil_power_of_two(columns, 16, 64), "num_warps": 4}
-    grid = (-(-rows // tile["ROWS"]),)
+    grid = (cdiv(rows, tile["ROWS"]),)
     launch(kernels.keys, grid, *view, keys, rows, columns, BITS=bits, **tile)
     ordered, order = torch.sort(keys, stable=True)
     launch(kernels.firsts, grid, *view, order, ordered, first, rows, columns, **tile)
@@ -54,7 +54,7 @@ def _gather(a: Any) -> Tensor:
     out = table.new_empty(rows, width)
     block = ceil_power_of_two(width, 16, 512)
     tile: dict[str, Any] = {"ROWS": 2048 // block, "BLOCK": block, "num_warps": 4}
-    grid = (-(-rows // tile["ROWS"]), -(-width // block))
+    grid = (cdiv(rows, tile["ROWS"]), cdiv(width, block))
     launch(kernels.gather, grid, table, inverse, out, table.shape[0], rows, width, **tile)
     return out
 
