@@ -2,7 +2,7 @@
 
 Of `<op>_backward`: `grad` is the gradient of the first output of `<op>`, `d_<output>` that of another; `need_<input>`
 says whether an input's gradient is wanted; every other argument is an input or output of `<op>`, saved for it. Its
-results bear the names of the inputs whose gradients they are, with or without `d_`, and have their shapes.
+results have the names of the inputs whose gradients they are, with or without `d_`, and the shapes of those inputs.
 """
 
 from collections import namedtuple
@@ -30,7 +30,7 @@ class Backward(NamedTuple):
 
 
 def requires_grad(*tensors: Tensor | None) -> bool:
-    """Whether autograd will ask for a gradient of one of them, so that the forward pass must save what that takes."""
+    """Whether autograd needs a gradient of one of them, so that the forward pass has to save tensors for it."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
@@ -41,7 +41,7 @@ def overload(qualified: str) -> Any:
 
 
 def arguments_of(schema: Any) -> Any:
-    """A named tuple's class for the arguments that a schema names, parsed or not."""
+    """A namedtuple class with the argument names of a schema, which is parsed or a string."""
     parsed = torch._C.parse_schema(schema) if isinstance(schema, str) else schema
     return namedtuple("arguments", [argument.name for argument in parsed.arguments])
 
@@ -62,7 +62,7 @@ def register_fake(qualified: str, fake: Callable[[Any], Any]) -> None:
 
 
 def refuse_gradients(qualified: str) -> None:
-    """Lets an op say, in one sentence, that it cannot be differentiated."""
+    """Makes the backward pass of an op raise an error that says that it cannot be differentiated."""
     kernels = _KERNELS[qualified.split("::")[0]]
 
     def refuse(ctx: Any, *grads: Any) -> None:

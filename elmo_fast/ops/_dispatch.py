@@ -1,4 +1,4 @@
-"""The only place where a backend is chosen: asked in order, each answers why not, in one sentence, or serves."""
+"""The only place where a backend is chosen: the first that does not refuse; a refusal is one sentence."""
 
 import functools
 import importlib
@@ -16,9 +16,9 @@ from elmo_fast.ops._precision import check_precision
 
 BACKENDS = tuple(name for name in op_choices.BACKENDS if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
-# The device that a backend is made for. One that refuses another device is no loss of speed, and no warning.
+# The device that a backend is made for. If it refuses another device, nothing is slower, so no warning is given.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
-# What a backend is asked unless it has an `unsupported` of its own; plain torch serves every device and dtype.
+# Used for a backend module without an `unsupported` function; plain torch supports every device and dtype.
 _ASKED: dict[str, Unsupported] = {
     "native": _native.unsupported,
     "cuda": _native.cuda_unsupported,
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
 def register(package: str, *backends: str, plain: bool = False) -> None:
     """Makes an op known: a package of the op's name, with a module for each of its backends.
 
-    plain: plain torch leaves a GPU nothing to win, so that no kernel for one is missed.
+    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none.
     """
     op = package.rpartition(".")[2]
     if plain:
@@ -68,7 +68,7 @@ def register(package: str, *backends: str, plain: bool = False) -> None:
 
 
 def _implementation(package: str, backend: str) -> Implementation:
-    """The backend's module; where Triton is missing, one that imports it is not there, and says so when asked."""
+    """The backend's module; without Triton, a backend that imports it has no module and always refuses."""
     try:
         module = importlib.import_module(f"{package}.{backend}")
     except ImportError:
@@ -117,11 +117,11 @@ def explain(
 
     Args:
         op: its name, one of `op_names()`.
-        device: where the tensors are, "cpu", "cuda", "cuda:1" or a torch.device; that need not be there.
+        device: where the tensors are, "cpu", "cuda", "cuda:1" or a torch.device; this machine need not have it.
         dtype: of the tensors.
         precision: "float32" | "bfloat16" | "float16".
 
-    Raises: ElmoFastError: an unknown op, device or precision; an op that nothing serves there.
+    Raises: ElmoFastError: an unknown op, device or precision; an op that no backend serves there.
     """
     device = device_called(device)
     check_precision(precision)
@@ -157,12 +157,12 @@ def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[
 
 
 def _of_all(op: str, slower: list[str]) -> str:
-    """The op, or all of them where the reason is one that they share: it is told once."""
+    """What the warning names: the op, or all ops if they share the reason, which is then given once."""
     return "all ops that are C++" if slower == [_native.WHY_NOT] else op
 
 
 def told(op: str, choice: Choice, device: torch.device) -> None:
-    """Silences `warn_once` on a choice whose refusals the caller tells by itself."""
+    """Silences `warn_once` for a choice whose refusals the caller reports itself."""
     slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PerformanceWarning)

@@ -1,4 +1,4 @@
-"""ELMO_FAST_CHECK_FINITE=1: every op looks at what it was given and what it gives, and a NaN is an error at once."""
+"""ELMO_FAST_CHECK_FINITE=1: every op checks its arguments and results for NaN and infinity and raises an error."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from elmo_fast.errors import ElmoFastError
 
 
 def wanted() -> bool:
-    """Whether the environment asks for it. To look is to wait for the device: to find a fault, not for a long run."""
+    """Whether the environment asks for it. Checking waits for the device: use it to find a fault, not in a long run."""
     return not torch.compiler.is_compiling() and os.environ.get("ELMO_FAST_CHECK_FINITE") == "1"
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_fast.errors import PerformanceWarning
 
-_capturing = False  # what runs within a capture captures nothing of its own, in its trial run either
+_capturing = False  # a function that is being captured, or run for the first time before that, captures nothing
 
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -52,7 +52,7 @@ def capture(function: Function, inputs: list[Tensor]) -> Entry:
                 function(*inputs)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            # Other threads may allocate meanwhile: only what this one does is looked at.
+            # Other threads may allocate meanwhile: only calls of this thread can invalidate the capture.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 outputs = function(*inputs)
     finally:
@@ -88,7 +88,7 @@ class Graphs:
         place = (key, device, stream)
         if place not in self.entries:
             try:
-                # Not of inference mode, whatever the caller is in: its tensors could not be written outside of it.
+                # Never in inference mode, even if the caller is: tensors made in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
                     self.entries[place] = self.capturing(function, empty())
             except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Triton kernels that more than one op uses. Imported only where Triton is there."""
+"""Triton kernels that more than one op uses. Imported only if Triton is installed."""
 
 import triton
 import triton.language as tl

@@ -26,7 +26,7 @@ except ImportError as _error:
 
 
 def has(name: str) -> bool:
-    """Whether the extension is there and knows the op; one that does not is older than the package, and not used."""
+    """Whether the extension is installed and has the op; one without it is older than the package and not used."""
     global C, WHY_NOT
     if C is not None and not hasattr(torch.ops.elmo_fast, name):
         C = None
@@ -64,7 +64,7 @@ def products_on_cpu(precision: str) -> str:
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """What every native op asks first: is the extension there, and does it serve this device and dtype?"""
+    """Why the C++ kernels cannot serve this device, dtype and precision, or None."""
     if WHY_NOT is not None:
         return WHY_NOT
     if device.type != "cpu":
@@ -112,7 +112,7 @@ def capability(index: int | None) -> tuple[int, int] | None:
 
 
 def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """What every CUDA C++ backend asks first: is the extension built with CUDA, and is this a GPU it was built for?"""
+    """Why the CUDA C++ kernels cannot serve this device and dtype, or None."""
     if (why := why_no_cuda()) is not None:
         return why
     return no_gpu_for("the CUDA kernels", device) or only_float32("the CUDA kernels", dtype)

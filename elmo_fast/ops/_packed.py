@@ -1,4 +1,4 @@
-"""Copies of parameters in the form a kernel wants (16-bit, rearranged), kept until the parameter changes or dies."""
+"""Copies of parameters in the form that a kernel needs (16-bit, rearranged), cached until one changes or dies."""
 
 import threading
 import weakref
@@ -16,7 +16,7 @@ _lock = threading.RLock()
 
 
 class _Entry:
-    def __init__(self, sources: Sequence[Tensor], copies: list[Tensor], forget: Callable[[Any], None]) -> None:
+    def __init__(self, sources: Sequence[Tensor], copies: list[Tensor], forget: Callable[[Any], Any]) -> None:
         self.sources = [weakref.ref(source, forget) for source in sources]
         self.copies = copies
         self.seen = _seen(sources)
@@ -30,10 +30,7 @@ def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 def packed(
-    name: str,
-    sources: Sequence[Tensor],
-    empty: Callable[[], list[Tensor]],
-    fill: Callable[[list[Tensor]], None],
+    name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
 ) -> list[Tensor]:
     """The copies that `fill` writes into what `empty` allocates, made anew only when a source has changed.
 
@@ -45,29 +42,18 @@ def packed(
         copies = empty()
         fill(copies)
         return copies
-    with _lock:
-        return _up_to_date(name, sources, empty, fill)
-
-
-def _up_to_date(
-    name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
-) -> list[Tensor]:
     key = (name, *(id(source) for source in sources))
-    entry = _kept.get(key)
-    if entry is not None and entry.is_of(sources):
-        if entry.seen != (now := _seen(sources)):
+    with _lock:
+        entry = _kept.get(key)
+        if entry is None or not entry.is_of(sources):
+            with torch.inference_mode(False):  # so that they can be written again outside of it
+                copies = empty()
+            fill(copies)
+            entry = _kept[key] = _Entry(sources, copies, lambda _: _kept.pop(key, None))
+        elif entry.seen != (now := _seen(sources)):
             fill(entry.copies)
             entry.seen = now
         return entry.copies
-    with torch.inference_mode(False):  # so that they can be written again outside of it
-        copies = empty()
-    fill(copies)
-
-    def forget(_: Any) -> None:
-        _kept.pop(key, None)
-
-    _kept[key] = _Entry(sources, copies, forget)
-    return copies
 
 
 def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -90,8 +76,8 @@ def _rounded(dtype: torch.dtype) -> str:
 def kept_rounded(tensor: Tensor) -> Tensor | None:
     """A 16-bit `rounded_copy` of `tensor` that is kept and up to date, or None.
 
-    Who changes the tensor in place may change it too and then call `mark_rounded`: the next use converts nothing. One
-    that is out of date is left to `packed`: an update that is skipped on the device would not mend it.
+    Code that changes the tensor in place may change the copy as well and then call `mark_rounded`: the next use
+    converts nothing. An outdated copy is left to `packed`: an update that the device skips would not correct it.
     """
     for dtype in (torch.float16, torch.bfloat16):
         entry = _kept.get((_rounded(dtype), id(tensor)))
@@ -101,7 +87,7 @@ def kept_rounded(tensor: Tensor) -> Tensor | None:
 
 
 def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
-    """Says that the kept `rounded_copy` of `tensor` in `dtype` holds what the tensor holds now."""
+    """Declares the cached `rounded_copy` of `tensor` in `dtype` to be up to date."""
     _kept[_rounded(dtype), id(tensor)].seen = _seen([tensor])
 
 
@@ -111,7 +97,7 @@ def packed_bytes() -> int:
 
 
 def generation() -> int:
-    """Counts `clear_packed`: what was made of parameters before it, graphs and words' vectors, must not be used."""
+    """How often `clear_packed` ran: graphs and word vectors made before the last time must not be used."""
     return _generation
 
 

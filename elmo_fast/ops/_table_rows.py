@@ -50,8 +50,8 @@ def coalesced(gradient: Tensor) -> Tensor:
     """A sparse COO gradient [V, ...] with sorted, distinct indices and the flag that says so.
 
     Where autograd stores a sparse gradient in `.grad` it keeps the entries but drops the flag, and `Tensor.coalesce`
-    would sort and copy all of them again; here the order is looked at first, and only the flag is set if it holds.
-    (Looking waits for the device where that is not the CPU.)
+    would sort and copy all of them again. This checks the order first and sets only the flag if they are sorted.
+    (The check waits for the device unless that is the CPU.)
     """
     if gradient.is_coalesced():
         return gradient

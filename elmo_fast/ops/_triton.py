@@ -1,4 +1,4 @@
-"""Triton, where it is there: what all kernels share to be defined, launched, recorded and refused."""
+"""Shared by all Triton backends: how to define ops, launch and record kernels, refuse devices. Triton is optional."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 
 
 class Launch(NamedTuple):
-    """One launch as it was asked for: what an ahead-of-time compilation needs to build the same kernel."""
+    """One launch: what ahead-of-time compilation needs to build the same kernel."""
 
     kernel: Any
     arguments: tuple[Any, ...]
@@ -38,7 +38,7 @@ _undispatched: dict[str, Callable[..., Any]] = {}
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Launch]]:
-    """Within it, `launch` runs nothing and keeps what was asked for (for tests, with tensors of FakeTensorMode)."""
+    """Within it, `launch` runs nothing and records its arguments (for tests, with tensors of FakeTensorMode)."""
     global _recorded
     _recorded = []
     try:
@@ -88,7 +88,7 @@ def why_never() -> str | None:
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """What every Triton backend asks first: is Triton there, and does it serve this device, dtype and precision?"""
+    """Why the Triton kernels cannot serve this device, dtype and precision, or None."""
     if WHY_NOT is not None:
         return WHY_NOT
     if not (INTERPRETED and device.type in ("cpu", "cuda")) and (why := no_gpu_for("the Triton kernels", device)):
@@ -154,7 +154,7 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
     torch's own product (cuBLAS): a large plain product leaves a kernel of ours nothing to win. float32 operands obey
     torch.backends.cuda.matmul, which is exact unless the user allowed tf32; parts of a 16-bit product are never added
-    in 16 bit, though torch allows it unless told otherwise.
+    in 16 bit, although torch's default allows it.
     """
     if a.dtype == dtype:
         with _parts_in_float32():

@@ -13,7 +13,7 @@ RUN = 256  # numbers whose squares are summed in the tensors' dtype; the sums of
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """torch's fused update is asked for on the CPU only: on a GPU it would need the clip as a pass of its own."""
+    """torch's fused update serves the CPU only: on a GPU it would need a separate pass for the clip."""
     if device.type != "cpu":
         return f"torch's fused AdaGrad serves tensors on the CPU, and these are on {device.type}"
     return None
@@ -38,7 +38,7 @@ def run(a: AdagradArguments) -> None:
 def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: float) -> None:
     """torch's kernel goes through memory, whatever the strides, and leaves the version counters as they are.
 
-    The number of the step is not looked at, as lr_decay is 0.
+    It does not use the number of the step, as lr_decay is 0.
     """
     parameters, accumulators, gradients = (list(column) for column in zip(*tensors, strict=True))
     steps = [torch.ones((), dtype=torch.float32, device="cpu") for _ in parameters]

@@ -17,7 +17,7 @@ class RowOrder(NamedTuple):
     ids: Tensor
     """the ids, rising, [n]"""
     positions: Tensor
-    """where each stood, [n] int64"""
+    """the place of each before sorting, [n] int64"""
 
 
 def row_order(ids: Tensor, num_words: int) -> RowOrder:
@@ -68,7 +68,7 @@ def adagrad_(
         a += g²
         w -= learning_rate · g / √a            (no ε: a starts above zero)
 
-    A scale that is not a finite number (`clip_scale` of a norm that is not) leaves everything as it is, whatever the
+    A scale that is not a finite number (`clip_scale` of a norm that is not) leaves everything unchanged, whatever the
     gradients hold. On a GPU nothing waits for the device, and a rounded copy of a parameter that the ops keep is
     written in the same pass.
 
@@ -133,7 +133,7 @@ def adagrad_rows_(
         ids: [n] int64|int32, in any order, repeated or not
         rows: their gradients, [n, D] or [n], dtype of the table; not changed
         learning_rate, scale: as `adagrad_`'s
-        order: `row_order(ids, V)`, where it is there already
+        order: `row_order(ids, V)`, if it has been computed already
         backend: "auto", "native", "triton" or "reference"
 
     Raises:
@@ -184,7 +184,7 @@ def merged_square_norm(
         ids: [n] int64|int32; those outside 0..V-1 are left out, as `adagrad_rows_` leaves them out
         rows: [n, D] or [n]
         num_words: V
-        order: `row_order(ids, V)`, where it is there already
+        order: `row_order(ids, V)`, if it has been computed already
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

@@ -46,18 +46,14 @@ def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -
         raise ElmoFastError(f"{op}: weights must hold from 1 to 2^31 - 1 words; got {len(weights)}")
     double = weights.detach().to(torch.float64)
     if not bool(torch.isfinite(double).all()) or bool((double < 0).any()):
-        raise ElmoFastError(f"{op}: weights must be finite and not negative; got values from {min_max(double)}")
+        low, high = (float(bound) for bound in double.aminmax())
+        raise ElmoFastError(f"{op}: weights must be finite and not negative; got values from {low} to {high}")
     raised = torch.where(double > 0, double.pow(power), double)
     total = float(raised.sum())
     if not 0 < total < float("inf"):
         raise ElmoFastError(f"{op}: the sum of weights^{power} must be above 0 and finite; got {total}")
     shares = raised * (len(raised) / total)
     return AliasTable(*select("alias_sample", backend, CPU, torch.float32).pairs(shares))
-
-
-def min_max(values: Tensor) -> str:
-    """The range of some numbers, for an error."""
-    return f"{float(values.min())} to {float(values.max())}"
 
 
 def alias_sample(

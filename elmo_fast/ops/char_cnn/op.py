@@ -58,7 +58,7 @@ def char_cnn(
 
     Args:
         ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other. On a
-            GPU, where nobody looks at values, "triton" makes the features of a word with an id outside it NaN.
+            GPU, where ids are not validated, "triton" gives NaN features to a word with an id outside of it.
         embedding: one vector per character, [characters, E] float32|float64.
         weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
         biases: one per width, [n_k].

@@ -52,8 +52,8 @@ def full_softmax(
         losses: [N], dtype of hidden, nats; exp of their mean is the perplexity
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a target outside the table (on a GPU, where no value
-            is looked at, its loss is NaN instead).
+        ElmoFastError: shapes, dtypes or devices that do not fit; a target outside the table (on a GPU, where values
+            are not validated, its loss is NaN instead).
 
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax.
     """

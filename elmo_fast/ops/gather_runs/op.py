@@ -36,7 +36,7 @@ def gather_runs(
 
     Raises:
         ElmoFastError: wrong shape, dtype or device, or an unknown backend.
-        IndexError: a run leaves its part (values on the CPU; on a GPU, where nobody looks, that is undefined).
+        IndexError: a run leaves its part (on a GPU, where runs are not validated, undefined).
     """
     op = "gather_runs"
     for i, part in enumerate(values):

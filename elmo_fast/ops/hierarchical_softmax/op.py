@@ -19,7 +19,7 @@ class HuffmanTree(NamedTuple):
     nodes: Tensor
     """the inner nodes passed, the root (V - 2) first, [steps] int64"""
     codes: Tensor
-    """which child of that node the path goes on to, 0 or 1, [steps] uint8"""
+    """the child of that node that comes next, 0 or 1, [steps] uint8"""
     longest: int
     """the most steps of a path"""
 
@@ -112,7 +112,7 @@ def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: 
 
 
 def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
-    """Huffman's tree of words that occur so often: no binary code has a smaller sum_k count_k · length_k.
+    """Huffman's tree of words with these counts: no binary code has a smaller sum_k count_k · length_k.
 
     The two rarest trees are joined until one is left, a word before a joined tree of the same count (which keeps the
     longest path short), a later word before an earlier one. Node j is the j-th that was joined, its child 0 the first

@@ -43,7 +43,7 @@ def log_uniform_sample(
     Args:
         num_samples: S, 1 to V
         num_words: V, below 2^31
-        seed: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (whose value is not looked at on a GPU)
+        seed: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
         offset: as `seed`
         device: where ids and tries are returned; None: the CPU. On a CUDA device "cuda" draws there; where that
             cannot serve, they are drawn on the CPU and copied, with a PerformanceWarning

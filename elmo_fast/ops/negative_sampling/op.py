@@ -1,4 +1,4 @@
-"""negative_sampling: the target told from words of noise, by one logistic regression for each."""
+"""negative_sampling: a logistic regression for the target and for each word of noise."""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Whether a persistent scan has failed: flags that its blocks raise on the GPU, read when one asks."""
+"""Whether a persistent scan has failed: flags on the GPU that its blocks set, read on request."""
 
 import torch
 from torch import Tensor

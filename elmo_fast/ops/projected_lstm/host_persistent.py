@@ -19,7 +19,7 @@ THRESHOLDS: dict[str, dict[str, int]] = {}
 CELLS, COLUMNS, DEPTH = 32, 64, 256
 LARGEST_BATCH, LARGEST_SIZE, LARGEST_CELLS = 32, 512, 4096
 SHARED_BYTES = 227 * 1024
-# Looks at a counter before a block gives up: some seconds, a million times what a step takes.
+# Reads of a counter before a block gives up: some seconds, a million times as long as a step.
 MOST_POLLS = 2**22
 WANTS_16_BIT = 'the persistent scan keeps 16-bit weights on chip; take precision="float16" or "bfloat16"'
 COUNTER_STRIDE = 32  # int32 between two counters: a line of the L2 each

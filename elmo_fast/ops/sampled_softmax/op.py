@@ -82,8 +82,8 @@ def sampled_softmax(
         losses: [N], dtype of hidden, nats
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table (on a GPU, where no value is
-            looked at, such a target's loss is NaN instead, and every loss with such a sample).
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table (on a GPU, where values are
+            not validated, such a target has loss NaN instead, and such a sample makes every loss NaN).
 
     Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
     """

@@ -65,8 +65,8 @@ def scalar_mix(
         backend: "auto", "native", "triton" or "reference"
 
     Returns:
-        the mixes, [M, B, T, D], dtype of the layers. NaN where a statistics_mask that is not on the CPU (where it is
-        looked at) marks no position
+        the mixes, [M, B, T, D], dtype of the layers. NaN if a statistics_mask marks no position and is not on the CPU
+        (where that is an error)
 
     Raises:
         ElmoFastError: shapes, dtypes or devices that do not fit; a statistics_mask on the CPU that marks no position; a
@@ -105,7 +105,7 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
             f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, as the layers less their "
             f"last dimension, on {layers[0].device}; got {given(mask)}"
         )
-    # Looked at on the CPU only: a GPU would have to be waited for.
+    # Checked on the CPU only: on a GPU the check would wait for it.
     if mask.device.type == "cpu" and mask.numel() and not torch.compiler.is_compiling() and not mask.any():
         raise ElmoFastError(
             "scalar_mix: statistics_mask marks no position, so the layers have no mean; pass one that does"

@@ -66,8 +66,8 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
 
     Args:
         table: [U, D] float32|float64, any strides.
-        inverse: rows of `table`, [N] int64. On the CPU one outside it is an IndexError; on a GPU, where nobody looks,
-            its row is NaN.
+        inverse: rows of `table`, [N] int64. On the CPU an index outside of it raises an IndexError; on a GPU,
+            where indices are not validated, its row is NaN.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:
@@ -83,9 +83,8 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
     check_dtype(op, "inverse", inverse, torch.int64)
     check_device(op, "table and inverse", table, inverse)
     kernel = select("unique_rows", backend, table.device, table.dtype)
-    if (
-        not torch.compiler.is_compiling() and table.shape[0] == 0
-    ):  # of which torch's index_select takes no index, and no none
+    # torch's index_select refuses a table without rows, even without an index.
+    if not torch.compiler.is_compiling() and table.shape[0] == 0:
         if len(inverse):
             raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {given(inverse)}")
         return table[:0]
