@@ -21,7 +21,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Encodes the vocabulary batch by batch and writes as it goes."""
     from elmo_fast.static import write_word_vectors
 
     _model.resolve(arguments)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from elmo_fast.cli import _common, _model
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import writing
 
 # First and last words, a long word, several scripts, and sentences of different length.
 SAMPLE = [
@@ -49,7 +50,9 @@ def run(arguments: Any) -> int:
     names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     state, options = load_checkpoint(*names)
     folder = pathlib.Path(arguments.out_dir)
-    refuse_what_is_there(arguments.to, folder)
+    for name in WRITTEN[arguments.to]:
+        if (folder / name).exists():
+            raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
     files = write(arguments.to, folder, state, options)
     difference = largest_difference(arguments, state, folder)
     if not difference <= TOLERANCE:
@@ -62,13 +65,6 @@ def run(arguments: Any) -> int:
     files += copied_vocabulary(arguments, folder)
     print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}")
     return 0
-
-
-def refuse_what_is_there(to: str, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError if the folder to write contains the files that are read, or others with their names."""
-    for name in WRITTEN[to]:
-        if (folder / name).exists():
-            raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
 
 
 def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathlib.Path]:
@@ -90,19 +86,19 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any) -> list[pathl
 def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
     """Copies vocab.txt from beside the model, if present; returns the file written."""
     from elmo_fast.checkpoints import file_beside
-    from elmo_fast.files import replacing
 
     source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
     if source is None:
         return []
-    with replacing(folder / "vocab.txt") as aside:
-        aside.write_bytes(source.read_bytes())
+    with writing(folder / "vocab.txt") as file:
+        file.write(source.read_bytes())
     return [folder / "vocab.txt"]
 
 
 def largest_difference(arguments: Any, state: Any, folder: pathlib.Path) -> float:
     """The largest |difference| between the model read and the one written: of tensors and of the sample's vectors."""
     from elmo_fast.checkpoints import bilm_part, load_checkpoint
+    from elmo_fast.modules import ElmoEmbedder
 
     again, options = load_checkpoint(folder)
     before, after = bilm_part(state), bilm_part(again)
@@ -110,13 +106,7 @@ def largest_difference(arguments: Any, state: Any, folder: pathlib.Path) -> floa
         raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
     pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
     if options.char_cnn is not None:
-        source = arguments.options_file or arguments.model
-        pairs += zip(vectors(source, arguments.weight_file), vectors(folder, None), strict=True)
+        models = (arguments.options_file or arguments.model, arguments.weight_file), (folder, None)
+        sides = [ElmoEmbedder(*model, stateful=False).embed_batch(SAMPLE) for model in models]
+        pairs += zip(*sides, strict=True)
     return max(float(abs(a - b).max(initial=0.0)) for a, b in pairs)
-
-
-def vectors(options_file: Any, weight_file: Any) -> Any:
-    """The sample's vectors under a model, sentence by sentence."""
-    from elmo_fast.modules import ElmoEmbedder
-
-    return ElmoEmbedder(options_file, weight_file, stateful=False).embed_batch(SAMPLE)

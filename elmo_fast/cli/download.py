@@ -18,7 +18,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Downloads, reads the model once, prints the folder."""
     from elmo_fast.checkpoints import fetch, load_checkpoint
 
     _common.set_up(arguments)

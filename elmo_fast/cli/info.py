@@ -17,7 +17,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Prints information about this machine."""
     device = _common.set_up(arguments)
     for line in [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]:
         print(line)

@@ -49,19 +49,12 @@ BROKEN_PIPE = 128 + signal.SIGPIPE
 def overview() -> str:
     """The text of `elmo-fast --help`."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     aliases = ", ".join(f"{alias} = {name}" for alias, name in ALIASES.items())
-    return "\n".join(
-        [
-            "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help lists the options)",
-            "",
-            "ELMo at the speed of the hardware.",
-            "",
-            *lines,
-            "",
-            f"Other names: {aliases}.",
-            "Options may be written with hyphens or underscores (--weight-file, --weight_file).",
-        ]
+    return (
+        "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help lists the options)\n\n"
+        f"ELMo at the speed of the hardware.\n\n{commands}\n\nOther names: {aliases}.\n"
+        "Options may be written with hyphens or underscores (--weight-file, --weight_file)."
     )
 
 

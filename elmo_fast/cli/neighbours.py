@@ -30,7 +30,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Finds the nearest tokens and prints one list per layer."""
     from elmo_fast.tokens import in_context, nearest_tokens
     from elmo_fast.tokens.nearest import check_query
 

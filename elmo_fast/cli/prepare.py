@@ -25,7 +25,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Prepares the corpus and prints a summary."""
     from elmo_fast.corpus import is_prepared, prepare
     from elmo_fast.text import Vocabulary
 

@@ -24,7 +24,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Writes the report and prints where it is."""
     from elmo_fast.report.run import write_report
 
     settings = ReportSettings(**_common.values_of(arguments, ReportSettings))

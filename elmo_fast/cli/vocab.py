@@ -18,7 +18,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Counts, sorts, writes."""
     from elmo_fast.corpus import count_words_of
     from elmo_fast.text import Vocabulary, unknown_hints
 

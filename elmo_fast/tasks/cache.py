@@ -54,7 +54,7 @@ class LayerCache:
         return self._layers.shape[2]
 
     def subset(self, indices: Sequence[int]) -> "LayerCache":
-        """The same layers, of these sentences in this order alone; nothing is copied."""
+        """The layers of only these sentences, in this order; nothing is copied."""
         part = LayerCache(self._layers, self._lengths[np.asarray(indices, np.int64)])
         part._starts = self._starts[np.asarray(indices, np.int64)]
         return part
@@ -64,7 +64,7 @@ class LayerCache:
 
         Args:
             indices: of the sentences, [B].
-            layers: numbers of those that are wanted, the lowest being 0; None: all. Others are not read.
+            layers: numbers of those to read, the lowest being 0; None: all.
         """
         rows = np.asarray(indices, np.int64)
         lengths, starts = self._lengths[rows], self._starts[rows]
@@ -91,10 +91,10 @@ def cached_layers(
 ) -> LayerCache:
     """The layers of all words of `examples`, read from a file in `folder`, or computed and cached there.
 
-    Every sentence starts from a zero state, whatever `model.stateful`, so its vectors depend on no other sentence. The
-    file's name is a digest of the model's weights, its settings and the sentences. Its own digest is checked before
-    use: a damaged file is computed again, with a message. Runs that share a folder wait for the one that computes what
-    they need. For several shares of one text, cache all of it and use `subset`.
+    Every sentence starts from a zero state, whatever `model.stateful`. The file's name is a digest of the model's
+    weights, its settings and the sentences. Its content's digest is checked before use: a damaged file is computed
+    again, with a message. Only one of several processes computes a file; the others wait. For several shares of one
+    text, cache all of it and use `subset`.
 
     Args:
         model: the biLM, on any device.
@@ -132,7 +132,7 @@ def cached_layers(
 def _find(
     path: pathlib.Path, key: str, shape: tuple[int, int, int], storage: str, say: Callable[[str], None]
 ) -> LayerArray | None:
-    """The layers of a file that is there and whole, all its bytes compared with their digest."""
+    """The layers of a complete file, whose bytes match their digest; None if there is none."""
     try:
         file = CacheFile(path)
         if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, storage):
@@ -167,7 +167,7 @@ def _write(
     max_tokens: int,
     progress: Progress | None,
 ) -> None:
-    """Runs the biLM over the sentences, the longest first, and writes the layers of each where it stands."""
+    """Runs the biLM over the sentences, longest first, and writes the layers of each at its place."""
     shape = model.num_layers, model.get_output_dim()
     done, total = 0, sum(lengths)
     with writing_cache_file(path, lengths, *shape, key, dtype=storage, digest=True) as file:

@@ -29,7 +29,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "backend": BACKENDS,
 }
 
-# What may change between two sittings of one run.
+# The fields that may change when a run is resumed.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
 
 
@@ -128,7 +128,7 @@ class TaskConfig:
 
 
 def validate(config: TaskConfig) -> None:
-    """Raises ElmoFastError with every complaint about the fields; looks whether files exist, but not into them."""
+    """Raises ElmoFastError with every complaint about the fields; checks that files exist, and does not open them."""
     complaints = [*_unknown_choices(config), *_numbers(config), *_together(config), *_files(config)]
     if complaints:
         raise ElmoFastError("; ".join(complaints))

@@ -67,7 +67,7 @@ def read_labelled(path: str, config: TaskConfig) -> list[Example]:
 
 
 class TaskBatch(NamedTuple):
-    """Sentences that are run together.
+    """A batch of sentences.
 
     words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
     int64; layers: the frozen biLM's that are used, [L+1, B, T, 2D], or None.
@@ -80,14 +80,14 @@ class TaskBatch(NamedTuple):
 
 
 class Split:
-    """Sentences with labels, and what is kept of the frozen biLM for them.
+    """Sentences with labels, and the cached layers of the frozen biLM for them.
 
     Args:
         examples: the sentences, each of one word or more.
         labels: those of training; None where only predictions are wanted.
         per_word: whether each word has a label, else each sentence.
         cache: a LayerCache of these sentences, or None.
-        layers: numbers of the layers that are wanted of it; None: all.
+        layers: numbers of the layers to read from it; None: all.
     """
 
     def __init__(
@@ -130,11 +130,10 @@ def training_splits(
     report: Callable[[str], None],
     progress: Progress | None = None,
 ) -> dict[str, Split]:
-    """The splits "train" (the share that is used), "dev" and, where there is one, "test".
+    """The splits "train" (the share that is used), "dev" and, if there is one, "test".
 
-    elmo: those of the model, or None; where its biLM is frozen, the biLM's layers are computed once and kept on disk.
-
-    The layers of all of train_path are kept, whatever train_share: runs of other shares find them.
+    elmo: the model's; the layers of a frozen biLM are computed once and cached on disk, for all of train_path whatever
+    train_share, so that runs of other shares find them.
     """
     per_word, splits = config.task == "tag", dict[str, Split]()
     folder = pathlib.Path(config.cache_dir or pathlib.Path(config.save_dir) / "cache")
@@ -150,7 +149,7 @@ def training_splits(
 
 
 def digest_of(*splits: Split) -> str:
-    """A digest of sentences and labels, to tell whether a run goes on with the data that it began with."""
+    """A digest of sentences and labels, to check that a run is resumed with the same data."""
     found = hashlib.sha256()
     for split in splits:
         found.update(json.dumps(split.examples).encode())

@@ -1,4 +1,4 @@
-"""In which order sentences are trained on: batches of like lengths, drawn anew for every epoch; nested shares."""
+"""The order of training: batches of sentences of similar length, shuffled for every epoch; nested shares."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,8 @@ import numpy as np
 
 
 def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """The sentences' indices in batches of like lengths: which of one length go together and the order of the batches
-    are drawn by (seed, epoch) alone.
-
-    Args:
-        lengths: words of each sentence, [N].
+    """Sentence indices in batches of similar length; sentences of one length and the batches are shuffled by (seed,
+    epoch) alone. lengths: words of each sentence, [N].
     """
     random = np.random.default_rng([seed, epoch])
     drawn = random.permutation(len(lengths))
@@ -20,7 +17,7 @@ def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int
 
 
 def fixed_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
-    """The sentences' indices in batches of like lengths, longest first, the same every time: for scoring."""
+    """Sentence indices in batches of similar length, longest first, the same every time: for scoring."""
     return _cut(np.argsort(-np.asarray(lengths), kind="stable").tolist(), batch_size)
 
 

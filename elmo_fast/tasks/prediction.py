@@ -1,4 +1,4 @@
-"""What a trained model says of a split."""
+"""The predictions of a model for a split, and their scores."""
 
 import torch
 
@@ -14,7 +14,7 @@ from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
 def predict(
     model: TaskModel, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
 ) -> list[list[str]]:
-    """The labels that the model gives each sentence, in the order of the split; dropout is off meanwhile."""
+    """The predicted labels of each sentence, in the order of the split; without dropout."""
     was_training, found, done = model.training, [[""]] * len(split.examples), 0
     device = next(model.parameters()).device
     model.eval()
@@ -32,8 +32,8 @@ def predict(
 
 
 def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
-    """The scores of predictions: of spans where the tags of training and of the split are of spans, else of labels.
+    """The scores of predictions: of spans if the tags of training and of the split are span tags, else of labels.
 
-    So one split is scored by one measure, whatever is predicted.
+    The predictions do not decide, so a split always has the same measure.
     """
     return tag_scores(split.gold, predicted, spans=split.per_word and are_spans([labels.names], split.gold))

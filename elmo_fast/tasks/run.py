@@ -41,7 +41,7 @@ def train_task(
         config: see TaskConfig.
         report: takes each line for people.
         device: where the model is.
-        progress: told how many of an epoch's sentences are done, of how many.
+        progress: called with how many of an epoch's sentences are done, and all.
 
     Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
     """
@@ -159,7 +159,7 @@ def predict_task(
 
 
 def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], format: str | None) -> str | int | None:
-    """The column of labels of a file whose labels are not looked at: only in a tsv it decides where the words are."""
+    """The column of labels of a file whose labels are ignored: only in tsv does it say which column has the words."""
     both_tsv = format_of(path, format or config.format) == format_of(config.train_path, config.format) == "tsv"
     return config.column if both_tsv else None
 

@@ -1,4 +1,4 @@
-"""What a killed run needs to go on with the same numbers: one file, written after each epoch, whole or not at all."""
+"""What a run needs to resume with the same numbers: one file, replaced after each epoch."""
 
 import dataclasses
 import hashlib
@@ -22,10 +22,10 @@ _WEIGHTS, _BEST = "weights/", "best/"
 
 @dataclasses.dataclass
 class TrainingRecord:
-    """Where a run stands.
+    """How far a run is.
 
-    epochs: a row for each that is done (see trainer); config: the fields that must stay as they are; data: a digest of
-    sentences and labels.
+    epochs: a row for each that is done (see TaskTrainer); config: the fields that must not change; data: a digest of
+    sentences, labels and input files.
     """
 
     epochs: list[dict[str, Any]]
@@ -34,13 +34,13 @@ class TrainingRecord:
 
 
 def trained_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that training changes, by name: what is saved. The others come from the files they came from."""
+    """The parameters that training changes, by name. Only these are saved."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
 @torch.no_grad()
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Gives the model the weights that `trained_weights` named; CheckpointError names those that do not fit."""
+    """Loads the weights that `trained_weights` named into the model; CheckpointError names those that do not fit."""
     wanted = trained_weights(model)
     wrong = sorted(set(wanted) ^ set(weights))
     wrong += [name for name in wanted if name in weights and wanted[name].shape != weights[name].shape]
@@ -60,7 +60,7 @@ def write_state(
     best: Mapping[str, Tensor],
     position: TrainingRecord,
 ) -> None:
-    """Writes weights, the optimiser's tensors, the best epoch's weights and the position into one file of `folder`."""
+    """Writes weights, the optimiser's tensors, the best epoch's weights and the record to one file in `folder`."""
     weights = trained_weights(model)
     tensors = {f"{_WEIGHTS}{name}": each for name, each in weights.items()}
     tensors |= {f"{_BEST}{name}": each for name, each in best.items()}
@@ -74,11 +74,10 @@ def write_state(
 def read_state(
     folder: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, check: Callable[[TrainingRecord], None]
 ) -> tuple[TrainingRecord, dict[str, Tensor]] | None:
-    """Gives model and optimiser what the file in `folder` holds; the position and the best epoch's weights.
+    """Loads the state in `folder` into model and optimiser; returns the record and the best epoch's weights.
 
-    check: is shown the position before anything is taken, and may raise
-
-    None where there is no such file. Raises CheckpointError where it is damaged or of another model.
+    check: called with the record first; it may raise. Returns None if there is no such file. Raises CheckpointError if
+    it is damaged or of another model.
     """
     path = folder / STATE_FILE
     if not path.exists():
@@ -106,7 +105,7 @@ def read_state(
 
 
 def save_tensors(path: pathlib.Path, tensors: dict[str, Tensor], told: dict[str, str]) -> None:
-    """Writes a safetensors file with metadata, whole or not at all; CheckpointError where the disk does not take it."""
+    """Writes a safetensors file with metadata, complete or not at all; CheckpointError if it cannot be written."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -118,7 +117,7 @@ def save_tensors(path: pathlib.Path, tensors: dict[str, Tensor], told: dict[str,
 
 
 def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata of a safetensors file; CheckpointError where it is missing or damaged."""
+    """The tensors and the metadata of a safetensors file; CheckpointError if it is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:

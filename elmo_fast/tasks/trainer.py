@@ -35,11 +35,11 @@ class TaskTrainer:
         train, dev: splits with the labels' numbers.
         folder: for the state and metrics.jsonl.
         report: takes a line per epoch, for people.
-        progress: told how many of an epoch's sentences are done.
+        progress: called with how many of an epoch's sentences are done, and all.
 
-    epochs: a row for each epoch that is done: epoch, loss (mean over words, or over
-    sentences of a classifier, the mixes' penalty included), score (F1,
-    or accuracy), accuracy, best (whether no earlier one scored as much), seconds, train_seconds, words_per_second.
+    epochs: a row for each epoch that is done: epoch, loss (mean over words, or over a classifier's sentences, with the
+    mixes' penalty), score (F1 or accuracy), accuracy, best (no earlier one scored as much), seconds, train_seconds,
+    words_per_second.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TaskTrainer:
 
     def fit(self) -> None:
         """Trains to the end; the model then has the weights of the best epoch."""
-        self._go_on()
+        self._resume()
         while not self.ended:
             self._epoch(len(self.epochs))
         load_weights(self.model, self._best, self.folder)
@@ -77,7 +77,7 @@ class TaskTrainer:
         best = max((row["epoch"] for row in self.epochs if row["best"]), default=len(self.epochs))
         return len(self.epochs) - best
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if not self.config.resume:
             return
         found = read_state(self.folder, self.model, self.optimiser, self._check)
@@ -86,7 +86,7 @@ class TaskTrainer:
             self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
 
     def _check(self, position: TrainingRecord) -> None:
-        """ElmoFastError where the state in the folder is of another run."""
+        """Raises ElmoFastError if the state in the folder is of another run."""
         had, now = position.config, lasting(self.config)
         other = [f"{name}: {had.get(name)!r}, now {now[name]!r}" for name in now if had.get(name) != now[name]]
         if not other and position.data != self._data:
@@ -160,10 +160,7 @@ class TaskTrainer:
 
 
 def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
-    """Adam over what is trained; a fine-tuned biLM's weights have a learning rate of their own.
-
-    Source: Kingma and Ba 2015.
-    """
+    """Adam (Kingma and Ba 2015) over what is trained; a fine-tuned biLM has its own learning rate."""
     own = {id(parameter) for parameter in model.bilm_parameters()}
     weights = list(trained_weights(model).values())
     task = [each for each in weights if id(each) not in own]
@@ -173,5 +170,5 @@ def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
 
 
 def lasting(config: TaskConfig) -> dict[str, Any]:
-    """The fields that stay the same for the life of a run."""
+    """The fields that must not change when a run is resumed."""
     return {name: value for name, value in config.flat().items() if name not in MAY_CHANGE}

@@ -35,9 +35,8 @@ class DamagedFile(ElmoFastError):
 class CacheFile:
     """An open cache.
 
-    path: what `writing_cache_file` wrote
-    Raises DamagedFile where it is cut off, changed or of an older version, ElmoFastError where it is another kind of
-    file.
+    path: what `writing_cache_file` wrote. Raises DamagedFile if it is truncated, changed or of an older version,
+    ElmoFastError if it is another kind of file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -60,7 +59,7 @@ class CacheFile:
             raise DamagedFile(f"{self.path}: damaged: its offsets or checks are those of other vectors")
 
     def check_of(self, layer: int) -> Callable[[int, Vectors], None]:
-        """A function of a block's number and its `block_rows` rows; it raises DamagedFile where they have changed."""
+        """A function of a block's number and its `block_rows` rows; it raises DamagedFile if they have changed."""
 
         def check(block: int, rows: Vectors) -> None:
             if _sum(rows) != self._checks[layer, block]:
@@ -110,11 +109,10 @@ def writing_cache_file(
     dtype: Any = np.float32,
     digest: bool = False,
 ) -> Iterator[CacheWriter]:
-    """A new cache in place of `path` once all sentences are written. The disk's room is taken at once.
+    """A new cache, at `path` once all sentences are written. Its disk space is reserved first.
 
-    lengths: tokens of each sentence; made_from: what the vectors depend on, for whoever opens the file; digest: with a
-    SHA-256 of all vectors, for `check_all`
-    Raises OSError: the disk has no room, the folder cannot be written.
+    lengths: tokens of each sentence; made_from: what the vectors depend on, for the reader; digest: also store a
+    SHA-256 of all vectors, for `check_all`. Raises OSError: the disk is full, the folder cannot be written.
     """
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
     shape = layers, int(offsets[-1]), width
@@ -179,7 +177,7 @@ def _integers(rows: Vectors) -> npt.NDArray[Any]:
 
 
 def _sum(rows: Vectors) -> int:
-    """Fast enough to look at every number of every query; wrong numbers change it unless they cancel out."""
+    """A checksum fast enough to be computed in every query; errors change it unless they cancel out."""
     return int(_integers(rows).sum(dtype=np.uint64))
 
 

@@ -1,4 +1,4 @@
-"""The vectors of a corpus's tokens, kept in a file for the next query."""
+"""The vectors of a corpus's tokens, cached in a file for the next query."""
 
 import json
 import os
@@ -44,12 +44,12 @@ def search_cache(
     queries: Floats,
     topn: int,
 ) -> list[Nearest]:
-    """For each layer the tokens nearest to its query; the file is written first where it is not there.
+    """For each layer the tokens nearest to its query; writes the file first if it does not exist.
 
-    A damaged file is written anew, with a warning; one of another corpus or model is refused, so that it is not lost.
+    A damaged file is replaced, with a warning; one of another corpus or model is refused, so that it is not lost.
 
-    layers: their names, K; embedded: (line, vectors [K, n, 2D], each of length 1) of every line that has tokens, in any
-    order, taken where the file is written; queries: [K, 2D]
+    layers: their names, K; embedded: (line, unit vectors [K, n, 2D]) of every line that has tokens, in any order, read
+    only to write the file; queries: [K, 2D]
     """
     made_from: _MadeFrom = {
         "corpus": sha256_of(corpus.path),
@@ -93,6 +93,6 @@ def _search(file: CacheFile, layers: Sequence[str], queries: Floats, topn: int) 
 
 
 def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Nearest:
-    """As `nearest`, among unit vectors of a layer; DamagedFile where one of them is not what was written."""
+    """As `nearest`, among unit vectors of a layer; DamagedFile if one of them has changed."""
     check = file.check_of(layer)
     return nearest(file.vectors[layer], queries, topn, unit=True, check=check, block_rows=file.block_rows)

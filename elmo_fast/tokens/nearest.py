@@ -133,7 +133,7 @@ def _embedded(
 def _search(
     embedded: Iterator[tuple[int, Sequence[str], Floats]], wanted: Floats, topn: int
 ) -> list[list[NearestToken]]:
-    """For each layer the nearest, of which no more than `topn` are kept at a time. wanted: [K, 2D]"""
+    """The nearest tokens for each layer; at most `topn` are kept in memory. wanted: [K, 2D]"""
     heaps: list[list[tuple[float, int, int, Sequence[str]]]] = [[] for _ in wanted]
     for line, tokens, vectors in embedded:
         cosines = np.einsum("ltd,ld->lt", vectors, wanted)

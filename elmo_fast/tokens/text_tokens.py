@@ -1,4 +1,4 @@
-"""All tokens of a text, each with the vector that a biLM gives it in its sentence: what neighbours are sought among."""
+"""All tokens of a text with their vectors in context, among which neighbours are searched; a token as text."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ class TextTokens:
     """The vectors of every token of some sentences by one layer, less their mean, in the text's order.
 
     embedder: the biLM, without carried state; sentences: of one token at least; layer: its number, -1 for the last.
-    vectors: [N, 2D] float32; mean: what was taken from each, [2D]; starts: where each sentence's tokens begin, and N.
+    vectors: [N, 2D] float32; mean: what was subtracted from each, [2D]; starts: each sentence's first token, and N.
     """
 
     def __init__(self, embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], layer: int = -1) -> None:
@@ -36,14 +36,14 @@ class TextTokens:
         self.vectors: Floats = everything - self.mean
 
     def where(self, index: int) -> tuple[int, int]:
-        """(sentence, place in it) of the token whose vector stands at `index`."""
+        """(sentence, place in it) of the token whose vector is at `index`."""
         sentence = int(np.searchsorted(self.starts, index, side="right")) - 1
         return sentence, index - int(self.starts[sentence])
 
     def index(self, sentence: int, place: int) -> int:
-        """Where the vector of a token stands."""
+        """The index of a token's vector."""
         return int(self.starts[sentence]) + place
 
     def nearest(self, queries: Floats, topn: int) -> Nearest:
-        """The tokens nearest to each query, [Q, 2D], from which the mean is taken too."""
+        """The tokens nearest to each query, [Q, 2D], from which the mean is subtracted too."""
         return nearest(self.vectors, np.ascontiguousarray(queries - self.mean), min(topn, len(self.vectors)))

@@ -19,7 +19,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads the metrics of every run, then draws."""
     from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.log.metrics import read_metrics
 

@@ -20,7 +20,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads or computes the vectors, then writes them."""
     from elmo_fast.pictures import write_projector
 
     _common.set_up_logging(arguments)

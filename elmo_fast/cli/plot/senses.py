@@ -29,7 +29,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Finds the occurrences, embeds their sentences, clusters, and writes."""
     from elmo_fast.pictures import find_occurrences, senses_of
 
     _common.set_up_logging(arguments)

@@ -18,7 +18,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads, writes."""
     _files.set_up(arguments)
     _files.check_output(arguments)
     _files.write(arguments, _files.read(arguments))

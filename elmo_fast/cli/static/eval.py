@@ -30,7 +30,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads, scores, prints a table, writes JSON."""
     from elmo_fast.static.evaluation import bundled
     from elmo_fast.static.similarity import SIMLEX999, WORDSIM353
 

@@ -29,7 +29,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Embeds words or a text; writes one vector per word."""
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
     _model.resolve(arguments)

@@ -26,7 +26,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads, searches, prints."""
     from elmo_fast.static import most_similar, nearest_words
 
     _files.set_up(arguments)

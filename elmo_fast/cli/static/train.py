@@ -46,7 +46,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains, writes the vectors."""
     _files.check_output(arguments)
     _files.set_up(arguments)
     method, train = (GLOVE, _glove) if arguments.algo == "glove" else (WORD2VEC, _word2vec)

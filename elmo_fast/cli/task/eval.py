@@ -27,7 +27,6 @@ def add_reading_options(parser: Any) -> None:
 
 
 def run(arguments: Any) -> int:
-    """Prints the scores, and writes them where --output says."""
     from elmo_fast.tasks import evaluate_task
 
     device = set_up(arguments)

@@ -22,7 +22,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Writes the labelled sentences."""
     from elmo_fast.tasks import predict_task
 
     device = set_up(arguments)

@@ -18,7 +18,6 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains, and prints the scores of the epoch that was kept."""
     from elmo_fast.tasks import train_task
 
     device = set_up(arguments)
