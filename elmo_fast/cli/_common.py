@@ -9,11 +9,6 @@ from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.threads import check_threads, unhindered_threads
 
-THREADS = (
-    "CPU threads (default: torch's choice; commands that run a trained model use one per processor that other "
-    "programs leave free)"
-)
-
 
 def new_parser(
     command: str,
@@ -33,9 +28,7 @@ def new_parser(
     parser.add_argument("--config", action=config_action or ConfigFile, help=config_help)
     parser.add_argument("-v", "--verbose", action="store_true", help="print more")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
-    parser.add_argument("--seed", type=int, default=0, help="random seed")
-    parser.add_argument("--device", type=str, default="cpu", help='where to run: "cpu", "cuda", "cuda:1"')
-    parser.add_argument("--threads", type=int | None, default=None, help=THREADS)
+    parser.shared("seed", "device", "threads")
     return parser
 
 
@@ -70,13 +63,12 @@ def set_up_logging(arguments: Any) -> None:
 def set_up(arguments: Any) -> Any:
     """Applies the common options and returns the torch device; ElmoFastError if this machine does not have it."""
     set_up_logging(arguments)
-    if arguments.threads is not None:
-        check_threads(arguments.threads, "--threads")
     import torch
 
-    torch.manual_seed(arguments.seed)
     if arguments.threads is not None:
+        check_threads(arguments.threads, "--threads")
         torch.set_num_threads(arguments.threads)
+    torch.manual_seed(arguments.seed)
     device = device_named(arguments.device, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ElmoFastError(f"--device must be a CPU or CUDA device; got {arguments.device!r}")

@@ -16,6 +16,13 @@ from elmo_fast.op_choices import Precision
 
 # The options that several commands have: name -> what add_argument takes.
 SHARED: dict[str, dict[str, Any]] = {
+    "seed": {"type": int, "default": 0, "help": "random seed"},
+    "device": {"type": str, "default": "cpu", "help": 'where to run: "cpu", "cuda", "cuda:1"'},
+    "threads": {
+        "type": int | None,
+        "help": "CPU threads (default: torch's choice; commands that run a trained model use one per processor that "
+        "other programs leave free)",
+    },
     "model": {
         "type": str | None,
         "help": "folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json "

@@ -54,7 +54,7 @@ def run(arguments: Any) -> int:
         if name not in method.own and getattr(arguments, name) != getattr(usual, name):
             raise ElmoFastError(f"--{name} does nothing with --algo {arguments.algo}; leave it out")
     given = {name: getattr(arguments, name) for name in method.defaults if getattr(arguments, name) is not None}
-    shared = {name: getattr(arguments, name) for name in ("dimension", "min_count", "seed", *method.own)}
+    shared = _common.named(arguments, "dimension", "min_count", "seed", *method.own)
     settings = {**method.defaults, **given, **shared}
     passes: list[dict[str, Any]] = []
 
@@ -67,7 +67,7 @@ def run(arguments: Any) -> int:
     vectors = train(arguments, settings, report)
     _files.write(arguments, vectors)
     if arguments.results is not None:
-        about = {"algo": arguments.algo, "train_prefix": arguments.train_prefix, "output": arguments.output}
+        about = _common.named(arguments, "algo", "train_prefix", "output")
         told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
         write_json(arguments.results, told, indent=2)
     return 0
