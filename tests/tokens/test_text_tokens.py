@@ -4,7 +4,7 @@ import pytest
 
 from elmo_fast.tokens import in_context
 
-WORDS = "a b c d e f g".split()
+WORDS = ["a", "b", "c", "d", "e", "f", "g"]
 
 
 @pytest.mark.parametrize(
