@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast import ops
-from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions
+from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, load_state, plain, read_bilm, section, unset
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
@@ -79,18 +79,16 @@ class CharacterEncoder(nn.Module):
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
         self._cache = WordCache(cache_size)
-        width = self._characters.n_filters
-        self._make_parameters(
-            self._characters, width != self.output_dim if state is None else "_projection.weight" in state
-        )
+        projects = self._characters.n_filters != self.output_dim
+        self._make_parameters(projects if state is None else "_projection.weight" in state)
         if state is None:
             self.reset_parameters()
         else:
             load_state(self, state, str(weight_file or "state"))
-        for parameter in self.parameters():
-            parameter.requires_grad_(requires_grad)
+        self.requires_grad_(requires_grad)
 
-    def _make_parameters(self, characters: CharCnnOptions, project: bool) -> None:
+    def _make_parameters(self, project: bool) -> None:
+        characters = self._characters
         self._char_embedding_weights = nn.Parameter(torch.zeros(262, characters.embedding_dim))
         for i, (width, number) in enumerate(characters.filters):
             self.add_module(f"char_conv_{i}", unset(nn.Conv1d, characters.embedding_dim, number, width))
@@ -223,8 +221,8 @@ class CharacterEncoder(nn.Module):
         return self._cache.lookup(rows, self._encode, parameters, *settings)
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
-        convolutions, layers, projection = self._convolutions, self._highways.layers, self._projection
-        projection = projection if projection is None else plain(projection)
+        convolutions, layers = self._convolutions, self._highways.layers
+        projection = None if self._projection is None else plain(self._projection)
         features = ops.char_cnn(
             rows,
             self._char_embedding_weights,
@@ -239,8 +237,7 @@ class CharacterEncoder(nn.Module):
             features,
             [layer.weight for layer in layers],
             [layer.bias for layer in layers],
-            None if projection is None else projection.weight,
-            None if projection is None else projection.bias,
+            *((None, None) if projection is None else (projection.weight, projection.bias)),
             precision=self.precision,
             count=count,
             backend=ops.backend_for("highway", self.backend),

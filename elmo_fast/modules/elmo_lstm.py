@@ -155,8 +155,7 @@ class ElmoLstm(StatefulModule):
                     backend=backend,
                 )
                 self.add_module(f"{direction}_layer_{layer}", lstm)
-        for parameter in self.parameters():
-            parameter.requires_grad_(requires_grad)
+        self.requires_grad_(requires_grad)
 
     @property
     def forward_layers(self) -> list[ProjectedLSTM]:
