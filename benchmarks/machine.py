@@ -10,7 +10,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
-LIBRARIES = ("torch", "numpy", "h5py", "safetensors", "jsonargparse")
+LIBRARIES = ("torch", "numpy", "h5py", "safetensors", "jsonargparse", "triton")
 QUERY = ("name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.limit")
 
 
@@ -103,10 +103,5 @@ def describe(command: str) -> dict[str, Any]:
 
 
 def describe_gpu(command: str) -> dict[str, Any]:
-    """As `describe`, with the GPU and Triton's version."""
-    about = describe(command)
-    try:
-        about["versions"]["triton"] = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        about["versions"]["triton"] = "absent"
-    return {**about, "gpu": gpu()}
+    """As `describe`, with the GPU."""
+    return {**describe(command), "gpu": gpu()}

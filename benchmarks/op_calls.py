@@ -1,7 +1,8 @@
 """Calls of every op with random tensors of given sizes: to time on a CPU, and to launch each kernel once on a GPU."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,13 +12,15 @@ from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 from elmo_fast.static import cooccurrences as counting
 from elmo_fast.static import glove, vector_text
 
+# The precision and the backend, by these names.
+How = Mapping[str, Any]
 # The inputs that have a gradient, and the op applied to them.
 Call = tuple[list[Tensor], Callable[[], Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
 class OpCalls:
-    """A method of each op's name makes its tensors and returns them with the call, for (precision, backend).
+    """A method of each op's name makes its tensors and returns them with the call.
 
     The sizes are the original architecture's unless others are given. filters: (width, number); words: of `char_cnn`
     and `highway`; lstm: B, T and H, for inputs and a projection of `projection`; shortest: its
@@ -43,18 +46,16 @@ class OpCalls:
         """Numbers between -scale and scale."""
         return torch.empty(*shape, device=self.device).uniform_(-scale, scale)
 
-    def char_cnn(self, precision: str, backend: str) -> Call:
+    def char_cnn(self, how: How) -> Call:
         """Words of eight letters."""
         ids = torch.randint(97, 123, (self.words, 50), device=self.device)
         ids[:, 0], ids[:, 9], ids[:, 10:] = 259, 260, 261
         weights = [self.tensor(number, 16, width, scale=0.2) for width, number in self.filters]
         biases = [self.tensor(number) for _, number in self.filters]
         table = self.tensor(262, 16)
-        return [table, *weights, *biases], lambda: ops.char_cnn(
-            ids, table, weights, biases, precision=precision, backend=backend
-        )
+        return [table, *weights, *biases], lambda: ops.char_cnn(ids, table, weights, biases, **how)
 
-    def highway(self, precision: str, backend: str) -> Call:
+    def highway(self, how: How) -> Call:
         """Two layers and the projection."""
         width = sum(number for _, number in self.filters)
         x, scale = self.tensor(self.words, width), width**-0.5
@@ -62,7 +63,7 @@ class OpCalls:
         biases = [self.tensor(2 * width) for _ in range(2)]
         projection, bias = self.tensor(self.projection, width, scale=scale), self.tensor(self.projection)
         return [x, *weights, *biases, projection, bias], lambda: ops.highway(
-            x, weights, biases, projection, bias, precision=precision, backend=backend
+            x, weights, biases, projection, bias, **how
         )
 
     def lstm_weights(self) -> ops.LSTMWeights:
@@ -71,76 +72,70 @@ class OpCalls:
         shapes = (4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells)
         return ops.LSTMWeights(*(self.tensor(*shape, scale=cells**-0.5) for shape in shapes))
 
-    def projected_lstm(self, precision: str, backend: str) -> Call:
+    def projected_lstm(self, how: How) -> Call:
         """Both directions over sentences of several lengths."""
         batch, steps, _ = self.lstm
         weights = [self.lstm_weights() for _ in range(2)]
         x = self.tensor(batch, steps, self.projection)
         lengths = torch.arange(batch, device=self.device) % (steps + 1 - self.shortest) + self.shortest
         return [x, *weights[0], *weights[1]], lambda: ops.projected_lstm(  # type: ignore[list-item]
-            [x, x], weights, lengths, residual=True, precision=precision, backend=backend
+            [x, x], weights, lengths, residual=True, **how
         )[0]
 
-    def scalar_mix(self, precision: str, backend: str) -> Call:
+    def scalar_mix(self, how: How) -> Call:
         """Two mixes of three layers."""
         layers = [self.tensor(*self.mix) for _ in range(3)]
         scalars, gammas = self.tensor(2, 3), self.tensor(2)
-        return [*layers, scalars, gammas], lambda: ops.scalar_mix(layers, scalars, gammas, backend=backend)
+        return [*layers, scalars, gammas], lambda: ops.scalar_mix(layers, scalars, gammas, backend=how["backend"])
 
     def output_layer(self, rows: int, words: int, scale: float = 1.0) -> list[Tensor]:
         """Hidden states [rows, D], a table [words, D] and its bias."""
         size = self.projection
         return [self.tensor(rows, size), self.tensor(words, size, scale=scale), self.tensor(words)]
 
-    def sampled_softmax(self, precision: str, backend: str) -> Call:
+    def sampled_softmax(self, how: How) -> Call:
         """A quarter of the rows: those of one direction."""
         samples, tries = (t.to(self.device) for t in ops.log_uniform_sample(self.samples, self.table, seed=0))
         inputs = hidden, weight, bias = self.output_layer(self.rows // 4, self.table)
         targets = torch.randint(0, self.table, (len(hidden),), device=self.device)
-        return inputs, lambda: ops.sampled_softmax(
-            hidden, targets, weight, bias, samples, tries, sparse=True, precision=precision, backend=backend
-        )
+        return inputs, lambda: ops.sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=True, **how)
 
-    def full_softmax(self, precision: str, backend: str) -> Call:
+    def full_softmax(self, how: How) -> Call:
         """A quarter of the rows, a fifth of the words."""
         inputs = hidden, weight, bias = self.output_layer(self.rows // 4, self.table // 5)
         targets = torch.randint(0, len(weight), (len(hidden),), device=self.device)
-        return inputs, lambda: ops.full_softmax(hidden, targets, weight, bias, precision=precision, backend=backend)
+        return inputs, lambda: ops.full_softmax(hidden, targets, weight, bias, **how)
 
     def counts(self) -> Tensor:
         """How often each word of the table occurs: by rank, as Zipf's law has it."""
         return 10**7 // torch.arange(1, self.table + 1)
 
-    def negative_sampling(self, precision: str, backend: str) -> Call:
+    def negative_sampling(self, how: How) -> Call:
         """All rows."""
         samples = ops.alias_sample(self.samples // 8, ops.alias_table(self.counts(), power=0.75), seed=0)
         inputs = hidden, weight, bias = self.output_layer(self.rows, self.table)
         targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
-        return inputs, lambda: ops.negative_sampling(
-            hidden, targets, weight, bias, samples, sparse=True, precision=precision, backend=backend
-        )
+        return inputs, lambda: ops.negative_sampling(hidden, targets, weight, bias, samples, sparse=True, **how)
 
-    def hierarchical_softmax(self, precision: str, backend: str) -> Call:
+    def hierarchical_softmax(self, how: How) -> Call:
         """All rows."""
         tree = ops.huffman_tree(self.counts())
         inputs = hidden, weight, bias = self.output_layer(self.rows, self.table - 1, scale=0.1)
         targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
-        return inputs, lambda: ops.hierarchical_softmax(
-            hidden, targets, weight, bias, tree, sparse=True, precision=precision, backend=backend
-        )
+        return inputs, lambda: ops.hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=True, **how)
 
-    def alias_sample(self, precision: str, backend: str) -> Call:
+    def alias_sample(self, how: How) -> Call:
         """The noise of one step; it has no gradient."""
         table = ops.alias_table(self.counts(), power=0.75)
-        return [], lambda: ops.alias_sample(self.samples, table, seed=0, backend=backend)
+        return [], lambda: ops.alias_sample(self.samples, table, seed=0, backend=how["backend"])
 
-    def log_uniform_sample(self, precision: str, backend: str) -> Call:
+    def log_uniform_sample(self, how: How) -> Call:
         """The negatives of one step; it has no gradient."""
         return [], lambda: ops.log_uniform_sample(
-            self.samples, self.table, seed=1, device=self.device, backend=backend
+            self.samples, self.table, seed=1, device=self.device, backend=how["backend"]
         )[0]
 
-    def adagrad(self, precision: str, backend: str) -> Call:
+    def adagrad(self, how: How) -> Call:
         """One update of an LSTM direction's weights, and of the table's rows that a batch used; it has no gradient."""
         weights, gradients = (list(self.lstm_weights()) for _ in range(2))
         sums = [torch.ones_like(weight) for weight in weights]  # type: ignore[arg-type]
@@ -149,21 +144,21 @@ class OpCalls:
         table_sums, ids = torch.ones_like(table), torch.randperm(self.table, device=self.device)[:count].sort()[0]
 
         def update() -> Tensor:
-            ops.adagrad_(weights, sums, gradients, 0.2, backend=backend)  # type: ignore[arg-type]
-            ops.adagrad_rows_(table, table_sums, ids, rows, 0.2, backend=backend)
+            ops.adagrad_(weights, sums, gradients, 0.2, backend=how["backend"])  # type: ignore[arg-type]
+            ops.adagrad_rows_(table, table_sums, ids, rows, 0.2, backend=how["backend"])
             return table_sums[:1]
 
         return [], update
 
-    def cooccurrences(self, precision: str, backend: str) -> Call:
+    def cooccurrences(self, how: How) -> Call:
         """A text by Zipf's law, every twentieth number a sentence's end, counted in a window of 10; no gradient."""
         count, num_words = self.text
         numbers = torch.exp(torch.rand(count) * torch.tensor(float(num_words)).log()).int().clamp_max(num_words - 1)
         numbers[::20] = num_words
         words = torch.cat([torch.arange(num_words), torch.tensor([counting.BOUNDARY])]).int()
-        return [], lambda: counting.cooccurrences([numbers], words, num_words, backend=backend).values
+        return [], lambda: counting.cooccurrences([numbers], words, num_words, backend=how["backend"]).values
 
-    def glove(self, precision: str, backend: str) -> Call:
+    def glove(self, how: How) -> Call:
         """Steps of entries in random order, dimension 100; it has no gradient."""
         num_words, entries = self.text[1], self.glove_entries
         rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
@@ -173,16 +168,16 @@ class OpCalls:
         )
         weights = glove.GloveWeights(*(self.tensor(*shape, scale=0.005) for shape in shapes))
         squares = glove.GloveWeights(*(torch.ones(*shape) for shape in shapes))
-        return [], lambda: glove.glove_(rows, columns, values, weights, squares, backend=backend)
+        return [], lambda: glove.glove_(rows, columns, values, weights, squares, backend=how["backend"])
 
-    def vector_text(self, precision: str, backend: str) -> Call:
+    def vector_text(self, how: How) -> Call:
         """Vectors of 300 dimensions written and read; it has no gradient."""
         matrix = torch.randn(self.vectors, 300)
         words, ends = torch.full((6 * len(matrix),), ord("w"), dtype=torch.uint8), 6 * torch.arange(1, len(matrix) + 1)
 
         def write_and_read() -> Tensor:
-            text = vector_text.write_vector_text(words, ends, matrix, backend=backend)
-            return vector_text.read_vector_text(text, 300, backend=backend).matrix
+            text = vector_text.write_vector_text(words, ends, matrix, backend=how["backend"])
+            return vector_text.read_vector_text(text, 300, backend=how["backend"]).matrix
 
         return [], write_and_read
 

@@ -33,6 +33,15 @@ class Row:
     error: float | None = None
     error_to: str | None = None
 
+    def told(self, *, aim: bool = True) -> str:
+        """On one line, with what was aimed at."""
+        said = f"{self.variant:50} {self.side:24} {self.threads} thr {self.median:>10g} {self.unit}"
+        if self.ratio is not None:
+            said += f"  {self.ratio:g} x {self.against}"
+            if aim and self.goal is not None:
+                said += f" (aim {self.goal:g}: {'reached' if self.ratio >= self.goal else 'NOT REACHED'})"
+        return said if self.error is None else f"{said}  difference {self.error:.1e} to {self.error_to}"
+
 
 @dataclasses.dataclass
 class GpuRow(Row):
@@ -50,6 +59,15 @@ class GpuRow(Row):
     share: float | None = None
     memory: float | None = None
     aims: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def told(self, *, aim: bool = True) -> str:
+        """On one line, with what was aimed at."""
+        said = f"{super().told(aim=aim)}  {self.launched}"
+        if self.memory is not None:
+            said += f"  {self.memory:g} MiB"
+        if self.floor is not None and self.share is not None:
+            said += f"  floor {self.floor:g} ({self.bound}), share {100 * self.share:.0f} %"
+        return said + "".join(f"  [{each}]" for each in told_aims(self.aims) if aim)
 
 
 @dataclasses.dataclass
@@ -124,11 +142,14 @@ def save(folder: pathlib.Path, case: str, report: Report, about: dict[str, Any])
     return path
 
 
+def told_aims(aims: Sequence[dict[str, Any]], no: str = "not reached") -> list[str]:
+    """Each goal in words."""
+    return [f"{aim['text']}: {'reached' if aim['reached'] else no}" for aim in aims]
+
+
 def cell(value: Any) -> Any:
-    """A value of a row as one cell of the CSV: goals in words."""
-    if not isinstance(value, list):
-        return value
-    return "; ".join(f"{aim['text']}: {'reached' if aim['reached'] else 'not reached'}" for aim in value)
+    """A value of a row as one cell of the CSV."""
+    return "; ".join(told_aims(value)) if isinstance(value, list) else value
 
 
 def load(folder: pathlib.Path, case: str) -> dict[str, Any] | None:

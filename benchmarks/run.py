@@ -9,7 +9,6 @@ import time
 
 from benchmarks import machine, results, table
 from benchmarks.cases import CASES, Settings
-from benchmarks.results import Row
 
 RESULTS = machine.ROOT / "benchmarks" / "results"
 QUICK_RESULTS = machine.ROOT / "build" / "quick-benchmarks"
@@ -47,16 +46,6 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def sentence(each: Row, *, quick: bool) -> str:
-    """A row on one line; of a quick look, without what was aimed at."""
-    said = f"{each.variant:34} {each.side:24} {each.threads} thr {each.median:>10g} {each.unit}"
-    if each.ratio is not None:
-        said += f"  {each.ratio:g} x {each.against}"
-    if each.ratio is not None and each.goal is not None and not quick:
-        said += f" (aim {each.goal:g}: {'reached' if each.ratio >= each.goal else 'NOT REACHED'})"
-    return said if each.error is None else f"{said}  max |difference| {each.error:.1e} to {each.error_to}"
-
-
 def main(words: list[str] | None = None) -> int:
     """Runs the cases one after another; a case that fails stops the run with its traceback."""
     given = arguments(words)
@@ -70,7 +59,7 @@ def main(words: list[str] | None = None) -> int:
         about["seconds"] = round(time.monotonic() - start)
         path = results.save(folder, case, report, about)
         for each in report.rows:
-            print(f"  {sentence(each, quick=given.quick)}")
+            print(f"  {each.told(aim=not given.quick)}")
         for reason in report.skipped:
             print(f"  skipped: {reason}")
         print(f"  -> {path}", flush=True)

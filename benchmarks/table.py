@@ -183,7 +183,7 @@ def gpu_line(variant: str, rows: list[GpuRow]) -> list[str]:
 
     others = "; ".join(f"{number(e.median)} {e.launched}" for e in rows if e.ours and e is not ours and e.launched)
     launched = f" ({ours.launched}{'; ' + others if others else ''})" if ours.launched else ""
-    aims = "; ".join(f"{aim['text']}: {'reached' if aim['reached'] else '**not reached**'}" for aim in ours.aims)
+    aims = "; ".join(results.told_aims(ours.aims, "**not reached**"))
     rivals = [
         f"{each.side} {figure(each)} ({number(ours.median / each.median if rate else each.median / ours.median)} x)"
         for each in best.values()

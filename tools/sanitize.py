@@ -10,6 +10,7 @@ package under build/sanitize/, by the Python that is there; torch itself is as i
 import argparse
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -64,25 +65,20 @@ def why_not(kind: str) -> str | None:
 
 def built(kind: str) -> pathlib.Path:
     """A copy of the package with the extension built under the sanitizer, and the tests beside it."""
-    import pybind11
-    import torch
-
-    place, options = BUILD / kind, OPTIONS[kind]
-    bare = shutil.ignore_patterns("_C*.so", "__pycache__")
+    place, flags = BUILD / kind, OPTIONS[kind]["flags"]
+    bare = shutil.ignore_patterns("_C*", "__pycache__")
     for name in ("elmo_fast", "tests", "benchmarks", "csrc", "tools", "docs"):
         shutil.copytree(ROOT / name, place / name, ignore=bare, dirs_exist_ok=True)
     for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "README.md"):
         shutil.copyfile(ROOT / name, place / name)
-    linked = next(flag for flag in options["flags"].split(";") if flag.startswith("-fsanitize="))
-    configure = [
-        "cmake", f"-S{ROOT}", f"-B{BUILD / f'{kind}-cmake'}", "-GNinja", "-DCMAKE_BUILD_TYPE=None",
-        f"-DELMO_FAST_CXX_OPTIONS={COMMON};{options['flags']}", f"-DCMAKE_MODULE_LINKER_FLAGS={linked}",
-        f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_PREFIX_PATH={pybind11.get_cmake_dir()}",
-        f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}", "-DTORCH_CUDA_VERSION=",
-        f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={place / 'elmo_fast'}",
-    ]  # fmt: skip
-    subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", BUILD / f"{kind}-cmake"], check=True)
+    linked = next(flag for flag in flags.split(";") if flag.startswith("-fsanitize="))
+    arguments = (
+        f"-DELMO_FAST_CXX_OPTIONS={COMMON};{flags}", f"-DCMAKE_MODULE_LINKER_FLAGS={linked}",
+        "-DCMAKE_BUILD_TYPE=None", "-DTORCH_CUDA_VERSION=",
+    )  # fmt: skip
+    environment = os.environ | {"ELMO_FAST_REQUIRE_NATIVE": "1", "CMAKE_ARGS": shlex.join(arguments)}
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    subprocess.run(command, cwd=place, env=environment, check=True)
     return place
 
 

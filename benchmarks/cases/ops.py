@@ -54,7 +54,7 @@ def run(settings: Settings, only: Collection[str] = PRECISIONS) -> Report:
 def timed(make: Callable[..., Call], precision: str, backend: str, train: bool) -> Callable[[], float] | None:
     """Milliseconds of a call; None where the gradients are asked for and there are none."""
     torch.manual_seed(0)
-    inputs, forward = make(precision, backend)
+    inputs, forward = make({"precision": precision, "backend": backend})
     if train and not inputs:
         return None
     for each in inputs:

@@ -111,14 +111,13 @@ def found(name: str, given: argparse.Namespace) -> dict[str, Any] | None:
 def mend(name: str, given: argparse.Namespace, failure: str) -> None:
     """Adds to the files of a section that did not end by itself why it did not."""
     content = found(name, given) or machine.describe(command_of(name)) | {
-        "gpu": {"gpu": "unknown", "driver": "unknown", "cuda": "unknown"},
+        "gpu": dict.fromkeys(("gpu", "driver", "cuda"), "unknown"),
         "run": given.run,
         "quick": given.quick,
         "rehearsal": given.quick,
         "complete": False,
     }
-    report = Report(*(content.pop(key, kind()) for key, kind in
-                      (("rows", list), ("notes", dict), ("skipped", list), ("failures", list))))  # fmt: skip
+    report = Report(**{name: content.pop(name) for name in ("rows", "notes", "skipped", "failures") if name in content})
     report.failures.append(failure)
     content.pop("case", None)
     results.save(given.out, f"gpu_{name}", report, content)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu import clock
-from benchmarks.gpu.judge import COMPILED, EAGER, OURS, What, judged, sentence
+from benchmarks.gpu.judge import COMPILED, EAGER, OURS, What, judged
 from benchmarks.gpu.session import Session
 from benchmarks.gradients import differentiated
 from benchmarks.results import GpuRow, measure, significant
@@ -113,7 +113,7 @@ def compare(
         best = judged(what, rows, session.ceilings())
         session.save()
         for each in rows:
-            print(f"  {sentence(each)}", flush=True)
+            print(f"  {each.told()}", flush=True)
     if session.clock.cuda and not session.quick and session.left() > 15:
         profiled(session, what, ready[leading])
     gc.collect()  # what the sides and their graphs held

@@ -95,17 +95,3 @@ def reached(aim: Aim, ours: GpuRow, theirs: GpuRow | None) -> bool:
     if aim.kind == "memory":
         return ours.memory is not None and theirs.memory is not None and ours.memory <= aim.value * theirs.memory
     return times(ours, theirs) >= aim.value
-
-
-def sentence(each: GpuRow) -> str:
-    """A row on one line."""
-    said = f"{each.variant:60} {each.side:24} {each.launched:10} {each.median:>10g} {each.unit}"
-    if each.memory is not None:
-        said += f"  {each.memory:g} MiB"
-    if each.floor is not None and each.share is not None:
-        said += f"  floor {each.floor:g} ({each.bound}), share {100 * each.share:.0f} %"
-    if each.ratio is not None:
-        said += f"  {each.ratio:g} x {each.against}"
-    for aim in each.aims:
-        said += f"  [{aim['text']}: {'reached' if aim['reached'] else 'NOT REACHED'}]"
-    return f"{said}  error {each.error:.0e}"

@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
             module = _dispatch._REGISTRY[op].get(backend)
             if module is None or module.unsupported(torch.device(device), torch.float32, PRECISION) is not None:
                 continue
-            inputs, forward = getattr(calls, op)(PRECISION, backend)
+            inputs, forward = getattr(calls, op)({"precision": PRECISION, "backend": backend})
             for each in inputs:
                 each.requires_grad_()
             try:

@@ -1,7 +1,6 @@
 """Draws mutants, judges each by the tests of what it changes, prints the score and lists the survivors."""
 
 import argparse
-import collections
 import concurrent.futures
 import json
 import multiprocessing
@@ -19,6 +18,7 @@ from tools.mutants.plan import Plan, record
 from tools.mutants.sites import Mutation
 
 FOREVER = float("inf")
+FOLDER = ROOT / "build" / "mutants"
 RESULT = ROOT / "benchmarks" / "results" / "mutants.json"
 
 
@@ -30,12 +30,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only files whose path holds this")
     parser.add_argument("--workers", type=int, default=1, help="how many are judged at a time (1)")
     parser.add_argument("--hours", type=float, default=FOREVER, help="what is judged by then counts")
-    parser.add_argument(
-        "--folder", type=pathlib.Path, default=ROOT / "build" / "mutants", help="copies, builds, and what was found"
-    )
-    parser.add_argument(
-        "--out", type=pathlib.Path, default=RESULT, help="the file to write (benchmarks/results/mutants.json)"
-    )
+    path = {"type": pathlib.Path}
+    parser.add_argument("--folder", **path, default=FOLDER, help="copies, builds, and what was found")
+    parser.add_argument("--out", **path, default=RESULT, help="the file to write (benchmarks/results/mutants.json)")
     asked = parser.parse_args()
     commit = machine.commit()  # of the sources that are judged; the checkout may go on meanwhile
     plan = Plan(ROOT, machine.processor()["flags"])
@@ -60,28 +57,21 @@ def outcomes_of(
     """Each mutant in turn with what became of it, from the journal where it is known there."""
     journal = trial.Journal(folder / "journal.jsonl", plan)
     known = {each: found for each in drawn if (found := journal.known(each))}
-    waiting: collections.deque[tuple[Mutation, Any]] = collections.deque()
+    futures: dict[Mutation, concurrent.futures.Future[trial.Outcome]] = {}
     pool = whole = None
     try:
-        for each in [*drawn, None]:
-            if each is not None and each not in known:
-                if pool is None:
+        for each in drawn:
+            if each not in known:
+                if pool is None or whole is None:
                     whole = Whole(folder / "whole")
                     pool = pool_of(workers, whole, plan, folder)
-                waiting.append((each, pool.submit(trial.judged, each)))
-            elif each is not None:
-                waiting.append((each, None))
-            while waiting and (waiting[0][1] is None or each is None or len(waiting) > workers + 1):
-                mutation, future = waiting.popleft()
-                if future is not None and whole is not None:
-                    try:
-                        known[mutation] = future.result(
-                            None if until == FOREVER else max(0.0, until - time.monotonic())
-                        )
-                    except TimeoutError:
-                        return
-                    journal.add(whole.tree, mutation, known[mutation])
-                yield mutation, known[mutation]
+                    futures = {other: pool.submit(trial.judged, other) for other in drawn if other not in known}
+                try:
+                    known[each] = futures[each].result(None if until == FOREVER else max(0.0, until - time.monotonic()))
+                except TimeoutError:
+                    return
+                journal.add(whole.tree, each, known[each])
+            yield each, known[each]
     finally:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.gpu import rivals, roofline
 from benchmarks.gpu.compare import Side, compare, side
-from benchmarks.gpu.judge import COMPILED, OURS, Aim, What, judged, sentence
+from benchmarks.gpu.judge import COMPILED, OURS, Aim, What, judged
 from benchmarks.gpu.session import Session
 from benchmarks.results import GpuRow, significant
 from elmo_fast.ops import LSTMWeights, projected_lstm
@@ -149,7 +149,7 @@ def less(session: Session, what: What, best: Mapping[str, GpuRow], product: GpuR
     judged(what, rows, session.ceilings())
     session.record(*rows)
     for new in rows:
-        print(f"  {sentence(new)}", flush=True)
+        print(f"  {new.told()}", flush=True)
 
 
 def train(session: Session, batch: int, precision: str) -> None:
