@@ -54,12 +54,12 @@ def main() -> None:
         gradient_exchange._all_ids = noted
         for number in range(WARMUP):
             step(words(processes, generator), None, number)
-        processes.barrier()
+        processes.max_(0)
         sizes.clear()
         before = sent_bytes()
         for number in range(STEPS):
             step(words(processes, generator), None, WARMUP + number)
-        processes.barrier()
+        processes.max_(0)
         sent = (sent_bytes() - before) / STEPS / processes.size
         longest = processes.max_(round(sum(mine for _, mine in sizes) / len(sizes)))
         if processes.leads:

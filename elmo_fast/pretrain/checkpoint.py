@@ -1,4 +1,4 @@
-"""Models on the disk, with the softmax that only pretraining and evaluation need."""
+"""A run's checkpoints: saving, replacing and removing them."""
 
 import os
 import pathlib

@@ -1,6 +1,6 @@
 """The configuration of a pretraining run: one dataclass per concern, one sentence per field.
 
-Names are bilm-tf's where it has one. Field names are unique across the four classes, so that the command line and the
+Names are bilm-tf's if it has the option. Field names are unique across the four classes, so the command line and the
 YAML files are flat: `--dim 1024`, `dim: 1024`.
 """
 
@@ -136,7 +136,7 @@ class RunConfig:
     )
     init_from: str | None = described(None, "Model whose weights a new run starts from; words known to it keep theirs.")
     max_steps: int | None = described(None, "Most steps; null for as many as n_epochs needs.")
-    max_seconds: float | None = described(None, "Most seconds of training in this sitting; null for no bound.")
+    max_seconds: float | None = described(None, "Most seconds of training until the run is resumed; null for no bound.")
     checkpoint_interval: int = described(1250, "Steps between checkpoints; one is also written at the end.")
     keep_checkpoints: int = described(2, "Newest checkpoints that stay; older ones are removed.")
     heldout_interval: int | None = described(

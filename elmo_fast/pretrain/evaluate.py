@@ -18,7 +18,7 @@ from elmo_fast.pretrain.processes import Processes
 
 
 def perplexity(loss: float) -> float:
-    """exp of a loss in nats, which is cut at 700: a float holds no more, and a run that diverges must be reported."""
+    """exp of a loss in nats, at most exp(700): floats overflow beyond, and a diverging run must still be reported."""
     return math.exp(min(loss, 700.0))
 
 
@@ -72,9 +72,9 @@ def evaluate(
     """Perplexity of a text in its order; dropout is off, every row starts from a zero state and carries it to its end.
 
     corpus: encoded with the vocabulary the model was trained with; batch_size: rows, at most one per sentence, each its
-    own part of the text, so that another number gives a slightly different state and figure; chunk_bytes: bound of the
-    logits held at a time; per_sentence: return the losses of each sentence too (16 bytes a word); progress: takes the
-    words of each step; processes: the processes that share the rows, and all get the figures.
+    own part of the text, so another number gives a slightly different figure; chunk_bytes: bound of the
+    logits in memory at a time; per_sentence: return the losses of each sentence too (16 bytes a word); progress: called
+    with the words of each step; processes: the processes that share the rows, and all get the figures.
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
@@ -138,7 +138,7 @@ def _evaluation_mode(model: LanguageModel) -> Iterator[None]:
 
 
 def positions(bounds: npt.NDArray[np.int64], step: int, batch: Batch) -> npt.NDArray[np.int64]:
-    """The positions of the text at which a step's filled places stand, row by row, forward and backward, [2, n].
+    """The positions in the text of a step's filled places, row by row, forward and backward, [2, n].
 
     bounds: where the batch's rows begin, and the last one ends, [B + 1].
     """

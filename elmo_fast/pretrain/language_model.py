@@ -22,6 +22,7 @@ from elmo_fast.modules.losses import (
     SampledSoftmaxLoss,
     VocabularyLoss,
 )
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
@@ -52,8 +53,8 @@ class LanguageModel(nn.Module):
         *,
         counts: Tensor | None = None,
         negatives: float | None = None,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
         train_input: bool = True,
     ) -> None:
         super().__init__()
@@ -101,7 +102,12 @@ class LanguageModel(nn.Module):
 
     @classmethod
     def from_checkpoint(
-        cls, options: ElmoOptions, state: Mapping[str, Tensor], *, precision: str = "float32", backend: str = "auto"
+        cls,
+        options: ElmoOptions,
+        state: Mapping[str, Tensor],
+        *,
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> "LanguageModel":
         """A model with the weights of a checkpoint's state.
 
@@ -122,7 +128,7 @@ class LanguageModel(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, model: str | os.PathLike[str], *, precision: str = "float32", backend: str = "auto"
+        cls, model: str | os.PathLike[str], *, precision: Precision = "float32", backend: Backend = "auto"
     ) -> "LanguageModel":
         """The language model of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
 
@@ -206,7 +212,7 @@ def _rename_loaded(model: nn.Module, state: dict[str, Any], prefix: str, *more: 
 
 
 class Streams(nn.Module):
-    """A BiLM as a function of streams of words: what is trained beside the softmax."""
+    """A BiLM as a function of streams of words: the part of the model below the softmax."""
 
     def __init__(self, bilm: BiLM) -> None:
         super().__init__()

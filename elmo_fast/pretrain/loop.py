@@ -10,7 +10,7 @@ from elmo_fast.pretrain.trainer import LanguageModelTrainer, TrainingLost
 
 # A line at least this often, however slow the steps are.
 LONGEST_SILENCE = 30.0
-# Told among the processes beside the numbers of signals, which are higher.
+# Exchanged between the processes like the numbers of signals, which are higher.
 _TIME_IS_UP = 1
 
 

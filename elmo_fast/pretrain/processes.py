@@ -31,13 +31,13 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this process speaks and writes for all."""
+        """Whether this process reports and writes files for all."""
         return self.rank == 0
 
     def assign_rows(self, rows: int, parts: int = 1) -> tuple[int, int]:
         """The first of this process's rows and how many it holds, cut into `parts` equal micro-batches.
 
-        Raises ElmoFastError when the rows cannot be shared out evenly.
+        Raises ElmoFastError when the rows cannot be divided evenly.
         """
         if rows % (self.size * parts):
             fitting = ", ".join(str(n) for n in range(1, rows + 1) if rows % (n * parts) == 0)
@@ -103,11 +103,6 @@ class Processes:
                 "machines all need the same files under the same names, save_dir on a file system that all of them see"
             )
 
-    def barrier(self) -> None:
-        """Returns when all processes have come here."""
-        if self.distributed:
-            self.sum_(torch.zeros(()))
-
 
 def under_torchrun() -> bool:
     """Whether torchrun started this process."""
@@ -162,7 +157,7 @@ class join_processes:
 
     def __exit__(self, *error: object) -> None:
         if self.began:
-            # DistributedDataParallel sits in a cycle and holds the group, whose threads must end before Python does.
+            # DistributedDataParallel is in a reference cycle and holds the group, whose threads must end before Python.
             gc.collect()
             dist.destroy_process_group()
             gc.collect()

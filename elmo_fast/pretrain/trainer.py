@@ -86,7 +86,7 @@ class LanguageModelTrainer:
         if resumed is not None:
             self._resume(resumed)
         self.scheduler = make_scheduler(optimizer, self.optimizer, total, self.progress.step)
-        # Of the last step, which an earlier sitting may have taken and not reported.
+        # Of the last step, which may be one of an earlier process that it did not report.
         self.rate = optimizer.rate * learning_rate_factor(optimizer, total)(max(self.progress.step - 1, 0))
         self.update = Step(
             model,
@@ -180,7 +180,7 @@ class LanguageModelTrainer:
             )
 
     def save(self) -> pathlib.Path | None:
-        """Writes the checkpoint of this step, by the process that leads; raises what the disk complains of."""
+        """Writes the checkpoint of this step, on the process that leads; raises OSError if the disk refuses it."""
         began, at = time.monotonic(), self.position
         self._check_worth_saving(at)
         rows = None if self.state is None else [self.processes.gather(each, dim=2) for each in self.state]

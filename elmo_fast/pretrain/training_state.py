@@ -50,7 +50,7 @@ class RunPosition:
 
 @dataclasses.dataclass(frozen=True)
 class _PositionFile:
-    """The content of position.json; sha256: of the files of tensors beside it."""
+    """The content of position.json; sha256: digests of the files of tensors in the same folder."""
 
     format: Literal["elmo_fast training position"]
     version: Literal[1]
@@ -75,10 +75,10 @@ def write_training_state(
     state: LayerStates | None,
     position: RunPosition,
 ) -> None:
-    """Writes the model and what is beside it into `folder`, with a manifest of all files.
+    """Writes the model, the optimizer's tensors, the LSTM states and the position, with a manifest of all files.
 
-    state: of all R rows, (h [L, 2, R, D], c [L, 2, R, H]), on the CPU. Raises CheckpointError when the disk does not
-    take it.
+    state: of all R rows, (h [L, 2, R, D], c [L, 2, R, H]), on the CPU. Raises CheckpointError if
+    writing fails.
     """
     rows = {} if state is None else {"h": state[0], "c": state[1]}
     with writing_together(folder) as new:
@@ -117,7 +117,7 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
 
 
 def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Gives the optimizer the state that a checkpoint holds.
+    """Loads the optimizer's state from the tensors of a checkpoint.
 
     Raises CheckpointError where a tensor is missing or has another shape than its parameter.
     """

@@ -114,7 +114,7 @@ def target_counts(corpus: Corpus) -> Tensor:
     """How often each word of the vocabulary is a target in an epoch, at least 1, [V] float32; some losses need it.
 
     A sentence's end is </S> forward and <S> backward; words outside the vocabulary are <UNK>. float32, as checkpoints
-    keep it, so that what was trained with is what is read back: counts above 2^24 are rounded to 24 bits.
+    keep it, so that a resumed run reads the same counts: those above 2^24 are rounded to 24 bits.
     """
     vocabulary = corpus.vocabulary
     counts = torch.from_numpy(corpus.counts.astype("int64"))

@@ -29,7 +29,7 @@ def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device
 
 
 def trained_embedding(model: LanguageModel) -> torch.nn.Parameter | None:
-    """The table of word vectors that is trained, which is exchanged and updated as rows; None where there is none."""
+    """The trained table of word vectors, exchanged and updated row by row; None if the model has none."""
     encoder = model.bilm.encoder
     return encoder.weight if isinstance(encoder, WordEncoder) and encoder.weight.requires_grad else None
 

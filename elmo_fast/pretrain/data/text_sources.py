@@ -28,7 +28,7 @@ class _SourcesFile(TypedDict):
 
 
 def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
-    """What a vocabulary built of the text depends on besides it; nothing where one was given."""
+    """The settings of a vocabulary that is built from the text; empty if a vocabulary was given."""
     return {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {}
 
 
@@ -40,7 +40,7 @@ def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
 
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError unless the text is the one that was prepared; files of another time are read again."""
+    """Raises ElmoFastError unless the text is the one that was prepared; files with a new time stamp are read again."""
     path = folder / SOURCES_FILE
     try:
         told = read_json(path, _SourcesFile)

@@ -21,14 +21,14 @@ _NEEDED = {None: ("step", "words"), "heldout": ("step", "words"), "resume": ("st
 
 
 class MetricsFile:
-    """metrics.jsonl: one JSON object per line, each handed to the system at once; what is there already is kept.
+    """Appends to metrics.jsonl: one JSON object per line, unbuffered.
 
     step: of the checkpoint that the run resumes from: rows of later steps, which will be written again, are removed,
     as is a row that was cut off at the end; unreported: steps before it that no report has averaged: reports of those
     come again too.
 
     set_aside: where a damaged file was put as it was, while its whole rows stay; evaluated_at: the step of the last
-    evaluation on record, -1 where there is none.
+    evaluation in the file, -1 if there is none.
     """
 
     def __init__(self, path: str | pathlib.Path, step: int | None = None, unreported: int = 0) -> None:
@@ -67,7 +67,7 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
 
 
 def _whole_row(line: bytes) -> Row | None:
-    """The row of a line, None where it lacks a number that its kind is read for, or holds what is none."""
+    """The row of a line; None if it is not JSON, lacks a number that readers need, or has a value of another type."""
     try:
         row = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):

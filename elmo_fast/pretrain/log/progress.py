@@ -25,7 +25,7 @@ def memory_in_use(device: torch.device) -> int | None:
 class TrainingProgress:
     """Averages over the steps since the last report, and the time left.
 
-    total_steps: steps the run will take if no time runs out; max_seconds: of this sitting, or None; perplexity_name:
+    total_steps: steps the run will take if no time runs out; max_seconds: of this process, or None; perplexity_name:
     what exp of the loss is called in the reports, None where the loss says nothing of a perplexity.
 
     step: taken in all; words: read in all, one that both directions read counting once.
@@ -44,22 +44,22 @@ class TrainingProgress:
         self.start()
 
     def resume(self, at: RunPosition) -> None:
-        """Continues from what earlier sittings of the run have done."""
+        """Continues from what earlier processes of the run have done."""
         self.step, self.words, self._first_step, self._before = at.step, at.words, at.step, at.seconds
         self._results = [(forward, backward, norm) for forward, backward, norm in at.unreported]
 
     def start(self) -> None:
-        """Sets the clock of this sitting to zero."""
+        """Sets the clock of this process to zero."""
         self._started = self._reported = time.monotonic()
 
     @property
     def sitting(self) -> float:
-        """Seconds since this sitting started."""
+        """Seconds of training in this process."""
         return time.monotonic() - self._started
 
     @property
     def seconds(self) -> float:
-        """Of all sittings together."""
+        """Seconds of training in all processes of the run."""
         return self._before + self.sitting
 
     @property
@@ -87,7 +87,7 @@ class TrainingProgress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time within is not training time: tokens/s leave it out."""
+        """Excludes the time of the block from the tokens/s of the next report."""
         began = time.monotonic()
         try:
             yield
@@ -95,7 +95,7 @@ class TrainingProgress:
             self._away += time.monotonic() - began
 
     def seconds_left(self) -> float:
-        """At the mean speed of this sitting, to the last step or to the end of the time, whichever comes first."""
+        """To the last step, at the mean speed of this process, or to the end of the time, whichever comes first."""
         left = (self.total_steps - self.step) * self.sitting / max(self.step - self._first_step, 1)
         return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
@@ -122,7 +122,7 @@ class TrainingProgress:
         return row
 
     def _perplexity(self, row: dict[str, Any]) -> str:
-        """What exp of the loss is, in words; nothing where it is no perplexity."""
+        """The perplexity as text, empty if exp of the loss is none."""
         if self.perplexity_name is None:
             return ""
         kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"

@@ -1,5 +1,6 @@
 """What a run reports: lines of text, metrics.jsonl, TensorBoard; only one of several processes writes."""
 
+import functools
 import os
 import pathlib
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class RunLog:
         self._board: TensorBoard | None = None
         if tensorboard and not silent:
             self._board = TensorBoard(folder / "tensorboard", step)
-        # The step of the last evaluation that is on record, -1 where there is none.
+        # The step of the last evaluation in the file, -1 if there is none.
         self.evaluated_at = -1 if self._metrics is None else self._metrics.evaluated_at
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
             self.say(
@@ -105,23 +106,18 @@ class TensorBoard:
             raise ElmoFastError(
                 f'writing for TensorBoard needs its package: pip install "elmo-fast[tb]" ({error})'
             ) from error
-        self._make, self._folder = SummaryWriter, os.fspath(folder)
-        self._step = step
+        purge_step = None if step is None else step + 1
+        self._open = functools.partial(SummaryWriter, os.fspath(folder), purge_step=purge_step)
         self._writer: Any = None
 
     def write(self, row: dict[str, Any]) -> None:
         """Sends the numbers of a report or of an event "heldout"; other events have no scalars."""
         event = row.get("event")
         if event in (None, "heldout"):
-            writer = self._opened()
+            self._writer = self._writer or self._open()
             for name, value in row.items():
                 if name not in ("event", "step") and isinstance(value, int | float):
-                    writer.add_scalar(f"{event or 'train'}/{name}", value, row["step"])
-
-    def _opened(self) -> Any:
-        if self._writer is None:
-            self._writer = self._make(self._folder, purge_step=None if self._step is None else self._step + 1)
-        return self._writer
+                    self._writer.add_scalar(f"{event or 'train'}/{name}", value, row["step"])
 
     def close(self) -> None:
         """Brings everything written to the disk."""

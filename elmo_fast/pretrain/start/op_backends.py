@@ -1,4 +1,4 @@
-"""Who computes what a run asks for, in words: the backend of each op, and why not a faster one."""
+"""The backend of each op of a run, and why it is not a faster one, as lines of text."""
 
 import torch
 
@@ -6,7 +6,7 @@ from elmo_fast import ops
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops._dispatch import made_for, told
 
-# What a step and an evaluation call beside the loss; AdaGrad's op is asked for its rows, AdamW is torch's.
+# The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
 
 

@@ -65,7 +65,7 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
 
 
 def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
-    """About how many bytes a process needs, by what for; rows: of one micro-batch.
+    """An estimate of the bytes that a process needs, by purpose; rows: of one micro-batch.
 
     Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
     """
@@ -75,12 +75,13 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> 
     positions = optimizer.micro_batches * rows * optimizer.unroll_steps
     used = LOSS_CLASSES[optimizer.loss].max_rows_used(vocabulary_size, optimizer.n_negative_samples_batch, positions)
     touched = softmax if kept == 2 else used * (model.projection_dim + 1)
-    dense = trained = bilm - _unchanging(config, vocabulary_size)
-    if model.input != "characters" and trained == bilm and kept == 1:
-        table, read = (vocabulary_size + 1) * model.projection_dim, 2 * positions * model.projection_dim
-        dense = bilm - table + min(table, read)
+    table, dense, trained = (vocabulary_size + 1) * model.projection_dim, bilm, bilm
+    if model.input == "vectors" and not model.train_vectors:
+        dense = trained = bilm - table
+    elif model.input != "characters" and kept == 1:
+        dense = bilm - table + min(table, 2 * positions * model.projection_dim)
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
-    size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands beside float32 cells
+    size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands and float32 cells
     return {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * kept * (trained + softmax),
@@ -89,23 +90,9 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> 
     }
 
 
-def _unchanging(config: PretrainConfig, vocabulary_size: int) -> int:
-    """Weights that are not trained: those of vectors that stay as they are."""
-    frozen = config.model.input == "vectors" and not config.model.train_vectors
-    return (vocabulary_size + 1) * config.model.projection_dim if frozen else 0
-
-
-def estimate_flops(config: PretrainConfig, vocabulary_size: int) -> tuple[float, float]:
-    """FLOP a token of a step, forward and backward, both directions: of the LSTM's products, and of the loss's."""
-    model, optimizer = config.model, config.optimizer
-    lstm = model.n_layers * (8 * model.dim * model.projection_dim + model.dim * model.projection_dim)
-    products = LOSS_CLASSES[optimizer.loss].products(vocabulary_size, optimizer.n_negative_samples_batch)
-    # Two directions; 2 FLOP a product forward, and twice that backward.
-    return 12.0 * lstm, 12.0 * products * model.projection_dim
-
-
 def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
-    optimizer = config.optimizer
+    """The loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
+    model, optimizer = config.model, config.optimizer
     samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
     noise = f"{samples:,} words drawn a direction and step"
     drawn = {
@@ -113,7 +100,9 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
         "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
         "hierarchical_softmax": f", a tree of {vocabulary_size - 1:,} inner nodes",
     }
-    lstm, own = estimate_flops(config, vocabulary_size)
+    # Two directions; 2 FLOP a product forward, and twice that backward.
+    lstm = 12.0 * model.n_layers * 9 * model.dim * model.projection_dim
+    own = 12.0 * LOSS_CLASSES[optimizer.loss].products(vocabulary_size, samples) * model.projection_dim
     return (
         f"loss   {optimizer.loss}{drawn.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP a token in the LSTM, "
         f"{own / 1e6:.2f} in the loss"

@@ -46,7 +46,7 @@ def make_language_model(
 
     counts: how often each word is a target, [V], for the losses that need it.
     """
-    optimizer, precision = config.optimizer, config.run.precision
+    optimizer = config.optimizer
     training: dict[str, Any] = {name: getattr(optimizer, name) for name in _TRAINING_OPTIONS}
     training |= {"all_clip_norm_val": optimizer.all_clip_norm_val, "learning_rate": optimizer.rate}
     if optimizer.loss != "sampled_softmax":
@@ -54,11 +54,15 @@ def make_language_model(
     sampled = optimizer.loss in ("sampled_softmax", "negative_sampling")
     options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
     torch.manual_seed(config.run.seed)
-    precision = "float32" if precision == "tf32" else precision
     frozen = config.model.input == "vectors" and not config.model.train_vectors
-    settings = {"precision": precision, "backend": config.run.backend}
-    model = LanguageModel(options, counts=counts, negatives=optimizer.negatives, train_input=not frozen, **settings)
-    return model.to(device)
+    return LanguageModel(
+        options,
+        counts=counts,
+        negatives=optimizer.negatives,
+        precision="float32" if config.run.precision == "tf32" else config.run.precision,
+        backend=config.run.backend,
+        train_input=not frozen,
+    ).to(device)
 
 
 def find_vocabulary(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:

@@ -59,7 +59,7 @@ class AdaGrad(torch.optim.Adagrad):
         """Updates every parameter that has a gradient; gradients are left as they are.
 
         scale: factor of all gradients, a [] tensor on their device; one that is not finite leaves all weights as they
-        are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, where they are there already.
+        are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already computed.
         """
         loss = None if closure is None else torch.enable_grad()(closure)()
         if scale is None and uses_torch_update(
@@ -129,8 +129,8 @@ def clip_and_step(
 ) -> float | Tensor:
     """`clip_by_global_norm`, then the optimizer's step; returns the norm before the clip.
 
-    AdaGrad on a GPU reads the clip's factor from the device as it updates: gradients are not gone over once more (and
-    stay as they were), and where the norm is not finite the update is left out (`AdaGrad.skipped` counts).
+    AdaGrad on a GPU reads the clip's factor from the device as it updates: gradients are not scaled in a pass of
+    their own (and stay unchanged), and if the norm is not finite the update is left out (`AdaGrad.skipped` counts).
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
     if not isinstance(optimizer, AdaGrad) or uses_torch_update(trained, optimizer.backend):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Rows that share a draw: few draws on a GPU, and little drawn in vain where a process holds fewer rows.
+# Rows that share a draw: few draws on a GPU, and few unused numbers if a process has fewer rows.
 BLOCK = 32
 
 

@@ -11,9 +11,9 @@ from elmo_fast.pretrain.processes import Processes
 
 
 def wrap_in_ddp(module: nn.Module, processes: Processes, apart: Sequence[nn.Parameter] = ()) -> nn.Module:
-    """The module, whose dense gradients become the mean over all processes where there are several.
+    """The module; with several processes its dense gradients become their mean over all of them.
 
-    apart: parameters of it that are left out, since `average_gradients` takes care of them.
+    apart: parameters that are left out, because `average_gradients` exchanges them.
     """
     if not processes.distributed:
         return module
