@@ -1,7 +1,9 @@
 """`elmo-fast info`: versions, what the CPU can do, and for every op which backend runs here and why not the others."""
 
 import importlib.metadata
+import pathlib
 import platform
+import re
 from typing import Any
 
 from elmo_fast import __version__
@@ -38,18 +40,10 @@ def processor() -> list[str]:
     """The CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
     import torch
 
-    name, flags = platform.machine(), set()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if key.strip() == "model name":
-                    name = value.strip()
-                elif key.strip() == "flags":
-                    flags = set(value.split())
-                    break
-    except OSError:
-        pass  # not Linux: torch's name of the CPU is printed below
+    about = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
+    text = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
+    found = dict(re.findall(r"^(model name|flags)\s*: (.*)$", text, re.MULTILINE))
+    name, flags = found.get("model name", platform.machine()), found.get("flags", "").split()
     has = [flag for flag in CPU_FLAGS if flag in flags]
     lacks = [flag for flag in CPU_FLAGS if flag not in flags]
     return [

@@ -41,23 +41,15 @@ class TaskConfig:
     train_path: str = described("", "File of training sentences.")
     dev_path: str = described("", "File of sentences whose score stops training and chooses the epoch to keep.")
     test_path: str | None = described(None, "File of sentences to score the kept epoch on; null: none.")
-    format: str = described(
-        "auto", "Format of these files: conllu, columns (CoNLL 2000/2003), tsv, or auto: by the suffix."
-    )
-    column: int | str | None = described(
-        None, "Column of the label: upos, xpos, ... or a number; null: the format's default."
-    )
+    format: str = described("auto", "Format of the files: conllu, columns (CoNLL 2000/2003), tsv; auto: by the suffix.")
+    column: int | str | None = described(None, "Label column: upos, xpos, ... or a number; null: the format's default.")
     save_dir: str = described("", "Folder for the trained model, its scores and the state for resuming.")
 
     model: str | None = described(None, "Folder of a pretrained biLM; `elmo` chooses where it is used.")
-    elmo: str = described(
-        "none", "Where ELMo is used: none, input (of the BiLSTM), output (beside the BiLSTM's), both."
-    )
+    elmo: str = described("none", "Where ELMo is used: none, input (of the BiLSTM), output (beside its output), both.")
     layer: int | str = described("mix", "Layers of the biLM: mix (of all, learned), top, or a layer's number.")
     mix_l2: float = described(0.001, "λ: weight of the mix's penalty.")
-    mix_l2_kind: str = described(
-        "paper", "The penalty: paper, λ Σ w² of the weights before the softmax; or bilm-tf's form of it."
-    )
+    mix_l2_kind: str = described("paper", "The penalty: paper, λ Σ w² before the softmax; or bilm-tf's form of it.")
     elmo_dropout: float = described(0.5, "Dropout probability on ELMo's vectors.")
     fine_tune: bool = described(False, "Whether the biLM's own weights are trained too.")
     elmo_learning_rate: float = described(0.0001, "Adam's step size for a fine-tuned biLM's weights.")
@@ -83,15 +75,8 @@ class TaskConfig:
         1.0, "Share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one."
     )
     seed: int = described(0, "Seed of initial weights, order, dropout and the share.")
-    precision: str = described(
-        "float32",
-        "Dtype to which operands of matrix products are rounded in biLM and BiLSTM: float32, bfloat16 or float16.",
-    )
-    backend: str = described(
-        "auto",
-        "Backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); an op "
-        "without it takes auto.",
-    )
+    precision: str = described("float32", "Matrix products round their operands to float32, bfloat16 or float16.")
+    backend: str = described("auto", f"Backend of the ops: {', '.join(BACKENDS)}; an op without it takes auto.")
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
     resume: bool = described(True, "Resume the run in save_dir; false: start over.")
 

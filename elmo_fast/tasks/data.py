@@ -1,4 +1,4 @@
-"""The data of a task: files, the share of train that is used, labels, and the batches that a model takes."""
+"""The data of a task: files, the share of train that is used, labels, and batches in their order."""
 
 import dataclasses
 import hashlib
@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.elmo_features import ElmoFeatures
 from elmo_fast.tasks.formats import Example, read_examples
 from elmo_fast.tasks.labels import UNSEEN, Labels
-from elmo_fast.tasks.order import shared_subset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +146,35 @@ def training_splits(
             examples, cache = data.train, cache and cache.subset(data.kept)
         splits[name] = Split(examples, data.labels, per_word=per_word, cache=cache, layers=chosen)
     return splits
+
+
+def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
+    """Sentence indices in batches of similar length; sentences of one length and the batches are shuffled by (seed,
+    epoch) alone. lengths: words of each sentence, [N].
+    """
+    random = np.random.default_rng([seed, epoch])
+    drawn = random.permutation(len(lengths))
+    by_length = drawn[np.argsort(np.asarray(lengths)[drawn], kind="stable")]
+    batches = _cut(by_length.tolist(), batch_size)
+    return [batches[number] for number in random.permutation(len(batches))]
+
+
+def fixed_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Sentence indices in batches of similar length, longest first, the same every time: for scoring."""
+    return _cut(np.argsort(-np.asarray(lengths), kind="stable").tolist(), batch_size)
+
+
+def _cut(order: list[int], batch_size: int) -> list[list[int]]:
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+def shared_subset(count: int, share: float, seed: int) -> list[int]:
+    """Which of `count` sentences belong to a share in (0, 1], in the order of the text; at least one.
+
+    By one seed, a smaller share is a subset of a larger one.
+    """
+    kept = max(1, round(share * count))
+    return sorted(np.random.default_rng([seed, count]).permutation(count)[:kept].tolist())
 
 
 def digest_of(*splits: Split) -> str:

@@ -3,10 +3,9 @@
 import torch
 
 from elmo_fast.progress import Progress
-from elmo_fast.tasks.data import Split
+from elmo_fast.tasks.data import Split, fixed_batches
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel
-from elmo_fast.tasks.order import fixed_batches
 from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
 
 

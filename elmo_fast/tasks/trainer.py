@@ -16,10 +16,9 @@ from elmo_fast.files import write_text
 from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
-from elmo_fast.tasks.data import Split, digest_of
+from elmo_fast.tasks.data import Split, digest_of, epoch_batches
 from elmo_fast.tasks.labels import Labels
 from elmo_fast.tasks.model import TaskModel, input_digests
-from elmo_fast.tasks.order import epoch_batches
 from elmo_fast.tasks.prediction import predict, score
 from elmo_fast.tasks.state import TrainingRecord, load_weights, read_state, trained_weights, write_state
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from elmo_fast.tasks.order import epoch_batches, fixed_batches, shared_subset
+from elmo_fast.tasks.data import epoch_batches, fixed_batches, shared_subset
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, 203).tolist()
 
