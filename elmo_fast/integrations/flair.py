@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from elmo_fast.checkpoints import ElmoOptions, load_checkpoint, pretrained_folder
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import check_choice, require
 from elmo_fast.modules import BiLM
 from elmo_fast.modules._loading import vocabulary_of
 from elmo_fast.modules.layers import combined_width
@@ -62,8 +62,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
         settings: dict[str, Any],
     ) -> None:
         """state: None leaves the weights to flair's load_state_dict, or to `source` where that never comes."""
-        if mode not in MODES:
-            raise ElmoFastError(f"embedding_mode must be one of {', '.join(MODES)}; got {mode!r}")
+        check_choice("embedding_mode", mode, MODES)
         self.name, self.static_embeddings = f"elmo-{source['model']}-{mode}", True
         super().__init__()
         self.embedding_mode, self._source, self._settings = mode, source, dict(settings)

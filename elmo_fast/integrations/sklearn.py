@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.token_vectors import POOLINGS, TokenVectors
 from elmo_fast.op_choices import Precision
@@ -79,8 +79,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     def _vectors(self) -> TokenVectors:
         if self.model is None:
             raise ElmoFastError('ElmoVectorizer needs a model: ElmoVectorizer("folder"), or set_params(model="folder")')
-        if self.pooling not in POOLINGS:
-            raise ElmoFastError(f"pooling must be one of {', '.join(POOLINGS)}; got {self.pooling!r}")
+        check_choice("pooling", self.pooling, POOLINGS)
         return TokenVectors(
             self.model,
             self.layers,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
 from elmo_fast.checkpoints._complaints import Shape, finite_complaints, refuse, shape_complaints
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import BACKENDS, Backend, Precision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
@@ -43,8 +43,7 @@ def check_settings(precision: Precision, backend: Backend, *used: str) -> None:
     a device can serve them is asked when an op runs there, for the module may be moved.
     """
     check_precision(precision)
-    if backend not in BACKENDS:
-        raise ElmoFastError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
+    check_choice("backend", backend, BACKENDS)
     for op in used:
         if (why := why_never(op, backend)) is not None:
             raise ElmoFastError(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast import ops
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules._loading import check_settings
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
@@ -43,8 +43,7 @@ class ScalarMix(nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        if statistics not in STATISTICS:
-            raise ElmoFastError(f"statistics must be one of {', '.join(STATISTICS)}; got {statistics!r}")
+        check_choice("statistics", statistics, STATISTICS)
         initial = [0.0] * mixture_size if initial_scalar_parameters is None else list(initial_scalar_parameters)
         if len(initial) != mixture_size:
             raise ElmoFastError(

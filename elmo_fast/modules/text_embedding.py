@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from elmo_fast import __version__
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import SurveyedText
 from elmo_fast.token_files import FORMATS, Contents
@@ -17,13 +17,9 @@ DTYPES = ("float32", "float16")
 
 def check_formats(output_format: str, file_format: str, dtype: str, use_sentence_keys: bool) -> None:
     """Raises ElmoFastError for arguments of embed_file that are unknown or do not go together."""
-    for name, value, known in (
-        ("output_format", output_format, OUTPUT_FORMATS),
-        ("file_format", file_format, FORMATS),
-        ("dtype", dtype, DTYPES),
-    ):
-        if value not in known:
-            raise ElmoFastError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+    check_choice("output_format", output_format, OUTPUT_FORMATS)
+    check_choice("file_format", file_format, FORMATS)
+    check_choice("dtype", dtype, DTYPES)
     if use_sentence_keys and file_format != "hdf5":
         raise ElmoFastError(f"use_sentence_keys needs the format hdf5; got {file_format}")
 

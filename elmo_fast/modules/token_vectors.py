@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_width
 from elmo_fast.modules.sentence_vectors import Array, embed_batches
@@ -83,8 +83,7 @@ class TokenVectors:
 
         Raises: ElmoFastError.
         """
-        if pooling not in POOLINGS:
-            raise ElmoFastError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
+        check_choice("pooling", pooling, POOLINGS)
         pool, empty = (np.mean if pooling == "mean" else np.max), np.zeros(self.width, np.float32)
         rows = [pool(vectors, axis=0) if len(vectors) else empty for vectors in self(sentences)]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)

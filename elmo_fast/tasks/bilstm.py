@@ -1,10 +1,12 @@
 """A stack of plain bidirectional LSTM layers, on the kernels of the projected LSTM."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from elmo_fast import ops
-from elmo_fast.modules import ProjectedLSTM
+from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.tasks.dropout import dropout
 
 
@@ -27,14 +29,15 @@ class BiLSTM(nn.Module):
         layers: int,
         *,
         dropout: float = 0.0,
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        self.dropout, self.precision, self.backend = dropout, precision, backend
+        self.dropout = dropout
+        settings: dict[str, Any] = {"project": False, "precision": precision, "backend": backend}
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                ProjectedLSTM(2 * hidden if layer else input_size, hidden, hidden, forward, project=False)
+                ProjectedLSTM(2 * hidden if layer else input_size, hidden, hidden, forward, **settings)
                 for forward in (True, False)
             )
             for layer in range(layers)
@@ -54,14 +57,6 @@ class BiLSTM(nn.Module):
         for number, pair in enumerate(self.layers):
             if number:
                 x = dropout(x, self.dropout, self.training)
-            outputs, _ = ops.projected_lstm(
-                [x, x],
-                [direction.weights for direction in pair],  # type: ignore[attr-defined]
-                lengths,
-                cell_clip=None,
-                projection_clip=None,
-                precision=self.precision,
-                backend=ops.backend_for("projected_lstm", self.backend),
-            )
+            outputs, _ = run_beside(list(pair), [x, x], lengths, None, reverse=(False, True))  # type: ignore[call-overload]
             x = torch.cat([outputs[0], outputs[1]], dim=-1)
         return x

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import unset
+from elmo_fast.modules._loading import check_settings, unset
+from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.text import MAX_CHARACTERS, CharacterTable
 
 _IDS = 262  # of CharacterTable: bytes, markers and padding, less one, as ELMo's
@@ -38,10 +39,11 @@ class CharacterFeatures(nn.Module):
         *,
         max_characters: int = MAX_CHARACTERS,
         activation: str = "relu",
-        precision: str = "float32",
-        backend: str = "auto",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
+        check_settings(precision, backend, "char_cnn")
         if not filters or any(not 1 <= width <= max_characters or number < 1 for width, number in filters):
             raise ElmoFastError(
                 f"filters must be pairs (width from 1 to {max_characters}, number from 1); got {filters!r}"

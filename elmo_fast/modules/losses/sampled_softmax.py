@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elmo_fast import ops
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss
 from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
@@ -67,8 +67,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
     ) -> None:
         if not 0 < num_samples <= num_words:
             raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")
-        if semantics not in CORRECTIONS:
-            raise ElmoFastError(f"semantics must be one of {', '.join(sorted(CORRECTIONS))}; got {semantics!r}")
+        check_choice("semantics", semantics, sorted(CORRECTIONS))
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.tie_embeddings = False
         self.use_character_inputs, self.semantics = use_character_inputs, semantics
