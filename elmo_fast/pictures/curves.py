@@ -38,38 +38,32 @@ def picture(runs: Mapping[str, Metrics]) -> Any:
 
 
 def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -> None:
-    _perplexity(places["perplexity"], label, metrics, colour)
-    _line(places["speed"], metrics, "words_per_second", colour)
-    _line(places["norm"], metrics, "gradient_norm", colour)
-    for axes in places.values():
-        for words in metrics.restarts:
-            axes.axvline(words, color=colour, linewidth=0.8, linestyle=":", zorder=0)
+    """Draws a run into all axes."""
 
-
-def _line(axes: Any, metrics: Metrics, name: str, colour: str) -> None:
-    words, values = metrics.column(name)
-    axes.plot(words, values, color=colour, linewidth=1.0, marker="." if len(words) == 1 else None)
-
-
-def _perplexity(axes: Any, label: str, metrics: Metrics, colour: str) -> None:
-    # Negative sampling has neither.
-    for name, kind in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
+    def line(axes: str, name: str, **looks: Any) -> None:
         words, values = metrics.column(name)
         if words:
             marker = "." if len(words) == 1 else None
-            axes.plot(words, values, color=colour, alpha=0.55, marker=marker, label=f"{label}: training, {kind}")
-    if not metrics.heldout:
-        return
+            places[axes].plot(words, values, **{"color": colour, "marker": marker, **looks})
+
+    line("speed", "words_per_second", linewidth=1.0)
+    line("norm", "gradient_norm", linewidth=1.0)
+    # Negative sampling has neither perplexity.
+    line("perplexity", "sampled_perplexity", alpha=0.55, label=f"{label}: training, sampled softmax")
+    line("perplexity", "training_perplexity", alpha=0.55, label=f"{label}: training, whole vocabulary")
     words = [row["words"] for row in metrics.heldout]
     for way, marker, style, inside in (("forward", "o", "-", colour), ("backward", "s", "--", "white")):
-        values = [row.get(f"perplexity_{way}", float("nan")) for row in metrics.heldout]
-        label_of_way = f"{label}: held-out {way}, {values[-1]:,.1f} at the end"
-        looks = {"color": colour, "linestyle": style, "markerfacecolor": inside, "markersize": 4.5}
-        axes.plot(words, values, marker=marker, label=label_of_way, **looks)
+        if values := [row.get(f"perplexity_{way}", float("nan")) for row in metrics.heldout]:
+            legend = f"{label}: held-out {way}, {values[-1]:,.1f} at the end"
+            looks = {"color": colour, "linestyle": style, "markerfacecolor": inside, "markersize": 4.5}
+            places["perplexity"].plot(words, values, marker=marker, label=legend, **looks)
+    for axes in places.values():
+        for restart in metrics.restarts:
+            axes.axvline(restart, color=colour, linewidth=0.8, linestyle=":", zorder=0)
 
 
 def _dress(places: Mapping[str, Any], restarted: bool) -> None:
-    """Scales, names, grids and the legend."""
+    """Sets scales, names, grids and the legend."""
     from matplotlib.ticker import EngFormatter
 
     titles = {

@@ -1,4 +1,4 @@
-"""The nearest of many vectors by cosine: exact, block by block, so that a million need no second copy."""
+"""The nearest of many vectors by cosine: exact, block by block, without a second copy."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from elmo_fast.static.vectors import Vectors
 from elmo_fast.token_files.cache_file import rows_of_a_block
 
 Matrix = npt.NDArray[np.float32]
-# Queries are taken together while their cosines fit into this.
+# As many queries are processed together as their cosines fit into this.
 COSINE_BYTES = 1 << 28
 
 
@@ -45,15 +45,14 @@ def nearest(
     _check(matrix, queries, topn)
     step = block_rows or rows_of_a_block(matrix.dtype, matrix.shape[1])
     together = max(1, COSINE_BYTES // max(4 * len(matrix), 1))
-    found = [
-        _of_some(matrix, queries[first : first + together], topn, unit, check, step)
-        for first in range(0, len(queries), together)
-    ]
-    if not found:
-        return Nearest(
-            np.empty((0, min(topn, len(matrix))), np.int64), np.empty((0, min(topn, len(matrix))), np.float32)
-        )
-    return Nearest(np.concatenate([part.rows for part in found]), np.concatenate([part.cosines for part in found]))
+    shape = len(queries), min(topn, len(matrix))
+    found = Nearest(np.empty(shape, np.int64), np.empty(shape, np.float32))
+    for first in range(0, len(queries), together):
+        cosines = _cosines(matrix, queries[first : first + together], unit, check, step)
+        for query, column in enumerate(cosines.T, first):
+            found.rows[query] = _greatest(np.ascontiguousarray(column), topn)
+            found.cosines[query] = column[found.rows[query]]
+    return found
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:
@@ -97,7 +96,7 @@ def _given_words(name: str, given: Any) -> list[str]:
 
 
 def _words_near(vectors: Vectors, queries: Matrix, given: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
-    """The words nearest to each query, less those that it was made of."""
+    """The words nearest to each query, without those that it consists of."""
     _check(vectors.matrix, queries, topn)
     found = nearest(vectors.matrix, queries, topn + max(map(len, given)))
     near = []
@@ -118,15 +117,12 @@ def _check(matrix: Any, queries: Any, topn: int) -> None:
         raise ElmoFastError(f"nearest: topn must be 1 or more; got {topn}")
 
 
-def _of_some(
-    matrix: Matrix,
-    queries: Matrix,
-    topn: int,
-    unit: bool,
-    check: Callable[[int, Matrix], None] | None,
-    step: int,
-) -> Nearest:
-    wanted = np.ascontiguousarray(_scaled(queries).T)
+def _cosines(
+    matrix: Matrix, queries: Matrix, unit: bool, check: Callable[[int, Matrix], None] | None, step: int
+) -> Matrix:
+    """The cosine of each row of the matrix with each query, [N, Q]."""
+    norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
+    wanted = np.ascontiguousarray((queries / np.where(norms > 0, norms, 1)).astype(np.float32).T)
     cosines = np.empty((len(matrix), len(queries)), np.float32)
     for number, first in enumerate(range(0, len(matrix), step)):
         rows, out = matrix[first : first + step], cosines[first : first + step]
@@ -134,20 +130,13 @@ def _of_some(
             check(number, rows)
         np.matmul(rows, wanted, out=out)
         if not unit:
-            norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-            out /= np.where(norms > 0, norms, 1)[:, None]
-    picked = [_greatest(np.ascontiguousarray(column), topn) for column in cosines.T]
-    return Nearest(np.stack(picked), np.stack([cosines[rows, q] for q, rows in enumerate(picked)]))
-
-
-def _scaled(queries: Matrix) -> Matrix:
-    norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
-    scaled: Matrix = (queries / np.where(norms > 0, norms, 1)).astype(np.float32)
-    return scaled
+            lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+            out /= np.where(lengths > 0, lengths, 1)[:, None]
+    return cosines
 
 
 def _greatest(values: Matrix, topn: int) -> npt.NDArray[np.int64]:
-    """Where the greatest values are, greatest first, of equal ones the earlier."""
+    """The places of the greatest values, greatest first; of equal values the earlier."""
     if topn < len(values):
         least = np.partition(values, len(values) - topn)[len(values) - topn]
         above = np.flatnonzero(values > least)
