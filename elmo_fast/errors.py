@@ -33,7 +33,7 @@ def sentence_of(error: OSError) -> str:
 
 
 def shortened(text: str) -> str:
-    """At most 60 characters of what was given, so that a message with it in remains a sentence."""
+    """At most 60 characters of what was given, so that an error message stays readable."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

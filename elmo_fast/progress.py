@@ -1,6 +1,6 @@
-"""What functions that take long tell their caller."""
+"""How long-running functions report progress."""
 
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
+"""Called with how much is done, and the total."""

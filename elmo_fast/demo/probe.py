@@ -1,4 +1,4 @@
-"""What each layer knows: a scalar mix and a linear classifier, trained on properties that the text itself gives."""
+"""What each layer knows: a scalar mix and a linear classifier, trained on properties of the text itself."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -67,7 +67,7 @@ def _of_model(folder: pathlib.Path) -> dict[str, list[float]]:
 def _check(groups: Mapping[str, Sequence[float]]) -> None:
     """Raises ElmoFastError unless all mixes have equally many layers and each one's weights sum to 1."""
     if not groups:
-        raise ElmoFastError("groups must hold one mix or more; got none")
+        raise ElmoFastError("groups must contain at least one mix; got none")
     for name, weights in groups.items():
         right = isinstance(weights, list | tuple) and all(isinstance(w, int | float) and w >= 0 for w in weights)
         if not right or not math.isclose(sum(weights), 1, abs_tol=1e-3):

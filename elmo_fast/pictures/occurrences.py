@@ -1,4 +1,4 @@
-"""Where one word stands in a text, and the vector that a biLM gives it there."""
+"""The occurrences of a word in a text, and their vectors by a biLM."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def find_occurrences(
     Raises: ElmoFastError if there is none, or for text that cannot be read.
     """
     if not word or len(word.split()) != 1:
-        raise ElmoFastError(f"word must be one token without blanks; got {word!r}")
+        raise ElmoFastError(f"word must be one token without white space; got {word!r}")
     check_counts(most=most)
     wanted = word if match_case else word.casefold()
     found = [

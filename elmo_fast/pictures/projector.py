@@ -60,7 +60,7 @@ def _check_columns(table: Mapping[str, Sequence[str]], count: int) -> None:
         for row, text in enumerate([name, *texts]):
             if not text.strip() or any(mark in text for mark in "\t\n\r"):
                 raise ElmoFastError(
-                    f"column {name!r}, row {row}: a label must not be empty nor hold tabs or line breaks; got {text!r}"
+                    f"column {name!r}, row {row}: a label must not be empty or contain tabs or line breaks: {text!r}"
                 )
 
 

@@ -64,4 +64,4 @@ def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> P
     if not rows.any() or rows.shape[1] < 2:
         raise ElmoFastError('t-SNE needs vectors that differ, of 2 dimensions or more; method="pca" draws these')
     points = tsne(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
-    return Plane(points, f"t-SNE, perplexity {perplexity:.0f}: near points are alike, far distances say little")
+    return Plane(points, f"t-SNE, perplexity {perplexity:.0f}: near points are similar, far distances mean little")

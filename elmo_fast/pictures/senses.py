@@ -51,8 +51,8 @@ def senses_of(
     """Clusters of occurrences by the first 10 principal components of their vectors.
 
     "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987). It takes one
-    cluster if one of ten single normal clouds with the same variances, divided likewise, has a silhouette as large:
-    then there is no evidence of groups.
+    cluster if one of ten single normal clouds with the same variances, divided in the same way, has an equal or larger
+    silhouette: then there is no evidence of groups.
 
     Args:
         occurrences: N, for the words typical of each cluster: those with the largest log-odds ratio, with all contexts

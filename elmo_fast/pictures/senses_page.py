@@ -17,18 +17,6 @@ from elmo_fast.pictures.senses import Senses
 from elmo_fast.pictures.senses_picture import MARKERS, caption, looks, title_of
 
 WIDTH, HEIGHT, MARGIN = 900.0, 620.0, 24.0
-# matplotlib's markers as paths of a radius near 6.
-SHAPES = {
-    "o": "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z",
-    "s": "M-5.3-5.3h10.6v10.6h-10.6z",
-    "^": "M0-6.8L6.2 5H-6.2z",
-    "D": "M0-7.2L7.2 0L0 7.2L-7.2 0z",
-    "v": "M0 6.8L6.2-5H-6.2z",
-    "P": "M-2.3-6.5h4.6v4.2h4.2v4.6h-4.2v4.2h-4.6v-4.2h-4.2v-4.6h4.2z",
-    "X": "M-6-3L-3-6L0-3L3-6L6-3L3 0L6 3L3 6L0 3L-3 6L-6 3L-3 0z",
-    "*": "M0-7.5L1.8-2.4L7.1-2.3L2.9.9L4.4 6L0 3L-4.4 6L-2.9.9L-7.1-2.3L-1.8-2.4z",
-}
-assert set(SHAPES) == set(MARKERS)
 
 
 def write_senses_page(
@@ -99,7 +87,7 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
         rows.append(
             f'<g class="point c{cluster}" data-cluster="{cluster}" data-x="{x:.1f}" data-y="{y:.1f}" '
             f'transform="translate({x:.1f} {y:.1f})" style="color:{colour}" tabindex="{0 if index == 0 else -1}" '
-            f'role="img" aria-label="cluster {cluster + 1}: {said}"><path d="{SHAPES[marker]}"/></g>'
+            f'role="img" aria-label="cluster {cluster + 1}: {said}"><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)
 
@@ -110,7 +98,7 @@ def _entry(cluster: int, size: int, typical: Sequence[str]) -> str:
     return (
         f'<li><button type="button" data-cluster="{cluster}" aria-pressed="true">'
         f'<svg class="c{cluster}" viewBox="-8 -8 16 16" style="color:{colour}" aria-hidden="true">'
-        f'<path fill="currentColor" d="{SHAPES[marker]}"/></svg>'
+        f'<path fill="currentColor" d="{MARKERS[marker]}"/></svg>'
         f'<span><b>Cluster {cluster + 1}</b>: {size:,}<span class="words">{words}</span></span></button></li>'
     )
 

@@ -6,7 +6,17 @@ from typing import Any
 from elmo_fast.pictures.senses import Senses
 from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+# matplotlib's markers, and the same as SVG paths of a radius near 6.
+MARKERS = {
+    "o": "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z",
+    "s": "M-5.3-5.3h10.6v10.6h-10.6z",
+    "^": "M0-6.8L6.2 5H-6.2z",
+    "D": "M0-7.2L7.2 0L0 7.2L-7.2 0z",
+    "v": "M0 6.8L6.2-5H-6.2z",
+    "P": "M-2.3-6.5h4.6v4.2h4.2v4.6h-4.2v4.2h-4.6v-4.2h-4.2v-4.6h4.2z",
+    "X": "M-6-3L-3-6L0-3L3-6L6-3L3 0L6 3L3 6L0 3L-3 6L-6 3L-3 0z",
+    "*": "M0-7.5L1.8-2.4L7.1-2.3L2.9.9L4.4 6L0 3L-4.4 6L-2.9.9L-7.1-2.3L-1.8-2.4z",
+}
 FRAME = "#d5d8dd"
 
 
@@ -27,7 +37,8 @@ def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], abou
 
 def looks(cluster: int) -> tuple[str, str]:
     """Colour and marker of a cluster; beyond eight, the same colours with other markers."""
-    return COLOURS[cluster % len(COLOURS)], MARKERS[(cluster + cluster // len(COLOURS)) % len(MARKERS)]
+    marker = list(MARKERS)[(cluster + cluster // len(COLOURS)) % len(MARKERS)]
+    return COLOURS[cluster % len(COLOURS)], marker
 
 
 def title_of(senses: Senses, word: str) -> str:

@@ -62,7 +62,7 @@ def words_picture(
 
 
 def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) -> tuple[Any, Drawn]:
-    """matplotlib's Figure of words at the points of a plane, and what it holds."""
+    """matplotlib's Figure of words at the points of a plane, and what it contains."""
     figure = new_figure(WIDTH, HEIGHT, layout=None)
     axes = figure.add_axes((0.02, 0.05, 0.96, 0.9))
     plain(axes, shown(title), grid=None)

@@ -51,8 +51,8 @@ def detected(path: str) -> str:
         return "word2vec-text" if header[1] == b"0" or ends_in_number(line) else "word2vec-binary"
     if ends_in_number(head.split(b"\n", 1)[0]):
         return "glove"
-    hint = "; gensim's own files are pickles: write them again with save_word2vec_format" if head[:1] == b"\x80" else ""
-    raise ElmoFastError(f"{path}: holds no word vectors of a known format (word2vec, GloVe, safetensors){hint}")
+    hint = "; gensim's own files are pickles: convert them with save_word2vec_format" if head[:1] == b"\x80" else ""
+    raise ElmoFastError(f"{path}: contains no word vectors of a known format (word2vec, GloVe, safetensors){hint}")
 
 
 def ends_in_number(line: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What static vectors are trained on: a text as numbers, and the words of these numbers."""
+"""The training text of static vectors: a text as numbers, and the words of these numbers."""
 
 import os
 from array import array
@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 class NumberedText(NamedTuple):
     """parts: the text, 0 between sentences and a number for each word, each [n] int32; counts: of each number;
-    words: the words of some numbers; source: what errors call it."""
+    words: gives the words of some numbers; source: the name of the text in errors."""
 
     parts: list[Tensor]
     counts: Ids
@@ -28,7 +28,7 @@ class NumberedText(NamedTuple):
 
 
 def numbered_text(text: str | os.PathLike[str] | Corpus | Iterable[Sequence[str]]) -> NumberedText:
-    """The text of files that a pattern names, of a corpus or prepared folder, where it lies, or of sentences.
+    """The text of the files that match a pattern, of a corpus or prepared folder (read in place), or of sentences.
 
     Raises ElmoFastError and OSError as `elmo_fast.corpus.read_corpus` and `open_corpus`.
     """
@@ -41,12 +41,10 @@ def numbered_text(text: str | os.PathLike[str] | Corpus | Iterable[Sequence[str]
 
 
 def ranked(text: NumberedText, min_count: int, max_size: int | None) -> Ids:
-    """The numbers of words that occur min_count times, by falling count, then by code points, at most max_size."""
-    kept = np.flatnonzero(text.counts >= min_count)
-    kept = kept[kept > 0]
-    words = text.words(kept)
-    order = sorted(range(len(kept)), key=words.__getitem__)
-    order.sort(key=text.counts[kept].__getitem__, reverse=True)
+    """The numbers of the words with at least min_count occurrences, by falling count, then code points."""
+    kept = 1 + np.flatnonzero(text.counts[1:] >= min_count)
+    words, counts = text.words(kept), text.counts[kept].tolist()
+    order = sorted(range(len(kept)), key=lambda i: (-counts[i], words[i]))
     return kept[order][:max_size]
 
 

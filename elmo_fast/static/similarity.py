@@ -73,7 +73,7 @@ def evaluate_similarity(
 
 
 def pearson(a: Column, b: Column) -> float:
-    """Pearson's correlation of two columns, [n] each; NaN where one is constant or n is below 2.
+    """Pearson's correlation of two columns, [n] each; NaN if one is constant or n is below 2.
 
     sum (a - mean a)(b - mean b) / (|a - mean a| |b - mean b|)
     """

@@ -195,9 +195,9 @@ def test_opcheck():
         ),
         (lambda: write([b"a"], torch.ones(2, 2)), r"ends must have shape \[N=2\]"),
         (lambda: write([b"a"], torch.ones(1, 2).double()), "matrix must be float32"),
-        (lambda: write([b"a", b""], torch.ones(2, 2)), "ends must rise from above 0"),
+        (lambda: write([b"a", b""], torch.ones(2, 2)), "ends must ascend from above 0"),
         (lambda: write([b"a"], torch.ones(1, 0)), "matrix must have one column or more"),
-        (lambda: write([b"a", b"b"], torch.tensor([[1.0], [torch.inf]])), "row 1 of matrix holds NaN or infinity"),
+        (lambda: write([b"a", b"b"], torch.tensor([[1.0], [torch.inf]])), "row 1 of matrix contains NaN or infinity"),
     ],
 )
 def test_bad_arguments_say_what_was_wanted(call, message):

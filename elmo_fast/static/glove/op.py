@@ -63,7 +63,7 @@ def glove_(
         rows, columns: i and j of each entry, [Z] int32
         values: X, [Z], dtype of the weights, above 0
         weights: w, w~, b and b~, contiguous, float32 or float64; changed
-        squares: a of each, alike; changed
+        squares: a of each, of the same shapes; changed
         learning_rate, x_max, alpha: see above
         backend: "auto", "native" or "reference"
 

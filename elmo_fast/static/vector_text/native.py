@@ -1,4 +1,4 @@
-"""C++ on the CPU: the lines shared out among torch's threads."""
+"""C++ on the CPU: the lines are divided among torch's threads."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from elmo_fast.ops._native import describe
 
 
 def run(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, tuple[int, int, int]]:
-    """The matrix, the words' places, and the first bad line's number, begin and end: -1, 0, 0 when all are good."""
+    """The matrix, the words' places, and the first bad line's number, start and end: -1, 0, 0 if all are good."""
     matrix, words, fault = torch.ops.elmo_fast.read_vector_text(data, dimension)
     line, begin, end = fault.tolist()
     return matrix, words, (line, begin, end)

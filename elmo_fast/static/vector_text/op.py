@@ -13,37 +13,37 @@ from elmo_fast.static.vector_text.reference import BLANKS, is_number
 
 
 class VectorText(NamedTuple):
-    """The vectors of N lines of text, and where their words stand in it."""
+    """The vectors of N lines of text, and the places of their words in it."""
 
     matrix: Tensor
     """the vectors, [N, D] float32"""
     words: Tensor
-    """where each line's word begins and ends in the text, [N, 2] int64"""
+    """where each line's word starts and ends in the text, [N, 2] int64"""
 
 
 def read_vector_text(
     data: Tensor, dimension: int, *, source: str = "the text", first_line: int = 1, backend: str = "auto"
 ) -> VectorText:
-    r"""Word vectors from text: on every line a word, then D decimal numbers, parted by blanks.
+    r"""Word vectors from text: per line a word and D decimal numbers, separated by blanks.
 
         the 0.418 0.24968 -0.41242 ...
 
-    Numbers are read to the nearest float32. A word may hold blanks ("to name@domain.com" in GloVe's files): it is
-    what stands before the last D numbers. Blanks are spaces and tabs; lines end with \n or \r\n, and may have blanks
-    before that; empty lines at the end are left out.
+    Numbers are rounded to the nearest float32. A word may contain blanks ("to name@domain.com" in GloVe's files): it is
+    everything before the last D numbers. Blanks are spaces and tabs; lines end with \n or \r\n, which blanks may
+    precede; empty lines at the end are ignored.
 
     Args:
-        data: bytes of whole lines, [n] uint8, on the host; without the line of counts that word2vec's files begin with
+        data: bytes of complete lines, [n] uint8, on the host; without the first line of word2vec's files
         dimension: D
-        source: what errors call the text, the name of its file
-        first_line: what errors count the first line as
+        source: the name of the text in errors, such as that of its file
+        first_line: the number of the first line in errors
         backend: "auto", "native" or "reference"
 
     Returns:
         VectorText
 
     Raises:
-        ElmoFastError: the first line that is no word with D finite numbers, by its count; wrong shape or dtype.
+        ElmoFastError: a line that is not a word and D finite numbers, with its number; wrong shape or dtype.
     """
     op = "read_vector_text"
     _check_text(op, "data", data)
@@ -58,20 +58,20 @@ def read_vector_text(
 
 
 def write_vector_text(words: Tensor, ends: Tensor, matrix: Tensor, *, backend: str = "auto") -> Tensor:
-    r"""The lines that `read_vector_text` reads back bit by bit: a word, then numbers, each in its shortest decimals.
+    r"""Lines that `read_vector_text` reads back bit by bit: a word, then numbers with the fewest digits that allow it.
 
     Args:
-        words: the words' bytes laid end to end, [n] uint8
-        ends: where each ends in them, [N] int64, rising
+        words: the words' bytes end to end, [n] uint8
+        ends: where each word ends, [N] int64, ascending
         matrix: [N, D] float32, finite
         backend: "auto", "native" or "reference"
 
     Returns:
-        [m] uint8, every line ended by \n
+        [m] uint8; every line ends with \n
 
     Raises:
-        ElmoFastError: wrong shape or dtype; a number that is not finite; a word that would not be read back as it is:
-            one that is empty, holds a line's end, begins or ends with a blank, or ends with a blank and a number.
+        ElmoFastError: wrong shape or dtype; a number that is not finite; a word that would not be read back unchanged:
+            it is empty, contains a line break, starts or ends with a blank, or ends with a blank and a number.
     """
     op = "write_vector_text"
     _check_text(op, "words", words)
@@ -83,9 +83,9 @@ def write_vector_text(words: Tensor, ends: Tensor, matrix: Tensor, *, backend: s
     if matrix.shape[1] < 1:
         raise ElmoFastError(f"{op}: matrix must have one column or more; got {given(matrix)}")
     if (bounds.diff() < 1).any() or bounds[-1] != len(words):
-        raise ElmoFastError(f"{op}: ends must rise from above 0 to n = {len(words)}, as no word is empty")
+        raise ElmoFastError(f"{op}: ends must ascend from above 0 to n = {len(words)}: no word may be empty")
     if not (finite := matrix.isfinite().all(1)).all():
-        raise ElmoFastError(f"{op}: row {int(finite.int().argmin())} of matrix holds NaN or infinity")
+        raise ElmoFastError(f"{op}: row {int(finite.int().argmin())} of matrix contains NaN or infinity")
     _check_words(op, words, bounds)
     kernel = select("vector_text", backend, matrix.device, torch.float32)
     text: Tensor = kernel.write(words.contiguous(), ends.contiguous(), matrix.contiguous())
@@ -100,7 +100,7 @@ def _check_text(op: str, name: str, text: Tensor) -> None:
 
 
 def _check_words(op: str, words: Tensor, bounds: Tensor) -> None:
-    """Only words with a blank or a line's end in them are looked at one by one."""
+    """Raises for a word that would not be read back; only words with a blank or a line break need a check each."""
     special = torch.isin(words, torch.tensor(list(b" \t\r\n"), dtype=torch.uint8, device=words.device)).nonzero()
     for row in torch.searchsorted(bounds, special[:, 0], right=True).unique().tolist():
         word = bytes(words[bounds[row - 1] : bounds[row]].tolist())
@@ -108,7 +108,7 @@ def _check_words(op: str, words: Tensor, bounds: Tensor) -> None:
         if re.search(rb"[\r\n]", word) or word != word.strip(b" \t") or is_number(last):
             raise ElmoFastError(
                 f"{op}: the word {word.decode(errors='replace')!r} of row {row - 1} would not be read back from text; "
-                "rename it or take a binary format"
+                "rename it or use a binary format"
             )
 
 

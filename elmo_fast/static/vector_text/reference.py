@@ -17,7 +17,7 @@ def is_number(field: bytes) -> bool:
 
 
 def run(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, tuple[int, int, int]]:
-    """The matrix, the words' places, and the first bad line's number, begin and end: -1, 0, 0 when all are good."""
+    """The matrix, the words' places, and the first bad line's number, start and end: -1, 0, 0 if all are good."""
     rows: list[list[float]] = []
     words: list[tuple[int, int]] = []
     begin = 0
@@ -40,7 +40,7 @@ def run(data: Tensor, dimension: int) -> tuple[Tensor, Tensor, tuple[int, int, i
 
 
 def _bare(line: bytes) -> bytes:
-    """A line without its end, whichever it is, and the blanks before that."""
+    """A line without its line break and the blanks before that."""
     return line.removesuffix(b"\r").rstrip(b" \t")
 
 
