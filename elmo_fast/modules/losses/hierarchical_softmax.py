@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, check_counts
+from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, copy_counts
 from elmo_fast.op_choices import Backend, Precision
 
 
@@ -53,7 +53,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
-        held = check_counts(counts, num_words)
+        held = copy_counts(counts, num_words)
         super().__init__(num_words - 1, embedding_dim, sparse, precision, backend)
         self.register_buffer("counts", held)
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast import ops
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, check_counts
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.modules.losses.vocabulary_loss import CHUNK_BYTES, VocabularyLoss, copy_counts
 from elmo_fast.op_choices import Backend, Precision
 
 NOISE_POWER = 0.75
@@ -66,9 +66,8 @@ class NegativeSamplingLoss(VocabularyLoss):
         precision: Precision = "float32",
         backend: Backend = "auto",
     ) -> None:
-        held = check_counts(counts, num_words).clamp(min=1)
-        if num_samples < 1:
-            raise ElmoFastError(f"num_samples must be 1 or more; got {num_samples}")
+        held = copy_counts(counts, num_words).clamp(min=1)
+        check_counts(num_samples=num_samples)
         if negatives is not None and not 0 < negatives < math.inf:
             raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
         super().__init__(num_words, embedding_dim, sparse, precision, backend)

@@ -139,7 +139,7 @@ class VocabularyLoss(nn.Module):
         return self._made[2]
 
 
-def check_counts(counts: Tensor, num_words: int) -> Tensor:
+def copy_counts(counts: Tensor, num_words: int) -> Tensor:
     """A copy of the counts [V] as int64 on the CPU. Raises ElmoFastError unless there are V of them, 0 or more."""
     held = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
     held = held.to("cpu", torch.int64, copy=True)
