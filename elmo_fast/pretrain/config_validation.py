@@ -1,49 +1,17 @@
 """Complaints about a configuration, all at once, each with the name, the wanted and the given."""
 
-import dataclasses
 import glob
-import math
 import pathlib
-import types
-from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import field_complaints, is_number
 from elmo_fast.pretrain.config import SECTIONS, DataConfig, ModelConfig, PretrainConfig
-
-# The ranges that fields name.
-_RANGES: dict[str, Callable[[float], bool]] = {
-    "above 0": lambda number: number > 0,
-    "0 or more": lambda number: number >= 0,
-    "of at least 3": lambda number: number >= 3,
-    "from 0 to 1": lambda number: 0 <= number <= 1,
-    "from 0 to below 1": lambda number: 0 <= number < 1,
-}
-_KINDS: dict[type[int | float], str] = {int: "a whole number", float: "a finite number"}
-
-
-def _field_complaints(section: Any) -> list[str]:
-    """What the fields' types and ranges do not allow: names that are no choice, numbers out of range."""
-    found = []
-    for field in dataclasses.fields(section):
-        value, kinds = getattr(section, field.name), get_args(field.type) or (field.type,)
-        choices = LOSSES if field.name == "loss" else kinds if get_origin(field.type) is Literal else ()
-        if choices and value not in choices:
-            found.append(f"{field.name} must be one of {', '.join(choices)}; got {value!r}")
-        null = "null or " if types.NoneType in kinds else ""
-        within, kind = field.metadata["within"] or "above 0", next((kind for kind in _KINDS if kind in kinds), None)
-        if kind and not (null and value is None) and not (_is_number(value, kind) and _RANGES[within](value)):
-            found.append(f"{field.name} must be {null}{_KINDS[kind]} {within}; got {value!r}")
-    return found
-
-
-def _is_number(value: Any, kind: type[int | float]) -> bool:
-    return isinstance(value, (int, kind)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def _is_count(value: Any) -> bool:
-    return _is_number(value, int) and value > 0
+    return is_number(value, int) and value > 0
 
 
 def _model_complaints(model: ModelConfig) -> list[str]:
@@ -96,7 +64,7 @@ def _data_complaints(data: DataConfig) -> list[str]:
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
     optimizer = config.optimizer
-    found = [one for name in SECTIONS for one in _field_complaints(getattr(config, name))]
+    found = [one for name in SECTIONS for one in field_complaints(getattr(config, name), {"loss": LOSSES})]
     found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")

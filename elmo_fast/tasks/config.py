@@ -2,12 +2,11 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import described
+from elmo_fast.fields import described, field_complaints
 from elmo_fast.op_choices import BACKENDS, PRECISIONS
 
 # Where ELMo is used -> the inputs that its mixes are.
@@ -48,33 +47,43 @@ class TaskConfig:
     model: str | None = described(None, "Folder of a pretrained biLM; `elmo` chooses where it is used.")
     elmo: str = described("none", "Where ELMo is used: none, input (of the BiLSTM), output (beside its output), both.")
     layer: int | str = described("mix", "Layers of the biLM: mix (of all, learned), top, or a layer's number.")
-    mix_l2: float = described(0.001, "λ: weight of the mix's penalty.")
+    mix_l2: float = described(0.001, "λ: weight of the mix's penalty.", within="0 or more")
     mix_l2_kind: str = described("paper", "The penalty: paper, λ Σ w² before the softmax; or bilm-tf's form of it.")
-    elmo_dropout: float = described(0.5, "Dropout probability on ELMo's vectors.")
+    elmo_dropout: float = described(0.5, "Dropout probability on ELMo's vectors.", within="from 0 to below 1")
     fine_tune: bool = described(False, "Whether the biLM's own weights are trained too.")
     elmo_learning_rate: float = described(0.0001, "Adam's step size for a fine-tuned biLM's weights.")
     cache_dir: str | None = described(None, "Folder for the layers of a frozen biLM; null: save_dir/cache.")
 
     vectors: str | None = described(None, "File of static word vectors (word2vec, GloVe, safetensors).")
     train_vectors: bool = described(False, "Whether these vectors are trained too.")
-    word_dim: int = described(100, "Width of random, trained word embeddings if no vectors are given; 0: none.")
+    word_dim: int = described(
+        100, "Width of random, trained word embeddings if no vectors are given; 0: none.", within="from 0 to 2^24"
+    )
     characters: bool = described(False, "Whether to add a small character CNN, trained with the task, to the features.")
 
-    hidden: int = described(128, "Cells of the BiLSTM per layer and direction.")
-    lstm_layers: int = described(1, "Layers of the BiLSTM; 0: linear on the features.")
-    dropout: float = described(0.5, "Dropout probability at the BiLSTM's input, between its layers and at its output.")
+    hidden: int = described(128, "Cells of the BiLSTM per layer and direction.", within="from 1 to 2^24")
+    lstm_layers: int = described(1, "Layers of the BiLSTM; 0: linear on the features.", within="from 0 to 2^24")
+    dropout: float = described(
+        0.5,
+        "Dropout probability at the BiLSTM's input, between its layers and at its output.",
+        within="from 0 to below 1",
+    )
     crf: bool = described(False, "Whether a CRF scores the tags of a sentence jointly.")
     pooling: str = described("both", "A classifier's pooling over the words: max, mean, or both, concatenated.")
 
-    batch_size: int = described(32, "Sentences per step.")
+    batch_size: int = described(32, "Sentences per step.", within="from 1 to 2^24")
     epochs: int = described(50, "Maximum number of passes over the training sentences.")
-    patience: int = described(5, "Training stops after this many epochs without a better dev score; 0: never.")
+    patience: int = described(
+        5, "Training stops after this many epochs without a better dev score; 0: never.", within="0 or more"
+    )
     learning_rate: float = described(0.001, "Adam's step size.")
     grad_clip: float = described(5.0, "Maximum norm of all gradients together.")
     train_share: float = described(
-        1.0, "Share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one."
+        1.0,
+        "Share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one.",
+        within="above 0 and at most 1",
     )
-    seed: int = described(0, "Seed of initial weights, order, dropout and the share.")
+    seed: int = described(0, "Seed of initial weights, order, dropout and the share.", within="from 0 to 2^42")
     precision: str = described("float32", "Matrix products round their operands to float32, bfloat16 or float16.")
     backend: str = described("auto", f"Backend of the ops: {', '.join(BACKENDS)}; an op without it takes auto.")
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
@@ -114,43 +123,15 @@ class TaskConfig:
 
 def validate(config: TaskConfig) -> None:
     """Raises ElmoFastError with every complaint about the fields; checks that files exist, and does not open them."""
-    complaints = [*_unknown_choices(config), *_numbers(config), *_together(config), *_files(config)]
+    complaints = [*field_complaints(config, _CHOICES), *_together(config), *_files(config)]
     if complaints:
         raise ElmoFastError("; ".join(complaints))
 
 
-def _unknown_choices(config: TaskConfig) -> list[str]:
-    found = [
-        f"{name} must be one of {', '.join(choices)}; got {getattr(config, name)!r}"
-        for name, choices in _CHOICES.items()
-        if getattr(config, name) not in choices
-    ]
-    layer = config.layer
+def _together(config: TaskConfig) -> list[str]:
+    found, layer = [], config.layer
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         found.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
-    return found
-
-
-def _numbers(config: TaskConfig) -> list[str]:
-    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
-        "be 1 or more": (lambda value: value >= 1, "hidden batch_size epochs threads"),
-        "be 0 or more": (lambda value: value >= 0, "lstm_layers patience word_dim mix_l2 seed"),
-        "be at most 2^24": (lambda value: value <= 1 << 24, "hidden batch_size lstm_layers word_dim"),
-        "be at most 2^42": (lambda value: value <= 1 << 42, "seed"),
-        "be more than 0": (lambda value: value > 0, "learning_rate elmo_learning_rate grad_clip"),
-        "lie in [0, 1)": (lambda value: 0 <= value < 1, "dropout elmo_dropout"),
-        "lie in (0, 1]": (lambda value: 0 < value <= 1, "train_share"),
-    }
-    return [
-        f"{name} must {wanted}; got {value}"
-        for wanted, (holds, names) in bounds.items()
-        for name in names.split()
-        if (value := getattr(config, name)) is not None and not holds(value)
-    ]
-
-
-def _together(config: TaskConfig) -> list[str]:
-    found = []
     if config.elmo != "none" and config.model is None:
         found.append(f"elmo {config.elmo!r} needs model, the folder of a pretrained biLM")
     if config.fine_tune and config.elmo == "none":
