@@ -14,9 +14,8 @@ from elmo_fast.pretrain.data.inputs import trained_embedding
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.adagrad import clip_and_step
-from elmo_fast.pretrain.step.dropout import RowDropout
 from elmo_fast.pretrain.step.gradient_exchange import average_gradients, wrap_in_ddp
-from elmo_fast.pretrain.step.state_reset import reset_rows
+from elmo_fast.pretrain.step.regularization import RowDropout, reset_rows
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,9 @@ class Step:
         offsets = [2 * number + direction for direction in range(2)]
         drawn = [self.model.loss.draw(self.seed, offset, device) for offset in offsets]
         sums = torch.zeros(2, dtype=torch.float64, device=device)
-        states = []
+        states, no_sync = [], getattr(self.streams, "no_sync", contextlib.nullcontext)
         for part, held, last in self._parts(words, state):
-            with contextlib.nullcontext() if last else self._without_exchange():
+            with contextlib.nullcontext() if last else no_sync():
                 losses, after = self._losses(part, held, number, drawn)
                 # The mean over processes of this, which the exchange makes, is the sum over all rows.
                 (0.5 * self.processes.size / words.rows * losses.sum()).backward()
@@ -132,11 +131,6 @@ class Step:
             held = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
             yield words.part(rows.start, rows.stop), held, i == self.micro_batches - 1
 
-    def _without_exchange(self) -> contextlib.AbstractContextManager[None]:
-        no_sync = getattr(self.streams, "no_sync", contextlib.nullcontext)
-        context: contextlib.AbstractContextManager[None] = no_sync()
-        return context
-
     def _losses(
         self, words: Words, state: LayerStates | None, number: int, drawn: list[Any]
     ) -> tuple[Tensor, LayerStates]:
@@ -149,12 +143,9 @@ class Step:
             shape = (lstm.n_layers, rows, steps, lstm.projection_dim)
             drop = RowDropout(self.model.options.dropout, self.seed, number, words.first_row, shape, device)
         hidden, state = self.streams(words.types, words.characters, state, lengths, drop)
-        losses = [self._direction(*each) for each in zip(hidden.flatten(1, 2), words.targets, drawn, strict=True)]
+        directions = zip(hidden.flatten(1, 2), words.targets.flatten(1), drawn, strict=True)
+        losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:
             text = (torch.arange(steps, device=device) < lengths[:, None]).flatten()
             losses = [loss.where(text, 0) for loss in losses]
         return torch.stack([loss.sum() for loss in losses]), state
-
-    def _direction(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
-        """Loss of each position of one direction, [B·T]; what was drawn all rows share."""
-        return self.model.loss.training_losses(hidden, targets.flatten(), drawn)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.pretrain.step.dropout import BLOCK, RowDropout
+from elmo_fast.pretrain.step.regularization import BLOCK, RowDropout
 
 L, T, D = 2, 3, 4
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.step.state_reset import reset_rows, rows_to_reset
+from elmo_fast.pretrain.step.regularization import reset_rows, rows_to_reset
 from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import toy_config
 
