@@ -13,10 +13,23 @@ import sys
 import tempfile
 from typing import Any
 
+import torch
+import yaml
+
 from benchmarks import texts
 from benchmarks.cases import Settings
 from benchmarks.machine import ROOT
 from benchmarks.results import Report, faster, row, significant
+from elmo_fast.corpus import open_corpus, prepare, read_corpus
+from elmo_fast.pictures import draw_curves
+from elmo_fast.pretrain import loop
+from elmo_fast.pretrain.config import PretrainConfig, load_preset
+from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.step.optimizer import make_scheduler
+from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 
 SIDES = ("plain torch, float32", "elmo_fast, float32")
 MINUTES = 20.0
@@ -46,11 +59,6 @@ def run(settings: Settings) -> Report:
 
 def prepared(folder: pathlib.Path, heldout: pathlib.Path, quick: bool) -> None:
     """The corpus and the configuration that both sides use."""
-    import yaml
-
-    from elmo_fast.corpus import prepare
-    from elmo_fast.pretrain.config import load_preset
-
     pattern = heldout.parent / ("train-00.txt" if quick else "train-*.txt")
     prepare(str(pattern), folder / "corpus", min_count=3)
     changes = CHANGES | {"train_prefix": str(folder / "corpus"), "heldout_prefix": str(heldout), "threads": 1}
@@ -62,11 +70,47 @@ def prepared(folder: pathlib.Path, heldout: pathlib.Path, quick: bool) -> None:
 
 def started(side: str, core: int, folder: pathlib.Path, minutes: float) -> subprocess.Popen[bytes]:
     """The process of one side, on a core of its own where there are several."""
-    command = [sys.executable, "-m", "benchmarks.pretrain_worker", side, str(folder), str(60 * minutes)]
+    command = [sys.executable, "-m", "benchmarks.cases.pretrain", side, str(folder), str(60 * minutes)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) > 1:
         command = ["taskset", "-c", str(cores[core]), *command]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+def train(side: str, folder: pathlib.Path, seconds: float) -> None:
+    """Trains one side, in a process of its own, for so many seconds into folder/SIDE."""
+    torch.set_num_threads(1)
+    # Reports of the same steps on both sides: none for a long silence.
+    loop.LONGEST_SILENCE = float("inf")
+    config = PretrainConfig.from_flat(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    plain = side.startswith("plain torch")
+    config.run.backend = "reference" if plain else "auto"
+    config.run.max_seconds, config.run.save_dir = seconds, str(folder / side)
+    corpus = open_corpus(config.data.train_prefix)
+    heldout = read_corpus(str(config.data.heldout_prefix), corpus.vocabulary)
+    model = make_language_model(config, len(corpus.vocabulary))
+    (folder / side).mkdir()
+    with RunLog(folder / side, lambda line: print(f"{side}: {line}", flush=True)) as record:
+        trainer = LanguageModelTrainer(config, model, corpus, record, heldout=heldout)
+        if plain:
+            make_plain(trainer)
+        loop.train(trainer)
+
+
+def make_plain(trainer: LanguageModelTrainer) -> None:
+    """Replaces the update by one with a dense gradient of the whole table and torch's own AdaGrad."""
+    optimizer, total = trainer.config.optimizer, trainer.progress.total_steps
+    weights = trainer.model.parameters()
+    trainer.optimizer = torch.optim.Adagrad(weights, optimizer.rate, initial_accumulator_value=1.0, eps=0.0)
+    trainer.scheduler = make_scheduler(optimizer, trainer.optimizer, total, 0)
+    trainer.update = Step(
+        trainer.model,
+        trainer.optimizer,
+        clip_norm=optimizer.all_clip_norm_val,
+        seed=trainer.config.run.seed,
+        state_reset=optimizer.state_reset,
+        sparse=False,
+    )
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -76,9 +120,6 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def draw(folder: pathlib.Path) -> None:
     """Both runs' curves, for the documentation."""
-    from elmo_fast.pictures import draw_curves
-    from elmo_fast.pretrain.log.metrics import read_metrics
-
     draw_curves({side: read_metrics(folder / side) for side in SIDES}, PICTURE)
 
 
@@ -109,3 +150,7 @@ def report(metrics: dict[str, list[dict[str, Any]]], minutes: float) -> Report:
         "sampled loss by step": curves,
     }
     return Report(rows=rows, notes=notes)
+
+
+if __name__ == "__main__":
+    train(sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3]))
