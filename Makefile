@@ -89,4 +89,4 @@ mutants: $(STAMP)
 	$(BIN)/python -m tools.mutants --n $(N) --seed $(SEED)
 
 clean:
-	rm -rf build dist demo *.egg-info elmo_fast/_C*.so
+	rm -rf build dist demo *.egg-info elmo_fast/_C*.so elmo_fast/_C.digest

@@ -1,5 +1,6 @@
 """Builds elmo_fast._C with CMake and ninja; without a compiler the package installs all the same: a note says why."""
 
+import hashlib
 import os
 import pathlib
 import shlex
@@ -12,12 +13,22 @@ from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).parent.resolve()
 NOTE = "_build_failure.txt"  # read by elmo_fast/ops/_native.py
+DIGEST = HERE / "elmo_fast" / "_C.digest"  # of what an extension built in place was built from; read by pytest
 
 
 def tool(name: str) -> str:
     """The program of that name beside this Python (pip puts cmake and ninja there), else wherever PATH has it."""
     beside = pathlib.Path(sys.executable).parent / name
     return str(beside) if beside.is_file() else shutil.which(name) or name
+
+
+def digest_of_sources() -> str:
+    """SHA-256 of the names and contents of csrc/ and CMakeLists.txt."""
+    digest = hashlib.sha256()
+    for path in (HERE / "CMakeLists.txt", *sorted(path for path in HERE.glob("csrc/**/*") if path.is_file())):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(HERE).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 def first_error(output: str) -> str:
@@ -52,6 +63,7 @@ class CMakeBuild(build_ext):
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
         note = target.parent / NOTE
         note.unlink(missing_ok=True)
+        self.digest = digest_of_sources()  # before: what changes meanwhile may not be in the build
         try:
             self.compile(target)
         except (RuntimeError, OSError, ImportError) as error:
@@ -88,11 +100,15 @@ class CMakeBuild(build_ext):
         """An in-place build puts the extension beside the package's files, or the note in place of it."""
         built, here = pathlib.Path(self.build_lib) / "elmo_fast" / NOTE, HERE / "elmo_fast" / NOTE
         here.unlink(missing_ok=True)
+        DIGEST.unlink(missing_ok=True)
         if built.is_file():
             for ext in self.extensions:
                 (HERE / self.get_ext_filename(ext.name)).unlink(missing_ok=True)
             shutil.copyfile(built, here)
+        else:
+            DIGEST.write_text(self.digest, encoding="utf-8")
         super().copy_extensions_to_source()
 
 
-setup(ext_modules=[Extension("elmo_fast._C", sources=[], optional=True)], cmdclass={"build_ext": CMakeBuild})
+if __name__ == "__main__":
+    setup(ext_modules=[Extension("elmo_fast._C", sources=[], optional=True)], cmdclass={"build_ext": CMakeBuild})

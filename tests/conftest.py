@@ -6,7 +6,9 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # cuBLAS is deterministic with a workspace of its own only, and refuses to run without one where that is asked for.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+import pathlib
 import random
+import runpy
 import signal
 import warnings
 
@@ -30,6 +32,22 @@ with warnings.catch_warnings():
     _ = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
 torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def refuse_old_extension(root: pathlib.Path) -> None:
+    """Raises where an extension in the checkout was built from other sources than csrc/ has now."""
+    if not list(root.glob("elmo_fast/_C*.so")) or "ELMO_FAST_ANY_EXTENSION" in os.environ:
+        return
+    build = runpy.run_path(str(root / "setup.py"))
+    if not build["DIGEST"].is_file() or build["DIGEST"].read_text(encoding="utf-8") != build["digest_of_sources"]():
+        raise pytest.UsageError(
+            "elmo_fast/_C*.so was not built from csrc/ and CMakeLists.txt as they are now: run `make build`, or copy both "
+            "elmo_fast/_C*.so and elmo_fast/_C.digest from a checkout with the same sources"
+        )
+
+
+def pytest_configure() -> None:
+    refuse_old_extension(pathlib.Path(__file__).parents[1])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,8 +88,6 @@ def poisoned():
 @pytest.fixture(scope="session")
 def shared():
     """The folder of reference data beside a development checkout; tests that want it skip where it is absent."""
-    import pathlib
-
     folder = pathlib.Path(os.environ.get("ELMO_FAST_SHARED", pathlib.Path(__file__).parents[2] / "shared"))
     if not folder.is_dir():
         pytest.skip("the folder of reference data (../shared, or $ELMO_FAST_SHARED) is absent")

@@ -1,11 +1,13 @@
-"""What setup.py shows of a build while it goes on, and what it keeps of one that failed."""
+"""What setup.py shows of a build while it goes on, what it keeps of one that failed, and of which sources."""
 
 import pathlib
 import runpy
+import shutil
 import sys
 
 import pytest
-import setuptools
+
+from tests.conftest import refuse_old_extension
 
 SETUP = pathlib.Path(__file__).parents[1] / "setup.py"
 SLOW_TOOL = """
@@ -19,8 +21,7 @@ print("[2/2] second" if pathlib.Path(sys.argv[1]).exists() else "nobody saw the 
 
 
 @pytest.fixture
-def run(monkeypatch):
-    monkeypatch.setattr(setuptools, "setup", lambda **options: None)
+def run():
     return runpy.run_path(str(SETUP))["run"]
 
 
@@ -47,3 +48,24 @@ def test_the_first_error_is_kept(run, capsys, stream):
     with pytest.raises(RuntimeError, match=r"failed: a\.cpp:1: error: one$"):
         run(sys.executable, "-c", tool)
     assert "b.cpp:2: error: two" in capsys.readouterr().out
+
+
+def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch):
+    """Without a digest too; not where there is no extension."""
+    monkeypatch.delenv("ELMO_FAST_ANY_EXTENSION", raising=False)
+    for name in ("csrc", "elmo_fast"):
+        (tmp_path / name).mkdir()
+    shutil.copy(SETUP, tmp_path)
+    (tmp_path / "CMakeLists.txt").touch()
+    source = tmp_path / "csrc" / "a.cpp"
+    source.write_text("1")
+    refuse_old_extension(tmp_path)
+    (tmp_path / "elmo_fast" / "_C.so").touch()
+    with pytest.raises(pytest.UsageError, match="make build"):
+        refuse_old_extension(tmp_path)
+    build = runpy.run_path(str(tmp_path / "setup.py"))
+    build["DIGEST"].write_text(build["digest_of_sources"]())
+    refuse_old_extension(tmp_path)
+    source.write_text("2")
+    with pytest.raises(pytest.UsageError, match="make build"):
+        refuse_old_extension(tmp_path)
