@@ -70,6 +70,13 @@ def test_every_other_module_imports_and_has_a_docstring():
             documented(importlib.import_module(name))
 
 
+@pytest.mark.parametrize("package", ["", ".corpus", ".pictures", ".static", ".tasks", ".tokens"])
+def test_no_lazy_name_is_that_of_a_module(package):
+    """Importing the module would put it in the name's place."""
+    module = importlib.import_module(f"elmo_fast{package}")
+    assert not set(module.__all__) & {inner.name for inner in pkgutil.iter_modules(module.__path__)}
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(AttributeError, match=r"has no attribute 'Elmoo'; it has: .*Elmo, ElmoEmbedder"):
         _ = elmo_fast.Elmoo

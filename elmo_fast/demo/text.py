@@ -14,14 +14,11 @@ HELDOUT_PERCENT = 6
 SHORTEST = 4
 
 
-def _topics() -> Iterator[tuple[str, str]]:
+def documents() -> Iterator[tuple[str, str]]:
+    """Name and text of each topic, and of each module of the standard library without tests and other packages."""
     from pydoc_data.topics import topics
 
     yield from ((f"topic {name}", text) for name, text in topics.items())
-
-
-def _docstrings() -> Iterator[tuple[str, str]]:
-    """One document per module of the standard library, without tests and third-party packages."""
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).parts
@@ -58,12 +55,11 @@ def write_corpus(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes train.txt and heldout.txt, one sentence per line, no sentence twice, so that none is in both."""
     seen: set[tuple[str, ...]] = set()
     lines: dict[bool, list[str]] = {True: [], False: []}
-    for source in (_topics, _docstrings):
-        for name, document in source():
-            for tokens in sentences(document):
-                if tokens not in seen:
-                    seen.add(tokens)
-                    lines[is_heldout(name)].append(" ".join(tokens))
+    for name, document in documents():
+        for tokens in sentences(document):
+            if tokens not in seen:
+                seen.add(tokens)
+                lines[is_heldout(name)].append(" ".join(tokens))
     paths = (folder / "train.txt", folder / "heldout.txt")
     for path, heldout in zip(paths, (False, True), strict=True):
         path.write_text("\n".join(lines[heldout]) + "\n", encoding="utf-8")

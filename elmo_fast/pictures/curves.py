@@ -13,7 +13,7 @@ from elmo_fast.pretrain.log.metrics import Metrics
 SUBS = (1, 2, 5)
 
 
-def draw(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
+def draw_curves(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
     """Writes one picture of all runs, one colour each.
 
     runs: label -> its metrics; path: the file, whose suffix gives the format (.png, .pdf, .svg).

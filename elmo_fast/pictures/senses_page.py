@@ -14,7 +14,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import write_text
 from elmo_fast.pictures.occurrences import Occurrence
 from elmo_fast.pictures.senses import Senses
-from elmo_fast.pictures.senses_picture import MARKERS, caption, looks, title_of
+from elmo_fast.pictures.senses_figure import MARKERS, caption, looks, title_of
 
 WIDTH, HEIGHT, MARGIN = 900.0, 620.0, 24.0
 

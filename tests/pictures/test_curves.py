@@ -10,7 +10,7 @@ import pytest
 
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pictures.curves import draw, picture
+from elmo_fast.pictures.curves import draw_curves, picture
 from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.log.progress import TrainingProgress
 from elmo_fast.pretrain.step.training_step import StepResult
@@ -93,7 +93,7 @@ def test_no_run_and_no_report_are_said(tmp_path):
     metrics = read_metrics(written(tmp_path, heldout(1), {"event": "resume", "step": 1}))
     assert (metrics.steps, len(metrics.heldout)) == ([], 1)
     with pytest.raises(ElmoFastError, match="a has no training report yet; there is one every log_interval steps"):
-        draw({"a": metrics}, tmp_path / "curves.png")
+        draw_curves({"a": metrics}, tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
 
 
@@ -151,7 +151,7 @@ def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits
 
 def test_runs_without_a_gradient_norm_are_drawn(tmp_path):
     reports = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": None}]
-    draw({"a": read_metrics(written(tmp_path, *reports))}, tmp_path / "curves.png")
+    draw_curves({"a": read_metrics(written(tmp_path, *reports))}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 0
 
 
@@ -165,7 +165,7 @@ def test_runs_side_by_side_have_a_colour_each(tmp_path):
 
 @pytest.mark.parametrize("rows", [[report(1)], [heldout(0), report(2, 1e30), report(3), report(4, math.nan)]])
 def test_the_first_reports_and_numbers_out_of_range_are_drawn_without_a_warning(tmp_path, rows):
-    draw({"a": read_metrics(written(tmp_path, *rows))}, tmp_path / "curves.png")
+    draw_curves({"a": read_metrics(written(tmp_path, *rows))}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
