@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast import op_choices
 from elmo_fast.devices import device_called
-from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _finite, _native, _triton
 from elmo_fast.ops._precision import check_precision
 
@@ -84,8 +84,7 @@ def op_names() -> list[str]:
 
 
 def _backends_of(op: str) -> Mapping[str, Implementation]:
-    if op not in _REGISTRY:
-        raise ElmoFastError(f"op must be one of {', '.join(op_names())}; got {op!r}")
+    check_choice("op", op, op_names())
     return _REGISTRY[op]
 
 

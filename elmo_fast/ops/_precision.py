@@ -6,14 +6,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import check_choice
 from elmo_fast.op_choices import PRECISIONS
 
 
 def check_precision(precision: str) -> None:
     """Raises ElmoFastError unless `precision` is one of PRECISIONS."""
-    if precision not in PRECISIONS:
-        raise ElmoFastError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+    check_choice("precision", precision, PRECISIONS)
 
 
 def _has_autocast(device: torch.device) -> bool:

@@ -1,27 +1,15 @@
 """What the Triton backends of the sampled and the full softmax share on the host: tiles, launches, float16's scale."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _softmax_kernels as kernels
 from elmo_fast.ops._kernels import power_of_two
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
+from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two, launch
 
 # Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
 LIFT = 14
-
-
-class Tiles(NamedTuple):
-    """A tile of logits [rows, words] and its depth along D, with the warps and stages that it is compiled for."""
-
-    rows: int
-    words: int
-    depth: int
-    num_warps: int
-    num_stages: int
 
 
 def check_sizes(op: str, words: int, samples: int) -> None:
@@ -45,8 +33,7 @@ def tiles(rows: int, words: int, width: int, dtype: torch.dtype) -> Tiles:
 def constants(tile: Tiles, width: int) -> dict[str, int | bool]:
     """`tile` as the kernels' constants and launch options."""
     return {
-        "ROWS": tile.rows, "WORDS": tile.words, "DEPTH": tile.depth, "EVEN": width % tile.depth == 0,
-        "num_warps": tile.num_warps, "num_stages": tile.num_stages,
+        "ROWS": tile.rows, "WORDS": tile.columns, "DEPTH": tile.depth, "EVEN": width % tile.depth == 0, **tile.options,
     }  # fmt: skip
 
 
@@ -86,7 +73,7 @@ def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None)
 
 def empty_sums(words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
     """Room for the largest logits and the sums of exponentials of `words` words, [2, tiles of words, N]."""
-    return torch.empty(2, cdiv(words, tile.words), count, dtype=torch.float32, device=device)
+    return torch.empty(2, cdiv(words, tile.columns), count, dtype=torch.float32, device=device)
 
 
 def log_sums(
@@ -95,7 +82,7 @@ def log_sums(
 ) -> int:  # fmt: skip
     """The sums of operands [N, D] against rows [S, D], targets left out; returns how many tiles of words they are."""
     (count, width), words = operands.shape, len(rows)
-    parts = cdiv(words, tile.words)
+    parts = cdiv(words, tile.columns)
     launch(
         kernels.log_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, targets, ids, base, *into, count,
         words, width, **constants(tile, width),
@@ -132,7 +119,7 @@ def logit_gradients(
     """out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D]."""
     (count, width), words = operands.shape, len(rows)
     launch(
-        kernels.logit_gradients, (cdiv(count, tile.rows), cdiv(words, tile.words)), operands, rows, offsets, targets,
+        kernels.logit_gradients, (cdiv(count, tile.rows), cdiv(words, tile.columns)), operands, rows, offsets, targets,
         ids, base, totals, losses, grad, grad.stride(0), scale, out, column_sums, first_tile, count, words, width,
         TARGETS=ids is None, **constants(tile, width),
     )  # fmt: skip

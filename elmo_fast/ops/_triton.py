@@ -182,6 +182,21 @@ def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
         torch.mm(a.float(), b.float(), out=out)
 
 
+class Tiles(NamedTuple):
+    """Rows, columns and depth of a tile of a product, and the warps and stages that its kernel is compiled for."""
+
+    rows: int
+    columns: int
+    depth: int
+    num_warps: int
+    num_stages: int
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As `launch` takes them."""
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
 def cdiv(a: int, b: int) -> int:
     """ceil(a / b)."""
     return -(-a // b)

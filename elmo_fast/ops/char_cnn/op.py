@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import ACTIVATIONS
 from elmo_fast.ops._checks import (
     check_count,
@@ -91,8 +91,7 @@ def _check(
     ids: Tensor, embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str
 ) -> None:
     op = "char_cnn"
-    if activation not in ACTIVATIONS:
-        raise ElmoFastError(f"{op}: activation must be one of {', '.join(ACTIVATIONS)}; got {activation!r}")
+    check_choice(f"{op}: activation", activation, ACTIVATIONS)
     check_shape(op, "ids", ids, "N C")
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     check_shape(op, "embedding", embedding, "characters E")

@@ -40,8 +40,8 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     (count, width), size, device, dtype = a.hidden.shape, len(a.weight), a.hidden.device, operand_dtype(a.precision)
     _softmax.check_sizes("full_softmax", size, 0)
     tile = _softmax.tiles(count, size, width, dtype)
-    step = _whole_tiles(a.chunk_bytes // (width * dtype.itemsize), tile.words, size)
-    per_row = width * dtype.itemsize + 32 + 8 * cdiv(step, tile.words)
+    step = _whole_tiles(a.chunk_bytes // (width * dtype.itemsize), tile.columns, size)
+    per_row = width * dtype.itemsize + 32 + 8 * cdiv(step, tile.columns)
     with explained("full_softmax", "rows", count * per_row + step * width * dtype.itemsize, per_row, count, device):
         operands = torch.empty(count, width, dtype=dtype, device=device)
         ids = torch.empty(count, dtype=torch.int64, device=device)
@@ -65,8 +65,8 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     (at least one tile), and two products for each."""
     (count, width), size, dtype, device = a.operands.shape, len(a.weight), a.operands.dtype, a.grad.device
     tile = _softmax.tiles(count, size, width, dtype)
-    high = _whole_tiles(a.chunk_bytes // (tile.words * dtype.itemsize), tile.rows, max(count, 1))
-    wide = _whole_tiles(a.chunk_bytes // (high * dtype.itemsize), tile.words, size)
+    high = _whole_tiles(a.chunk_bytes // (tile.columns * dtype.itemsize), tile.rows, max(count, 1))
+    wide = _whole_tiles(a.chunk_bytes // (high * dtype.itemsize), tile.columns, size)
     row_tiles = cdiv(high, tile.rows)
     needed = high * wide * dtype.itemsize + 4 * (row_tiles + 1) * wide + 4 * (count + size) * (width + 1)
     with explained("full_softmax", "rows", needed, 4 * width, count, device):

@@ -9,22 +9,13 @@ from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._packed import rounded_copy
+from elmo_fast.ops._triton import Tiles
 from elmo_fast.ops.highway import kernels
 
 MULTIPROCESSORS = 132
 
 
-class Tiles(NamedTuple):
-    """Rows, columns and depth of a layer's tile (twice the columns are computed), warps and stages."""
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int
-    stages: int
-
-
-# Largest first: a larger tile reads its operands less often.
+# Twice the columns are computed. Largest first: a larger tile reads its operands less often.
 HALF = (
     Tiles(128, 128, 64, 8, 3),
     Tiles(128, 64, 64, 8, 3),
@@ -45,21 +36,13 @@ def tiles(rows: int, width: int, dtype: torch.dtype) -> Tiles:
     return choices[-1]
 
 
-class Strips(NamedTuple):
-    """Grid and constants of the kernels that go over rows in strips."""
-
-    grid: tuple[int, int]
-    constants: dict[str, int]
-
-
-def strips(rows: int, width: int) -> Strips:
-    """2048 elements at a time, at least 64 rows in a strip."""
+def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Grid and constants of the kernels that go over rows in strips of at least 64, 2048 elements at a time."""
     columns = _triton.ceil_power_of_two(width, 16, 256)
     at_once = 2048 // columns
     strip = max(64, at_once)
-    return Strips(
-        (_triton.cdiv(rows, strip), _triton.cdiv(width, columns)), {"STRIP": strip, "BR": at_once, "BC": columns}
-    )
+    grid = _triton.cdiv(rows, strip), _triton.cdiv(width, columns)
+    return grid, {"STRIP": strip, "BR": at_once, "BC": columns}
 
 
 class Saved(NamedTuple):
@@ -132,7 +115,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,
             out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if a.save else None,
             rows, width,
-            BM=t.rows, BN=t.columns, BK=t.depth, num_warps=t.warps, num_stages=t.stages,
+            BM=t.rows, BN=t.columns, BK=t.depth, **t.options,
         )  # fmt: skip
     if projection is not None:
         y = project(inputs(layers, x, saved)[0], projection, a.projection_bias, count)
@@ -144,11 +127,11 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor | None
     """x [N, W] · weight [D, W]^T + bias in float32, zeros from `count` on."""
     y = _triton.matmul(x, weight.t(), torch.float32)
     if bias is not None or count is not None:
-        s = strips(*y.shape)
-        rows = s.constants["BR"]
+        grid, constants = strips(*y.shape)
+        rows = constants["BR"]
         _triton.launch(
-            kernels.finish, (_triton.cdiv(y.shape[0], rows), s.grid[1]),
-            y, None if bias is None else bias.contiguous(), count, *y.shape, BR=rows, BC=s.constants["BC"],
+            kernels.finish, (_triton.cdiv(y.shape[0], rows), grid[1]),
+            y, None if bias is None else bias.contiguous(), count, *y.shape, BR=rows, BC=constants["BC"],
         )  # fmt: skip
     return y
 
@@ -157,8 +140,8 @@ def operand(
     x: Tensor, count: Tensor | None, to: Tensor, scale: Tensor | None = None, sums: Tensor | None = None
 ) -> None:
     """Writes x into `to`: rounded, scaled, zeros from `count` on; and sums over strips of rows into `sums`."""
-    s = strips(*x.shape)
-    _triton.launch(kernels.operand, s.grid, x, scale, count, to, sums, *x.shape, *x.stride(), **s.constants)
+    grid, constants = strips(*x.shape)
+    _triton.launch(kernels.operand, grid, x, scale, count, to, sums, *x.shape, *x.stride(), **constants)
 
 
 def scale_of(
@@ -169,12 +152,12 @@ def scale_of(
 
     The gradient that arrives or, given a layer's input and pre-activations, those of its products.
     """
-    s = strips(*product.shape)
-    most, to = product.new_empty(s.grid[0] * s.grid[1]), product.new_empty(2)
+    grid, constants = strips(*product.shape)
+    most, to = product.new_empty(grid[0] * grid[1]), product.new_empty(2)
     _triton.launch(
-        kernels.largest, s.grid,
+        kernels.largest, grid,
         product, carried, scale, x, pre, count, most,
-        *product.shape, *product.stride(), *(product if x is None else x).stride(), **s.constants,
+        *product.shape, *product.stride(), *(product if x is None else x).stride(), **constants,
     )  # fmt: skip
     _triton.launch(power_of_two, (1,), most, 1, to, most.numel(), LIFT=0, BLOCK=1024)
     return to

@@ -64,7 +64,7 @@ def unproject(a: Any, x: Tensor, weight: Tensor) -> tuple[Arriving, Tensor, Tens
     """The gradient that arrives at the projection's input x, and those of its weight and bias."""
     grad, dtype, (rows, width) = a.grad, weight.dtype, a.grad.shape
     scale = scale_of(grad, None, None, None, None, a.count) if dtype == torch.float16 else None
-    sums = grad.new_empty(strips(rows, width).grid[0], width) if a.need_weights else None
+    sums = grad.new_empty(strips(rows, width)[0][0], width) if a.need_weights else None
     d = torch.empty(rows, width, dtype=dtype, device=grad.device)
     operand(grad, a.count, d, scale, sums)
     dx = Arriving(_triton.matmul(d, weight, torch.float32), None, scale)
@@ -79,13 +79,13 @@ def unmix(
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Gradients of a layer's products, as operands; the part of dx that the gate carries; sums for the bias."""
     rows, width = x.shape
-    s = strips(rows, width)
+    grid, constants = strips(rows, width)
     d = torch.empty(rows, 2 * width, dtype=dtype, device=x.device)
     carried = x.new_empty(rows, width) if need_x else None
-    sums = x.new_empty(s.grid[0] if need_bias else 0, 2 * width)
+    sums = x.new_empty(grid[0] if need_bias else 0, 2 * width)
     _triton.launch(
-        kernels.unmix, s.grid,
+        kernels.unmix, grid,
         dy.product, dy.carried, dy.scale, scale, x, pre, count, d, carried, sums if need_bias else None,
-        rows, width, *dy.product.stride(), *x.stride(), **s.constants,
+        rows, width, *dy.product.stride(), *x.stride(), **constants,
     )  # fmt: skip
     return d, carried, sums

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._checks import check_dtype, given
 from elmo_fast.ops._dispatch import explain, select, warn_once
 from elmo_fast.ops._transfer import drawn_to
@@ -137,8 +137,7 @@ def expected_counts(
 
     Source: TensorFlow's range_sampler.cc (ExpectedCountHelper); AllenNLP's SampledSoftmaxLoss.
     """
-    if correction not in CORRECTIONS:
-        raise ElmoFastError(f"expected_counts: correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
+    check_choice("expected_counts: correction", correction, CORRECTIONS)
     tries = torch.as_tensor(tries, device=ids.device)
     if correction != "tensorflow":
         words = ids.to(torch.float32)

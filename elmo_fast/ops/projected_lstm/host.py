@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _memory, _triton
 from elmo_fast.ops._packed import packed
-from elmo_fast.ops._triton import cdiv, launch
+from elmo_fast.ops._triton import Tiles, cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 
 # Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
@@ -48,17 +48,6 @@ def layer_of(a: Any) -> Layer:
     )  # fmt: skip
 
 
-class Tiles(NamedTuple):
-    """rows, columns and depth of a block's tile; parts: over how many blocks a long sum is split."""
-
-    rows: int
-    columns: int
-    depth: int
-    parts: int
-    num_warps: int
-    num_stages: int
-
-
 class Steps(NamedTuple):
     """What the scan leaves, in step order: see the kernels for shapes. Slots: c and h have one more than steps."""
 
@@ -69,8 +58,8 @@ class Steps(NamedTuple):
     hidden: Tensor
 
 
-def tiles(layer: Layer, kernel: str) -> Tiles:
-    """The one place where tiles are chosen.
+def tiles(layer: Layer, kernel: str) -> tuple[Tiles, int]:
+    """A block's tile, and over how many blocks a long sum is split: the one place where they are chosen.
 
     Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
     again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
@@ -88,7 +77,7 @@ def tiles(layer: Layer, kernel: str) -> Tiles:
         whole = layer.directions * cdiv(layer.batch, rows) * cdiv(layer.size, columns)
         while parts < 16 and 2 * parts * whole <= MULTIPROCESSORS:
             parts *= 2
-    return Tiles(rows, columns, rest[0], parts, *rest[1:])
+    return Tiles(rows, columns, *rest), parts
 
 
 def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -168,11 +157,11 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     """All steps, two launches each (one where nothing is projected). weights: W_hh, bias, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
-    tile, part = tiles(layer, "cells"), tiles(layer, "project")
-    chunk = cdiv(cdiv(h, part.parts), part.depth) * part.depth
+    (tile, _), (part, split) = tiles(layer, "cells"), tiles(layer, "project")
+    chunk = cdiv(cdiv(h, split), part.depth) * part.depth
     hidden = steps.hidden.new_empty(r, b, h)
-    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * part.parts)
-    parts = bias.new_empty(r * part.parts, b, d)
+    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
+    parts = bias.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t):
         launch(
@@ -180,14 +169,14 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
             steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
             lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
             SAVE=save, PROJECT=bool(projection), MASKED=masks is not None,
-            BM=tile.rows, BC=tile.columns, BK=tile.depth, num_warps=tile.num_warps, num_stages=tile.num_stages,
+            BM=tile.rows, BC=tile.columns, BK=tile.depth, **tile.options,
         )  # fmt: skip
         if projection:
             launch(
                 kernels_forward.project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
                 parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
-                MASKED=masks is not None, SPLIT=part.parts,
-                BM=part.rows, BN=part.columns, BK=part.depth, num_warps=part.num_warps, num_stages=part.num_stages,
+                MASKED=masks is not None, SPLIT=split,
+                BM=part.rows, BN=part.columns, BK=part.depth, **part.options,
             )  # fmt: skip
 
 

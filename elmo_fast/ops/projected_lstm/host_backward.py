@@ -57,18 +57,18 @@ def scan(
     """All steps from the last, two launches each. weights: W_hh, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
-    tile, part = tiles(layer, "cells_backward"), tiles(layer, "recur")
-    chunk = cdiv(cdiv(4 * h, part.parts), part.depth) * part.depth
-    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * part.parts)
-    parts = grads.h.new_empty(r * part.parts, b, d)
+    (tile, _), (part, split) = tiles(layer, "cells_backward"), tiles(layer, "recur")
+    chunk = cdiv(cdiv(4 * h, split), part.depth) * part.depth
+    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
+    parts = grads.h.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t, -1, -1):
         launch(
             kernels_backward.recur_backward, grid,
             grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
             parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
-            PRODUCT=step < t, MASKED=masks is not None, SPLIT=part.parts,
-            BM=part.rows, BN=part.columns, BK=part.depth, num_warps=part.num_warps, num_stages=part.num_stages,
+            PRODUCT=step < t, MASKED=masks is not None, SPLIT=split,
+            BM=part.rows, BN=part.columns, BK=part.depth, **part.options,
         )  # fmt: skip
         if step > 0:
             launch(
@@ -76,7 +76,7 @@ def scan(
                 grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
                 grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, layer.cell_clip,
                 PROJECT=bool(projection),
-                BM=tile.rows, BC=tile.columns, BK=tile.depth, num_warps=tile.num_warps, num_stages=tile.num_stages,
+                BM=tile.rows, BC=tile.columns, BK=tile.depth, **tile.options,
             )  # fmt: skip
 
 

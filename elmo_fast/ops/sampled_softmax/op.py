@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
@@ -104,8 +104,7 @@ def _check(a: SampledSoftmaxArguments) -> None:
     check_output_layer(op, a.hidden, a.targets, a.weight, a.bias)
     if len(a.samples) == 0:
         raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
-    if a.correction not in CORRECTIONS:
-        raise ElmoFastError(f"{op}: correction must be one of {', '.join(CORRECTIONS)}; got {a.correction!r}")
+    check_choice(f"{op}: correction", a.correction, CORRECTIONS)
     if a.chunk_bytes < 1:
         raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {a.chunk_bytes}")
     check_words(op, a.weight.shape[0], targets=a.targets, samples=a.samples)

@@ -31,7 +31,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     _softmax.check_sizes("sampled_softmax", len(a.weight), size)
     dtype, term = operand_dtype(a.precision), CORRECTIONS[a.correction]
     tile = _softmax.tiles(count, size, width, dtype)
-    per_row = width * dtype.itemsize + 16 + 8 * cdiv(size, tile.words)
+    per_row = width * dtype.itemsize + 16 + 8 * cdiv(size, tile.columns)
     needed = count * per_row + size * (width * dtype.itemsize + 12)
     with explained("sampled_softmax", "rows", needed, per_row, count, device):
         operands, rows = (torch.empty(n, width, dtype=dtype, device=device) for n in (count, size))
