@@ -74,13 +74,16 @@ def check_output_layer(op: str, hidden: Tensor, targets: Tensor, weight: Tensor,
 def check_words(op: str, num_words: int, **words: Tensor) -> None:
     """Raises unless all ids are words of the table, as `check_values`."""
     for name, ids in words.items():
-        check_values(op, name, ids, num_words - 1, f"be words from 0 to V - 1 = {num_words - 1}")
+        check_values(op, name, ids, num_words - 1, "be words from 0 to V - 1 = {}")
 
 
 def check_values(op: str, name: str, tensor: Tensor, most: int, wanted: str) -> None:
-    """Raises unless all numbers lie from 0 to `most`; does not read them off the CPU or while compiling."""
+    """Raises unless all numbers lie from 0 to `most`; does not read them off the CPU or while compiling.
+
+    wanted: with {} for `most`, which may not be formatted while compiling: that would make it a constant.
+    """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not tensor.numel():
         return
     low, high = (int(bound) for bound in tensor.aminmax())
     if low < 0 or high > most:
-        raise ElmoFastError(f"{op}: {name} must {wanted}; got values from {low} to {high}")
+        raise ElmoFastError(f"{op}: {name} must {wanted.format(most)}; got values from {low} to {high}")

@@ -110,4 +110,4 @@ def _check(
                 f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got {given(weight)}"
             )
     last = embedding.shape[0] - 1
-    check_values(op, "ids", ids, last, f"lie from 0 to {last}, the rows of embedding")
+    check_values(op, "ids", ids, last, "lie from 0 to {}, the rows of embedding")

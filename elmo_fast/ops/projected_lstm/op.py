@@ -180,4 +180,4 @@ def _check_lengths(lengths: Tensor, x: Tensor) -> None:
     _checks.check_shape("projected_lstm", "lengths", lengths, "B", B=batch)
     _checks.check_dtype("projected_lstm", "lengths", lengths, torch.int64)
     _checks.check_device("projected_lstm", "lengths and inputs", lengths, x)
-    _checks.check_values("projected_lstm", "lengths", lengths, time, f"lie in 0..T={time}")
+    _checks.check_values("projected_lstm", "lengths", lengths, time, "lie in 0..T={}")
