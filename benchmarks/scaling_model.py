@@ -87,7 +87,7 @@ def exchanged(shape: Shape, processes: int, *, union: float, longest: float) -> 
 def step_time(shape: Shape, cluster: Cluster, gpus: int, rate: float) -> dict[str, object]:
     """Milliseconds of one step on so many GPUs, each of which alone would reach `rate` tokens/s (an assumption).
 
-    Dense gradients are exchanged while the backward pass goes on; the table's rows after it, as are what is left of the
+    Dense gradients are exchanged during the backward pass; the table's rows after it, as are what is left of the
     dense ones. Rings that leave a machine run side by side through all its cards; small numbers go up and down a tree.
     """
     tokens = shape.rows * shape.unroll_steps

@@ -2,7 +2,7 @@
 
 A changed test is run. Of a changed elmo_fast/LAYER/FOLDER/NAME.py the tests are those of tests/LAYER with its name or a
 folder's: test_NAME.py, test_FOLDER_*.py; where there is none, all of tests/LAYER. Those of csrc/FOLDER/NAME.cpp are in
-any layer. Of a changed page they are those of all pages.
+any layer. Of a changed page they are those of all pages. A change of what tools/mutants mutates runs its own tests too.
 """
 
 import pathlib

@@ -63,7 +63,7 @@ def run_section(name: str, given: argparse.Namespace, seconds: float) -> int:
     start = time.monotonic()
     try:
         importlib.import_module(f"benchmarks.gpu.sections.{name}").run(session)
-    except Exception as error:  # noqa: BLE001 (recorded; the other sections go on)
+    except Exception as error:  # noqa: BLE001 (recorded; the other sections still run)
         traceback.print_exc()
         session.fail("the section ended", error)
     session.about["seconds"] = round(time.monotonic() - start, 1)

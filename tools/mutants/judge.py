@@ -40,7 +40,7 @@ def prepare() -> None:
         importlib.import_module(name)
     if "elmo_fast" in sys.modules:
         raise RuntimeError("elmo_fast is imported already: its mutants would never be loaded")
-    gc.freeze()  # what is here already is not looked at by pytest's collections of garbage
+    gc.freeze()  # pytest's garbage collections skip what is here already
 
 
 def run(tree: pathlib.Path, tests: list[str], limit: float | None = None) -> Verdict:

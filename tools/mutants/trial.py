@@ -91,7 +91,7 @@ class Journal:
         return next((found for kind in kinds if (found := self._known.get(self._key(ROOT, mutation, kind)))), None)
 
     def add(self, root: pathlib.Path, mutation: Mutation, outcome: Outcome) -> None:
-        """Remembers what was found with the sources and tests of `root`, while the checkout may go on."""
+        """Remembers what was found with the sources and tests of `root`, while the checkout may change."""
         entry = {"key": self._key(root, mutation, outcome.outcome), **dataclasses.asdict(outcome)}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
