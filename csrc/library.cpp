@@ -154,9 +154,9 @@ PYBIND11_MODULE(_C, m) {
   m.attr("has_cuda") = true;
   m.attr("why_no_cuda") = pybind11::none();
 #endif
-  m.def("has_bfloat16_kernel", &elmo_fast::has_bfloat16_kernel, "Whether bfloat16 operands are multiplied as such (AMX).");
-  m.def("has_float32_kernel", &elmo_fast::has_float32_kernel, "Whether float32 products run on block kernels (AVX-512).");
-  m.def("disable_block_kernels", &elmo_fast::disable_block_kernels, "For tests: True makes every product take its fall-back.");
+  m.def("isa", &elmo_fast::isa_name, "The instruction set that products use.");
+  m.def("isas", &elmo_fast::isa_names, "Those that this CPU has, oldest first.");
+  m.def("limit_isa", &elmo_fast::limit_isa, "For tests: products use this one; \"\" takes the newest again.");
   m.def("packed_count", &elmo_fast::packed_count, "How many packed copies of parameters are kept.");
   m.def("packed_bytes", &elmo_fast::packed_bytes, "Their size, in bytes.");
   m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Memory of dead tensors that is kept for the next ones, in bytes.");

@@ -7,17 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "common/block_kernels.h"
+#include "common/isa.h"
 #include "common/operand.h"
 #include "common/tiles.h"
 
 namespace elmo_fast {
 
-constexpr int64_t kBlock = 64;  // columns of a block
-constexpr int64_t kPanel = 32;  // columns of a float32 panel, two to a block, for products of a few rows; of many: a block
-
 struct Packed {
-  at::Tensor data;  // [blocks][4][K/2][16][2] for BFloat16, else [blocks][64/panel][K][panel]
-  int64_t k = 0, n = 0, panel = kPanel;
+  at::Tensor data;  // [blocks][4][units][16][terms of a unit], as block_kernels.h reads it
+  int64_t k = 0, n = 0;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
 };
@@ -25,8 +24,7 @@ struct Packed {
 // Packs W[K, N], any strides. `columns` (if not empty) lists, for each packed column, the column of W that it holds, -1 for zeros;
 // `rows` likewise for the K terms.
 Packed pack(
-    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {},
-    int64_t panel = kPanel);
+    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
 
 // c[M, 64] (+)= x[M, K] · block `block`; x as operands with rows `ldx` elements apart (they may overlap, or repeat). Columns past
 // N are zero. T is double for Float64, else float. Call release_kernels() on the same thread when done with a run of calls.
@@ -41,7 +39,7 @@ void release_kernels(const Packed& w);
 
 // Whether a product of m rows with one block can go in steps (common/tiles.h), and that product: c[M, 64] = x[M, K] · block `block`.
 inline bool goes_in_steps(const Packed& w, int64_t m) {
-  return w.operand == Operand::BFloat16 && m <= 2 * kTileRows && w.k % kTileTerms == 0 && w.k > 0;
+  return w.operand == Operand::BFloat16Pairs && isa() == Isa::Amx && m <= 2 * kTileRows && w.k % kTileTerms == 0 && w.k > 0;
 }
 inline TileProduct tile_product(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, float* c) {
   const auto* data = static_cast<const uint16_t*>(w.data.const_data_ptr());

@@ -1,33 +1,13 @@
 #include "common/operand.h"
 
-#include <ATen/native/CPUBlas.h>
-
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 
-#include "common/panel.h"
+#include "common/isa.h"
 #include "common/simd.h"
-#include "common/tiles.h"
 
 namespace elmo_fast {
 namespace {
-
-std::atomic<bool> disabled{false};
-
-// One 16 x 16 x 16 product tells whether this CPU and this torch have the kernel: it throws where they do not.
-bool brgemm_works() {
-  alignas(64) float a[16 * 16], b[16 * 16], c[16 * 16];
-  std::fill_n(a, 256, 1.0f);
-  std::fill_n(b, 256, 0.5f);
-  try {
-    at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, b, c, false);
-    at::native::cpublas::brgemm_release(false);
-  } catch (const std::exception&) {
-    return false;
-  }
-  return c[0] == 8.0f && c[255] == 8.0f;
-}
 
 ELMO_MULTIVERSION void round_bfloat16(const float* source, uint16_t* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_bits(source[i]);
@@ -35,22 +15,14 @@ ELMO_MULTIVERSION void round_bfloat16(const float* source, uint16_t* target, int
 ELMO_MULTIVERSION void round_bfloat16_as_float(const float* source, float* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_value(source[i]);
 }
+ELMO_MULTIVERSION void round_float16(const float* source, uint16_t* target, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) target[i] = float16_bits(source[i]);
+}
 ELMO_MULTIVERSION void round_float16_as_float(const float* source, float* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = float16_value(source[i]);
 }
 
 }  // namespace
-
-bool has_bfloat16_kernel() { return has_tile_kernel() && !disabled.load(); }
-
-bool has_float32_kernel() {
-  static const bool works = brgemm_works();
-  return works && !disabled.load();
-}
-
-bool uses_panel_kernel() { return has_panel_kernel() && !disabled.load(); }
-
-void disable_block_kernels(bool disable) { disabled.store(disable); }
 
 Operand resolve_operand(const std::string& precision, at::ScalarType dtype) {
   TORCH_CHECK_VALUE(
@@ -60,24 +32,30 @@ Operand resolve_operand(const std::string& precision, at::ScalarType dtype) {
     TORCH_CHECK_VALUE(precision == "float32", "precision=\"", precision, "\" needs float32 tensors; got float64");
     return Operand::Float64;
   }
-  if (precision == "bfloat16") return has_bfloat16_kernel() ? Operand::BFloat16 : Operand::BFloat16AsFloat;
-  return precision == "float16" ? Operand::Float16AsFloat : Operand::Float32;
+  if (precision == "bfloat16") return isa() >= Isa::Avx512Bf16 ? Operand::BFloat16Pairs : Operand::BFloat16Widened;
+  return precision == "float16" ? Operand::Float16Widened : Operand::Float32;
 }
 
 void to_operands(const float* source, void* target, int64_t n, Operand operand) {
   switch (operand) {
-    case Operand::BFloat16:
+    case Operand::BFloat16Pairs:
       return round_bfloat16(source, static_cast<uint16_t*>(target), n);
-    case Operand::BFloat16AsFloat:
+    case Operand::BFloat16Widened:
       return round_bfloat16_as_float(source, static_cast<float*>(target), n);
-    case Operand::Float16AsFloat:
+    case Operand::Float16Widened:
       return round_float16_as_float(source, static_cast<float*>(target), n);
     default:
       std::copy_n(source, n, static_cast<float*>(target));
   }
 }
 
+void to_packed(const float* source, void* target, int64_t n, Operand operand) {
+  if (is_exact(operand)) return (void)std::copy_n(source, n, static_cast<float*>(target));
+  (is_float16(operand) ? round_float16 : round_bfloat16)(source, static_cast<uint16_t*>(target), n);
+}
+
 void to_operands(const double* source, void* target, int64_t n, Operand) { std::copy_n(source, n, static_cast<double*>(target)); }
+void to_packed(const double* source, void* target, int64_t n, Operand) { std::copy_n(source, n, static_cast<double*>(target)); }
 
 namespace {
 ELMO_MULTIVERSION void round_bfloat16_tile(
@@ -90,7 +68,7 @@ ELMO_MULTIVERSION void round_bfloat16_tile(
 template <typename T>
 void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t ld_target, int64_t rows, int64_t n, Operand operand) {
   if constexpr (std::is_same_v<T, float>) {
-    if (operand == Operand::BFloat16)
+    if (operand == Operand::BFloat16Pairs)
       return round_bfloat16_tile(source, ld_source, static_cast<uint16_t*>(target), ld_target, rows, n);
   }
   for (int64_t row = 0; row < rows; ++row)
@@ -102,7 +80,7 @@ template void to_operand_tile<double>(const double*, int64_t, void*, int64_t, in
 at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
   const auto rows = x.contiguous();
   const int64_t m = rows.size(0), k = rows.size(1), width = padded(k, operand);
-  if (operand == Operand::Float32 || operand == Operand::Float64) return rows;
+  if (is_exact(operand)) return rows;
   auto result = at::empty({m, width}, rows.options().dtype(storage_type(operand)));
   const float* source = rows.const_data_ptr<float>();
   auto* target = static_cast<char*>(result.mutable_data_ptr());

@@ -12,24 +12,20 @@
 namespace elmo_fast {
 namespace {
 
-constexpr int64_t kGroup = 16;  // columns that are interleaved at a time
 constexpr int64_t kStrip = 8;   // blocks that are packed together when W is read by rows
 constexpr int64_t kPart = 512;  // rows of a task
 
-// target[i * stride + j] = lines[j][i] for 16 lines, in stretches that stay in the first-level cache.
+// target[i][j] = lines[j][i] for 16 lines, in stretches that stay in the first-level cache.
 template <typename Unit>
-ELMO_INLINE void interleave(const Unit* const* lines, int64_t count, Unit* target, int64_t stride) {
+ELMO_INLINE void interleave(const Unit* const* lines, int64_t count, Unit* target) {
   constexpr int64_t stretch = 64;
   for (int64_t first = 0; first < count; first += stretch)
     for (int64_t i = first; i < std::min(first + stretch, count); ++i)
-      for (int64_t j = 0; j < kGroup; ++j) target[i * stride + j] = lines[j][i];
+      for (int64_t j = 0; j < kGroup; ++j) target[i * kGroup + j] = lines[j][i];
 }
-ELMO_MULTIVERSION void interleave_words(const uint32_t* const* lines, int64_t count, uint32_t* target, int64_t stride) {
-  interleave(lines, count, target, stride);
-}
-void interleave_words(const double* const* lines, int64_t count, double* target, int64_t stride) {
-  interleave(lines, count, target, stride);
-}
+ELMO_MULTIVERSION void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* target) { interleave(lines, count, target); }
+ELMO_MULTIVERSION void interleave_units(const uint32_t* const* lines, int64_t count, uint32_t* target) { interleave(lines, count, target); }
+void interleave_units(const double* const* lines, int64_t count, double* target) { interleave(lines, count, target); }
 
 // target[group][j] = (even, odd) of column 16 group + j, groups `stride` pairs apart.
 ELMO_MULTIVERSION void zip(const uint16_t* even, const uint16_t* odd, uint32_t* target, int64_t stride) {
@@ -40,20 +36,19 @@ ELMO_MULTIVERSION void zip(const uint16_t* even, const uint16_t* odd, uint32_t* 
 
 int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
 
-// Writes column blocks of W, reading along whichever of its rows and columns lies contiguous in memory. T: what the operand is held in.
-template <typename Source, typename T>
+// Writes column blocks of W, reading along whichever of its rows and columns lies contiguous in memory. T: what the operand is held in;
+// Unit: what lies side by side of a column, one T or two.
+template <typename Source, typename T, typename Unit>
 class BlockPacker {
  public:
   BlockPacker(const at::Tensor& weight, const Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows)
       : weight_(weight.const_data_ptr<Source>()), row_stride_(weight.stride(0)), column_stride_(weight.stride(1)), w_(w),
         columns_(columns), rows_(rows), depth_(padded(w.k, w.operand)) {}
 
-  // Blocks are [64/panel][K][panel] of T, or groups of 16 columns as pairs, [4][K/2][16][2].
   void pack_all(T* target) const { column_stride_ == 1 ? pack_by_rows(target) : pack_by_columns(target); }
 
  private:
-  static constexpr bool kPairs = std::is_same_v<T, uint16_t>;
-  using Unit = std::conditional_t<std::is_same_v<T, double>, double, uint32_t>;  // one float32, or a pair of bfloat16
+  static constexpr int64_t kTerms = sizeof(Unit) / sizeof(T);
 
   const Source* weight_;
   const int64_t row_stride_, column_stride_;
@@ -67,31 +62,28 @@ class BlockPacker {
     return row < 0 || column < 0 ? Source(0) : weight_[row * row_stride_ + column * column_stride_];
   }
 
-  // The columns of blocks first..last-1 of packed row i, as operands: where they lie if they need no rounding, else in `line`.
+  // The columns of blocks first..last-1 of packed row i, rounded: where they lie if they need no rounding, else in `line`.
   const T* read_row(int64_t first, int64_t last, int64_t i, T* line) const {
     const int64_t row = row_of(i), begin = first * kBlock, count = (last - first) * kBlock;
     if (columns_.empty() && row >= 0 && begin + count <= w_.n) {
       const Source* source = weight_ + row * row_stride_ + begin;
-      if constexpr (std::is_same_v<Source, T>)
-        if (w_.operand == Operand::Float32 || w_.operand == Operand::Float64) return source;
-      to_operands(source, line, count, w_.operand);
+      if constexpr (std::is_same_v<Source, T>) return source;
+      to_packed(source, line, count, w_.operand);
       return line;
     }
     Source found[kStrip * kBlock];
     for (int64_t j = 0; j < count; ++j) found[j] = at(row, column_of(begin + j));
-    to_operands(found, line, count, w_.operand);
+    to_packed(found, line, count, w_.operand);
     return line;
   }
 
   void write_rows(int64_t first, int64_t last, int64_t i, const T* line, const T* next, T* target) const {
     for (int64_t block = first; block < last; ++block, line += kBlock, next += kBlock) {
-      T* to = target + block * depth_ * kBlock;
-      if constexpr (kPairs) {
-        zip(line, next, reinterpret_cast<uint32_t*>(to) + i / 2 * kGroup, depth_ / 2 * kGroup);
-      } else {
-        for (int64_t column = 0; column < kBlock; column += w_.panel)
-          std::copy_n(line + column, w_.panel, to + column * depth_ + i * w_.panel);
-      }
+      T* to = target + block * depth_ * kBlock + i * kGroup;
+      if constexpr (kTerms == 2)
+        zip(line, next, reinterpret_cast<uint32_t*>(to), depth_ / 2 * kGroup);
+      else
+        for (int64_t column = 0; column < kBlock; column += kGroup) std::copy_n(line + column, kGroup, to + column * depth_);
     }
   }
 
@@ -103,23 +95,23 @@ class BlockPacker {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first = task / parts * kStrip, last = std::min(first + kStrip, w_.blocks());
         const int64_t top = task % parts * kPart, bottom = std::min(top + kPart, depth_);
-        for (int64_t i = top; i < bottom; i += kPairs ? 2 : 1) {
+        for (int64_t i = top; i < bottom; i += kTerms) {
           const T* even = read_row(first, last, i, line[0]);
-          write_rows(first, last, i, even, kPairs ? read_row(first, last, i + 1, line[1]) : even, target);
+          write_rows(first, last, i, even, kTerms == 2 ? read_row(first, last, i + 1, line[1]) : even, target);
         }
       }
     });
   }
 
-  // All terms of packed column j, as operands.
+  // All terms of packed column j, rounded.
   void read_column(int64_t j, T* target) const {
     const int64_t column = column_of(j);
     if (column < 0) return (void)std::fill_n(target, depth_, T(0));
     if (rows_.empty() && row_stride_ == 1 && depth_ == w_.k)
-      return to_operands(weight_ + column * column_stride_, target, depth_, w_.operand);
+      return to_packed(weight_ + column * column_stride_, target, depth_, w_.operand);
     std::vector<Source> line(depth_);
     for (int64_t i = 0; i < depth_; ++i) line[i] = at(row_of(i), column);
-    to_operands(line.data(), target, depth_, w_.operand);
+    to_packed(line.data(), target, depth_, w_.operand);
   }
 
   void pack_by_columns(T* target) const {
@@ -130,39 +122,38 @@ class BlockPacker {
   }
 
   void pack_columns(int64_t block, Unit* held, T* target) const {
-    const int64_t count = kPairs ? depth_ / 2 : depth_, stride = kPairs ? kGroup : w_.panel;
+    const int64_t count = depth_ / kTerms;
     const Unit* lines[kGroup];
     for (int64_t j = 0; j < kGroup; ++j) lines[j] = held + j * count;
     for (int64_t first = 0; first < kBlock; first += kGroup) {
       for (int64_t j = 0; j < kGroup; ++j) read_column(block * kBlock + first + j, reinterpret_cast<T*>(held + j * count));
-      const int64_t place = kPairs ? first * count : first / w_.panel * w_.panel * count + first % w_.panel;
-      interleave_words(lines, count, reinterpret_cast<Unit*>(target) + place, stride);
+      interleave_units(lines, count, reinterpret_cast<Unit*>(target) + first * count);
     }
   }
 };
 
-template <typename Source, typename T>
+template <typename Source, typename T, typename Unit>
 void pack_all(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  BlockPacker<Source, T>(weight, w, columns, rows).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
+  BlockPacker<Source, T, Unit>(weight, w, columns, rows).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
 }
 
 }  // namespace
 
-Packed pack(
-    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows, int64_t panel) {
+Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
   Packed w;
-  w.panel = panel;
   w.operand = operand;
   w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
-  w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(storage_type(operand)));
+  w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(packed_type(operand)));
   if (w.data.numel() == 0) return w;
   if (operand == Operand::Float64)
-    pack_all<double, double>(weight, w, columns, rows);
-  else if (operand == Operand::BFloat16)
-    pack_all<float, uint16_t>(weight, w, columns, rows);
+    pack_all<double, double, double>(weight, w, columns, rows);
+  else if (operand == Operand::Float32)
+    pack_all<float, float, uint32_t>(weight, w, columns, rows);
+  else if (operand == Operand::BFloat16Pairs)
+    pack_all<float, uint16_t, uint32_t>(weight, w, columns, rows);
   else
-    pack_all<float, float>(weight, w, columns, rows);
+    pack_all<float, uint16_t, uint16_t>(weight, w, columns, rows);
   return w;
 }
 

@@ -24,13 +24,13 @@ void check_saved(
 }
 
 RightOperand::RightOperand(at::Tensor w, Operand operand) : weight_(std::move(w)), operand_(operand) {
-  if (exact(operand)) return;
+  if (is_exact(operand)) return;
   packed_ = pack(weight_, operand);
 }
 
 void RightOperand::multiply(const at::Tensor& x, const at::Tensor& out, bool accumulate, const at::Tensor& bias) const {
   at::Tensor target = out;
-  if (exact(operand_)) {
+  if (is_exact(operand_)) {
     if (accumulate)
       target.addmm_(x, weight_);
     else if (bias.defined())
@@ -46,8 +46,8 @@ void RightOperand::multiply(const at::Tensor& x, const at::Tensor& out, bool acc
 }
 
 at::Tensor rounded_values(const at::Tensor& x, Operand operand) {
-  if (exact(operand)) return x;
-  return x.to(operand == Operand::Float16AsFloat ? at::kHalf : at::kBFloat16).to(x.scalar_type());
+  if (is_exact(operand)) return x;
+  return x.to(packed_type(operand)).to(x.scalar_type());
 }
 
 namespace {
@@ -65,7 +65,7 @@ constexpr double kLift = 16384.0;
 }  // namespace
 
 Gradients::Gradients(const at::Tensor& grad, Operand operand) : operand_(operand) {
-  if (exact(operand)) return;
+  if (is_exact(operand)) return;
   lift_ = kLift;
   scale_ = scale_of(grad);
 }
@@ -75,7 +75,7 @@ void Gradients::add(
     bool add_hidden, const at::Tensor& d_rows, bool add_rows, const at::Tensor& d_offsets) const {
   at::Tensor sums = d_offsets;
   sums.addmv_(p.t(), g);
-  const at::Tensor lifted = exact(operand_) ? p : p.mul(lift_);
+  const at::Tensor lifted = is_exact(operand_) ? p : p.mul(lift_);
   rows.multiply(lifted, d_hidden, add_hidden);
   const RightOperand weighted(values.mul(g.div(scale_).unsqueeze(1)), operand_);
   weighted.multiply(lifted.t(), d_rows, add_rows);
@@ -85,7 +85,7 @@ void Gradients::finish(
     const at::Tensor& g, const at::Tensor& d_true, const at::Tensor& true_rows, const at::Tensor& d_hidden,
     const at::Tensor& d_rows) const {
   at::Tensor(d_hidden).mul_(g.div(lift_).unsqueeze(1)).addcmul_(d_true.unsqueeze(1), true_rows);
-  if (!exact(operand_)) at::Tensor(d_rows).mul_(scale_ / lift_);
+  if (!is_exact(operand_)) at::Tensor(d_rows).mul_(scale_ / lift_);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients_of_samples(

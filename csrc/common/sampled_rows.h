@@ -42,8 +42,6 @@ class RightOperand {
   Packed packed_;
 };
 
-inline bool exact(Operand operand) { return operand == Operand::Float32 || operand == Operand::Float64; }
-
 // x as the product sees it: rounded to the operand, held in its own dtype.
 at::Tensor rounded_values(const at::Tensor& x, Operand operand);
 

@@ -92,4 +92,14 @@ ELMO_INLINE float float16_value(float x) {
   return magnitude > 0x7f800000u ? x : finite;
 }
 
+// The bits of that number; of NaN a quiet one.
+ELMO_INLINE uint16_t float16_bits(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(float16_value(x)), magnitude = u & 0x7fffffffu;
+  const auto subnormal = static_cast<uint32_t>(std::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) * 16777216.0f);
+  const uint32_t normal = (magnitude >> 13) - (112u << 10);
+  const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const uint32_t bits = magnitude < 0x38800000u ? subnormal : (magnitude >= 0x7f800000u ? special : normal);
+  return static_cast<uint16_t>(bits | (u >> 16 & 0x8000u));
+}
+
 }  // namespace elmo_fast

@@ -23,8 +23,8 @@ inline void check_paths(
 enum class Rounding { None, BFloat16, Float16 };
 
 inline Rounding rounding_of(Operand operand) {
-  if (operand == Operand::Float32 || operand == Operand::Float64) return Rounding::None;
-  return operand == Operand::Float16AsFloat ? Rounding::Float16 : Rounding::BFloat16;
+  if (is_exact(operand)) return Rounding::None;
+  return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
 }
 
 // sum_i x[i] round(w[i])

@@ -70,7 +70,7 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
 template <typename T>
 at::Tensor run_layers(
     at::Tensor x, at::TensorList weights, at::TensorList biases, Operand operand, const at::Tensor& saved, at::Tensor& operands) {
-  const bool save = saved.dim() == 4, rounds = operand != Operand::Float32 && operand != Operand::Float64;
+  const bool save = saved.dim() == 4, rounds = !is_exact(operand);
   auto next = rounds ? at::zeros_like(operands) : at::Tensor();
   for (size_t i = 0; i < weights.size(); ++i) {
     const auto bias = biases[i].contiguous();

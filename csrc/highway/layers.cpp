@@ -15,16 +15,16 @@ std::shared_ptr<const Packed> packed_layer(const at::Tensor& weight, Operand ope
     for (int64_t first = 0; first < width; first += kUnits)
       for (int64_t half = 0; half < 2; ++half)
         for (int64_t unit = first; unit < first + kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
-    return pack(weight.t(), operand, columns, {}, kBlock);
+    return pack(weight.t(), operand, columns);
   });
 }
 
 std::shared_ptr<const Packed> packed_forward(const at::Tensor& weight, Operand operand) {
-  return packed_of(weight, "forward", operand, [&] { return pack(weight.t(), operand, {}, {}, kBlock); });
+  return packed_of(weight, "forward", operand, [&] { return pack(weight.t(), operand); });
 }
 
 std::shared_ptr<const Packed> packed_backward(const at::Tensor& weight, Operand operand) {
-  return packed_of(weight, "backward", operand, [&] { return pack(weight, operand, {}, {}, kBlock); });
+  return packed_of(weight, "backward", operand, [&] { return pack(weight, operand); });
 }
 
 }  // namespace elmo_fast::highway

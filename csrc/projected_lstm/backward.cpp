@@ -166,7 +166,7 @@ at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand op
   const int64_t positions = dgates.size(0), ld = padded(positions, operand);
   auto target = empty_buffer({n.cells * kGates, ld}, dgates.options());
   if (ld > positions) target.select(1, positions).zero_();
-  if (operand == Operand::BFloat16)
+  if (operand == Operand::BFloat16Pairs)
     transpose_gates(
         static_cast<const uint16_t*>(dgates.const_data_ptr()), dgates.size(1), n, positions, ld, static_cast<uint16_t*>(target.mutable_data_ptr()));
   else if (operand == Operand::Float64)
@@ -180,7 +180,7 @@ at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand op
 template <typename T>
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, Operand operand) {
   auto result = empty_buffer({left.size(0), right.size(1)}, right.options());
-  const auto w = pack(right, operand, {}, {}, kBlock);
+  const auto w = pack(right, operand);
   multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
   return result;
 }
@@ -270,7 +270,7 @@ Gradients backward_of(
       std::copy_n(dc.template const_data_ptr<T>() + i * n.padded_cells(), n.cells, dc0[r][steps.order[i]].template mutable_data_ptr<T>());
     }
     if (need_inputs) {
-      const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order, kBlock); });
+      const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order); });
       auto rows = at::empty({positions, n.input}, options);
       multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
       dx.push_back(scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse));

@@ -128,7 +128,7 @@ class Forward {
   void update_cells(Direction<T>& d, int64_t block, int64_t s, bool zero_state) const {
     T products[kRows * kBlock], hidden[kRows * kCells];
     const char* ahead = static_cast<const char*>(d.recurrent_weight->data.const_data_ptr()) +
-        std::min(block + 1, n.cell_blocks() - 1) * kBlock * padded(n.output, operand) * element_size(operand);
+        std::min(block + 1, n.cell_blocks() - 1) * kBlock * padded(n.output, operand) * packed_size(operand);
     if (zero_state) std::memset(products, 0, sizeof(products));
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
@@ -242,7 +242,7 @@ Saved forward_of(
   for (int64_t r = 0; r < n.directions; ++r) {
     auto& d = directions[r];
     d.reverse = reverse.get(r);
-    d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order, {}, kBlock); });
+    d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });
     d.recurrent_weight = packed_of(weight_hh[r], "gates", operand, [&] { return pack(weight_hh[r].t(), operand, order); });
     if (!weight_hr.empty())
       d.projection = packed_of(weight_hr[r], "projection", operand, [&] { return pack(weight_hr[r].t(), operand); });
