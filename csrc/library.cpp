@@ -2,6 +2,7 @@
 // names in a backward schema are its autograd (elmo_fast/ops/_autograd.py): `grad` or d_<output> is the gradient of an
 // output, need_<input> whether that input's gradient is wanted, and every other argument an input or output of the op.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/library.h>
 
 #include "common/buffer.h"

@@ -13,7 +13,6 @@ namespace elmo_fast::char_cnn {
 namespace {
 
 constexpr int64_t kWords = 32;  // words side by side
-constexpr int64_t kStep = 8;    // rows of a product come in multiples of this, so that few kernels are generated
 
 // 64 filters of one width.
 struct Block {
@@ -73,7 +72,7 @@ ELMO_MULTIVERSION void activate(const T* __restrict best, const T* __restrict bi
   }
 }
 
-// Embeds the words of a group, as far as any window reaches; rows past the last word are zero.
+// Embeds the words of a group, as far as any window reaches.
 template <typename T>
 void embed(const Forward<T>& f, int64_t group, Scratch<T>& s) {
   if (s.group == group) return;
@@ -82,14 +81,9 @@ void embed(const Forward<T>& f, int64_t group, Scratch<T>& s) {
   const int64_t reach = std::min<int64_t>(slots, f.words.tails[f.words.order[first]] + f.most), size = f.size();
   const auto* table = static_cast<const char*>(f.table.const_data_ptr());
   auto* to = static_cast<char*>(s.operands.mutable_data_ptr());
-  for (int64_t i = 0; i < kWords; ++i) {
-    char* word = to + i * slots * size;
-    if (i >= count) {
-      std::fill_n(word, reach * size, 0);  // std's take null for no bytes, memset and memcpy do not
-      continue;
-    }
+  for (int64_t i = 0; i < count; ++i) {
     const int32_t* ids = f.words.ids.data() + f.words.order[first + i] * slots;
-    for (int64_t slot = 0; slot < reach; ++slot) std::copy_n(table + ids[slot] * size, size, word + slot * size);
+    for (int64_t slot = 0; slot < reach; ++slot) std::copy_n(table + ids[slot] * size, size, to + (i * slots + slot) * size);
   }
 }
 
@@ -101,9 +95,8 @@ void maximise(const Forward<T>& f, const Block& b, int64_t first, int64_t count,
   int64_t active = count;
   for (int64_t t = 0; t < positions; ++t) {
     while (tail(active - 1) <= t) --active;
-    const int64_t rows = (active + kStep - 1) / kStep * kStep;
     const char* windows = static_cast<const char*>(s.operands.const_data_ptr()) + t * f.size();
-    multiply_block<T>(*b.filters, b.block, windows, f.words.slots * f.characters, rows, t == 0 ? s.best : s.tile, kBlock, false);
+    multiply_block<T>(*b.filters, b.block, windows, f.words.slots * f.characters, active, t == 0 ? s.best : s.tile, kBlock, false);
     if (t == 0)
       std::fill_n(s.where, active * kBlock, 0);
     else if (save)
@@ -147,16 +140,12 @@ void compute_constants(Forward<T>& f, at::TensorOptions options, int64_t vocabul
   }
   const int64_t n = static_cast<int64_t>(ends.size()), columns = static_cast<int64_t>(f.blocks.size()) * kBlock;
   const auto index = at::tensor(std::vector<int64_t>(ends.begin(), ends.end()), options.dtype(at::kLong));
-  const int64_t rows = (n + kStep - 1) / kStep * kStep;
-  const auto windows = at::zeros({rows, f.most * f.characters}, f.table.options());
-  windows.slice(0, 0, n).copy_(f.table.index_select(0, index).repeat({1, f.most}));
-  f.constants = at::empty({rows, columns}, options);
+  const auto windows = f.table.index_select(0, index).repeat({1, f.most});
+  f.constants = at::empty({n, columns}, options);
   for (size_t i = 0; i < f.blocks.size(); ++i)
-    for (int64_t r = 0; r < rows; r += kStep)
-      multiply_block<T>(
-          *f.blocks[i].filters, f.blocks[i].block,
-          static_cast<const char*>(windows.const_data_ptr()) + r * f.most * f.size(), f.most * f.characters, kStep,
-          f.constants.template mutable_data_ptr<T>() + r * columns + static_cast<int64_t>(i) * kBlock, columns, false);
+    multiply_block<T>(
+        *f.blocks[i].filters, f.blocks[i].block, windows.const_data_ptr(), f.most * f.characters, n,
+        f.constants.template mutable_data_ptr<T>() + static_cast<int64_t>(i) * kBlock, columns, false);
   for (const auto& block : f.blocks) release_kernels(*block.filters);
 }
 

@@ -74,9 +74,13 @@ def extension() -> list[str]:
 
 def precisions() -> list[str]:
     """What runs each precision's matrix products on this CPU."""
-    from elmo_fast.ops import PRECISIONS, products_on_cpu
+    from elmo_fast.ops import PRECISIONS, _native
+    from elmo_fast.ops._products import newer_instruction_sets, products_on_cpu
 
-    return ["matrix products on the CPU:", *(f"  {name}: {products_on_cpu(name)}" for name in PRECISIONS)]
+    used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
+    lines = [f"matrix products on the CPU{used}:", *(f"  {name}: {products_on_cpu(name)}" for name in PRECISIONS)]
+    newer = newer_instruction_sets()
+    return [*lines, *(["  not used here, or not in this CPU:"] if newer else []), *(f"    {line}" for line in newer)]
 
 
 def backends(device: Any) -> list[str]:

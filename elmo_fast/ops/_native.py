@@ -45,24 +45,6 @@ def describe(name: str, fake: Callable[[Any], Any], backward: Backward | None = 
             differentiate(f"elmo_fast::{name}", backward)
 
 
-def is_faster_on_cpu(precision: str) -> bool:
-    """Whether this CPU multiplies operands of a 16-bit precision faster than float32."""
-    return precision == "bfloat16" and C is not None and bool(C.has_bfloat16_kernel())
-
-
-def products_on_cpu(precision: str) -> str:
-    """What computes the matrix products of a precision on this CPU, in words."""
-    rounded = "operands rounded, then multiplied in float32: the same numbers, no faster than float32"
-    if C is None:
-        return "torch" if precision == "float32" else rounded
-    if precision == "float32":
-        return "block kernels (AVX-512)" if C.has_float32_kernel() else "torch's own product (no AVX-512 kernel here)"
-    if is_faster_on_cpu(precision):
-        return "block kernels on bfloat16 pairs (AMX)"
-    absent = " (AMX is absent, not granted by the system, or was unknown to the compiler)"
-    return rounded + (absent if precision == "bfloat16" else "")
-
-
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """Why the C++ kernels cannot serve this device, dtype and precision, or None."""
     if WHY_NOT is not None:

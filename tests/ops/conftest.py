@@ -3,7 +3,21 @@
 import pytest
 import torch
 
+from elmo_fast.ops import _native
 from tests.backends import device_of
+
+# What products on the CPU are written for and this CPU has, oldest first; the last is in use everywhere else.
+ISAS = _native.C.isas() if _native.C is not None else ["none"]
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    """Products use each instruction set in turn."""
+    if _native.C is None:
+        pytest.skip(str(_native.WHY_NOT))
+    _native.C.limit_isa(request.param)
+    yield request.param
+    _native.C.limit_isa("")
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """char_cnn: every backend's kernels against the definition in float64, on words of every length, in every precision."""
 
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -42,14 +41,6 @@ def assert_matches_truth(c: Case, backend: str, precision: str = "float32", acti
     ]
     for name, one, other, true in zip(names, d_ours, d_torchs, d_truth, strict=True):
         assert_no_worse(f"gradient of {name}", one, other, true, precision)
-
-
-@pytest.fixture
-def no_block_kernels() -> Iterator[None]:
-    assert _native.C is not None
-    _native.C.disable_block_kernels(True)
-    yield
-    _native.C.disable_block_kernels(False)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
@@ -166,8 +157,8 @@ def test_words_with_ids_outside_the_table_are_nan_and_no_other(backend: str, num
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.usefixtures("no_block_kernels")
-def test_fall_back_without_block_kernels(precision: str) -> None:
+@pytest.mark.usefixtures("isa")
+def test_every_instruction_set(precision: str) -> None:
     assert_matches_truth(case("mixed", 40), "native", precision)
 
 

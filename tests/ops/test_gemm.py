@@ -1,5 +1,6 @@
-"""Packed matrix products: right at every precision and odd shape, also on the fall-back; rows independent."""
+"""Packed matrix products: right at every precision and odd shape, with each instruction set; rows independent."""
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import _native, rounded
+from elmo_fast.ops._products import is_faster_on_cpu, newer_instruction_sets, products_on_cpu
 from tests.tolerances import assert_no_worse
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -24,17 +26,11 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=[False, True], ids=["kernel", "fallback"])
-def fallback(request):
-    _native.C.disable_block_kernels(request.param)
-    yield request.param
-    _native.C.disable_block_kernels(False)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("by_rows", [False, True], ids=["columns contiguous", "rows contiguous"])
-def test_product_matches_float64(by_rows, shape, precision, fallback):
+@pytest.mark.usefixtures("isa")
+def test_product_matches_float64(by_rows, shape, precision):
     m, k, n = shape
     a, b = torch.randn(m, k), torch.randn(k, n) if by_rows else torch.randn(n, k).t()
     a64, b64 = rounded(a, precision).double(), rounded(b, precision).double()
@@ -42,47 +38,65 @@ def test_product_matches_float64(by_rows, shape, precision, fallback):
     assert_no_worse("matmul", ours, rounded(a, precision) @ rounded(b, precision), a64 @ b64, "float32")
 
 
-def test_float64_is_multiplied_in_float64(fallback):
+@pytest.mark.usefixtures("isa")
+def test_float64_is_multiplied_in_float64():
     a, b = torch.randn(9, 700, dtype=torch.float64), torch.randn(700, 66, dtype=torch.float64)
     torch.testing.assert_close(torch.ops.elmo_fast.matmul(a, b, "float32"), a @ b, rtol=1e-13, atol=1e-12)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.usefixtures("isa")
 def test_a_row_does_not_depend_on_the_other_rows(precision):
     a, b = torch.randn(200, 1100), torch.randn(1100, 150)
     whole = torch.ops.elmo_fast.matmul(a, b, precision)
-    for rows in (1, 2, 7, 63, 65):
+    for rows in (1, 2, 7, 13, 63, 65):
         assert torch.equal(torch.ops.elmo_fast.matmul(a[:rows], b, precision), whole[:rows])
 
 
-def test_rounding_follows_torch_to_the_bit():
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.usefixtures("isa")
+def test_rounding_follows_torch_to_the_bit(precision):
+    """Of the left operand and of the packed one; bfloat16's own subnormal numbers count as zero in pairs and tiles."""
     special = torch.tensor(
-        [0.0, -0.0, 1e-45, 6e-8, 5.96e-8, 2.98e-8, 6.1e-5, 65504.0, 65519.9, 65520.0, 1e6, float("inf")]
+        [0.0, -0.0, 6e-8, 5.96e-8, 2.98e-8, 6.1e-5, 65504.0, 65519.9, 65520.0, 1e6, float("inf"), float("nan")]
     )
     values = torch.cat([torch.randn(4096) * 10 ** torch.empty(4096).uniform_(-9, 5), special, -special])[:, None]
-    one = torch.ones(1, 1)
-    for precision in ("bfloat16", "float16"):
-        _native.C.disable_block_kernels(True)
-        ours = torch.ops.elmo_fast.matmul(values, one, precision)
-        _native.C.disable_block_kernels(False)
-        assert torch.equal(ours, rounded(values, precision))
+    one, wanted = torch.ones(1, 1), rounded(values, precision)
+    left = torch.ops.elmo_fast.matmul(values, one, precision)
+    packed = torch.ops.elmo_fast.matmul(one, values.t(), precision).t()
+    for ours in (left, packed):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=0, equal_nan=True)
 
 
-def test_kernels_are_on_until_they_are_disabled():
-    """In a process of its own; a sentence says which they are."""
-    program = """
-from elmo_fast.ops import _native
-first = _native.C.has_float32_kernel(), _native.products_on_cpu("float32")
-for off in (True, False):
-    _native.C.disable_block_kernels(off)
-    print(_native.C.has_float32_kernel(), _native.products_on_cpu("float32"), sep=": ")
-print(*first, sep=": ")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    off, on, first = done.stdout.splitlines()
-    assert off == "False: torch's own product (no AVX-512 kernel here)"
-    assert on == first
-    assert on in ("True: block kernels (AVX-512)", off)
+def run_python(program, **environment):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | environment)
+
+
+def test_the_newest_instruction_set_is_used_unless_the_environment_names_an_older_one():
+    program = "from elmo_fast.ops import _native; print(_native.C.isa(), *_native.C.isas())"
+    newest, *known = run_python(program, ELMO_FAST_ISA="").stdout.split()
+    assert newest == known[-1]
+    assert known[0] == "generic"
+    for name in known:
+        assert run_python(program, ELMO_FAST_ISA=name).stdout.split()[0] == name
+
+
+def test_an_instruction_set_that_is_not_here_is_refused_in_one_sentence():
+    done = run_python("from elmo_fast.ops import _native; _native.C.isa()", ELMO_FAST_ISA="avx1024")
+    assert done.stderr.splitlines()[-1].startswith(
+        "ValueError: ELMO_FAST_ISA must be an instruction set that this CPU has (generic"
+    )
+    with pytest.raises(ValueError, match="got avx1024"):
+        _native.C.limit_isa("avx1024")
+
+
+def test_a_sentence_says_what_multiplies(isa):
+    """And what each newer instruction set would change."""
+    assert ("pairs" in products_on_cpu("bfloat16")) == (isa == "avx512_bf16")
+    assert ("tiles" in products_on_cpu("bfloat16")) == (isa == "amx")
+    assert is_faster_on_cpu("bfloat16") == (isa in ("avx512_bf16", "amx"))
+    assert "widened" in products_on_cpu("float16")
+    assert len(newer_instruction_sets()) == 4 - ["generic", "avx2", "avx512", "avx512_bf16", "amx"].index(isa)
 
 
 def test_it_says_what_gpu_kernels_are_in_it():

@@ -1,6 +1,5 @@
 """highway: every backend against the definition in float64, with and without projection, all rows or a counted few."""
 
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_fast.ops import PRECISIONS, _native, highway
+from elmo_fast.ops import PRECISIONS, highway
 from elmo_fast.ops.highway import host
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients, needs_triton, skip_unless_served
 from tests.tolerances import assert_no_worse
@@ -21,14 +20,6 @@ def assert_matches_truth(c: Case, precision: str = "float32", backend: str = "na
     assert_no_worse("y", ours, torchs, truth, precision)
     for i, (one, other, true) in enumerate(zip(d_ours, d_torchs, d_truth, strict=True)):
         assert_no_worse(f"gradient {i}", one, other, true, precision)
-
-
-@pytest.fixture
-def no_block_kernels() -> Iterator[None]:
-    assert _native.C is not None
-    _native.C.disable_block_kernels(True)
-    yield
-    _native.C.disable_block_kernels(False)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -75,8 +66,8 @@ def test_tiles_grow_with_the_work() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.usefixtures("no_block_kernels")
-def test_fall_back_without_block_kernels(precision: str) -> None:
+@pytest.mark.usefixtures("isa")
+def test_every_instruction_set(precision: str) -> None:
     assert_matches_truth(case(), precision)
 
 

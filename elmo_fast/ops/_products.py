@@ -1,0 +1,55 @@
+"""What multiplies matrices on this CPU: one table for each instruction set and precision."""
+
+from elmo_fast.ops import _native
+
+_WIDENED = (
+    "weights held in 16 bits and widened to float32 in registers: half of float32's memory traffic, its arithmetic"
+)
+_FLOAT32 = {
+    "generic": "vectors of 16 bytes, which every CPU has",
+    "avx2": "AVX2 and FMA",
+    "avx512": "AVX-512",
+    "avx512_bf16": "AVX-512",
+    "amx": "AVX-512",
+}
+_BFLOAT16 = {
+    "avx512_bf16": "pairs of bfloat16 (AVX512_BF16): half of float32's memory traffic, twice its arithmetic",
+    "amx": "tiles of bfloat16 (AMX): half of float32's memory traffic, many times its arithmetic",
+}
+_CPUS = {  # the first that had it
+    "avx2": "Intel Haswell, AMD Zen",
+    "avx512": "Intel Skylake-SP, AMD Zen 4",
+    "avx512_bf16": "Intel Cooper Lake, AMD Zen 4",
+    "amx": "Intel Sapphire Rapids",
+}
+
+
+def is_faster_on_cpu(precision: str) -> bool:
+    """Whether this CPU multiplies many rows of a 16-bit precision faster than float32."""
+    return precision == "bfloat16" and _native.C is not None and _native.C.isa() in _BFLOAT16
+
+
+def products_on_cpu(precision: str) -> str:
+    """What computes the matrix products of a precision on this CPU, in words."""
+    if _native.C is None:
+        if precision == "float32":
+            return "torch"
+        return "operands rounded, then multiplied in float32: the same numbers, no faster than float32"
+    isa = _native.C.isa()
+    if precision == "float32":
+        return _FLOAT32[isa]
+    return _BFLOAT16[isa] if is_faster_on_cpu(precision) else _WIDENED
+
+
+def newer_instruction_sets() -> list[str]:
+    """What each instruction set newer than the one in use would change, one line each."""
+    if _native.C is None:
+        return []
+    names = list(_FLOAT32)
+    current = _native.C.isa()
+    lines = []
+    for name in names[names.index(current) + 1 :]:
+        gains = [f"float32: {_FLOAT32[name]}"] if _FLOAT32[name] != _FLOAT32[current] else []
+        gains += [f"bfloat16: {_BFLOAT16[name]}"] if name in _BFLOAT16 else []
+        lines.append(f"{name} ({_CPUS[name]} and newer): {'; '.join(gains)}")
+    return lines
