@@ -142,7 +142,7 @@ TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
     return std::make_tuple(sigmoid, tanh);
   });
   m.impl("matmul", [](const at::Tensor& a, const at::Tensor& b, const std::string& precision) {
-    return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type()));
+    return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type(), true));
   });
 }
 

@@ -55,7 +55,8 @@ struct Float64 {
 }  // namespace
 
 const BlockKernels kAvx512Kernels = {
-    multiply_block<Float64>, multiply_block<Float32>, multiply_block<BFloat16Widened>, multiply_block<Float16Widened>};
+    multiply_block<Float64>, multiply_block<Float32>, multiply_block<BFloat16Widened>, multiply_block<Float16Widened>,
+    nullptr};
 
 }  // namespace elmo_fast
 

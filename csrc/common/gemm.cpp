@@ -2,11 +2,16 @@
 
 #include "common/buffer.h"
 #include "common/checks.h"
+#include "common/simd.h"
 #include "common/tiles.h"
 
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
 
 namespace elmo_fast {
 namespace {
@@ -17,12 +22,28 @@ constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every blo
 
 bool uses_tiles(Operand operand) { return operand == Operand::BFloat16Pairs && isa() == Isa::Amx; }
 
-int64_t depth_of(Operand operand) { return uses_tiles(operand) ? 4 * kDepth : operand == Operand::BFloat16Pairs ? 2 * kDepth : kDepth; }
+// Terms of one call. Tiles keep their sums in registers; the sums of int8 are exact, and become float32 when all are there.
+int64_t depth_of(Operand operand) {
+  if (operand == Operand::Int8) return std::numeric_limits<int32_t>::max();
+  return uses_tiles(operand) ? 4 * kDepth : operand == Operand::BFloat16Pairs ? 2 * kDepth : kDepth;
+}
 
 void multiply_on_tiles(const BlockProduct& p) {
   multiply_tiles(
       p.m, p.terms, static_cast<const uint16_t*>(p.x), p.ldx, static_cast<const uint16_t*>(p.w), p.group, static_cast<float*>(p.c), p.ldc,
       p.accumulate);
+}
+
+// c: sums of q + 128 times q as int32, made what they stand for. scales: of x's rows, `stride` bytes apart.
+ELMO_MULTIVERSION void scale_sums(float* c, int64_t ldc, int64_t m, const char* scales, int64_t stride, const float* scale, const int32_t* offset) {
+  for (int64_t i = 0; i < m; ++i) {
+    float of_row;
+    std::memcpy(&of_row, scales + i * stride, sizeof(of_row));
+    for (int64_t j = 0; j < kBlock; ++j) {
+      const int32_t sum = std::bit_cast<int32_t>(c[i * ldc + j]) - offset[j];
+      c[i * ldc + j] = static_cast<float>(sum) * (of_row * scale[j]);
+    }
+  }
 }
 
 BlockKernel kernel_of(Operand operand) {
@@ -35,6 +56,8 @@ BlockKernel kernel_of(Operand operand) {
       return kernels.bfloat16_widened;
     case Operand::Float16Widened:
       return kernels.float16_widened;
+    case Operand::Int8:
+      return isa() >= Isa::Avx512Vnni ? kAvx512VnniKernel : isa() >= Isa::Avx2 ? kAvx2Kernels.int8 : kernels.int8;
     default:
       return kernels.float32;
   }
@@ -53,11 +76,19 @@ void multiply_blocks(
   if (depth == 0 && !accumulate)  // no terms, which the kernels are not made for
     for (int64_t block = 0; block < last - first; ++block)
       for (int64_t i = 0; i < m; ++i) std::fill_n(c + block * block_stride + i * ldc, kBlock, T(0));
+  TORCH_INTERNAL_ASSERT(w.operand != Operand::Int8 || !accumulate);
   for (int64_t k = 0; k < depth; k += most)
     for (int64_t block = first; block < last; ++block)
       kernel(
           {m, std::min(most, depth - k), rows + k * element_size(w.operand), ldx, data + (block * depth * kBlock + k * kGroup) * size,
            depth * kGroup, block + 1 < w.blocks(), c + (block - first) * block_stride, ldc, accumulate || k > 0});
+  if constexpr (std::is_same_v<T, float>) {
+    if (w.operand != Operand::Int8 || depth == 0) return;
+    for (int64_t block = first; block < last; ++block)
+      scale_sums(
+          c + (block - first) * block_stride, ldc, m, rows + depth, ldx, w.scale.const_data_ptr<float>() + block * kBlock,
+          w.offset.const_data_ptr<int32_t>() + block * kBlock);
+  }
 }
 
 template <typename T>

@@ -16,6 +16,7 @@ namespace elmo_fast {
 
 struct Packed {
   at::Tensor data;  // [blocks][4][units][16][terms of a unit], as block_kernels.h reads it
+  at::Tensor scale, offset;  // of int8: float and int32 [blocks * 64]; offset: what the 128 in each q + 128 adds to a column's sum
   int64_t k = 0, n = 0;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }

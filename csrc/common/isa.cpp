@@ -11,13 +11,14 @@
 namespace elmo_fast {
 namespace {
 
-constexpr std::array<const char*, 5> kNames = {"generic", "avx2", "avx512", "avx512_bf16", "amx"};
+constexpr std::array<const char*, 6> kNames = {"generic", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
 
 Isa newest() {
 #if defined(__x86_64__) && defined(__GNUC__)
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) return Isa::Generic;
   if (!__builtin_cpu_supports("avx512f")) return Isa::Avx2;
-  if (!__builtin_cpu_supports("avx512bf16")) return Isa::Avx512;
+  if (!__builtin_cpu_supports("avx512vnni")) return Isa::Avx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return Isa::Avx512Vnni;
   return has_tile_kernel() ? Isa::Amx : Isa::Avx512Bf16;
 #else
   return Isa::Generic;

@@ -6,7 +6,7 @@
 
 namespace elmo_fast {
 
-enum class Isa { Generic, Avx2, Avx512, Avx512Bf16, Amx };
+enum class Isa { Generic, Avx2, Avx512, Avx512Vnni, Avx512Bf16, Amx };
 
 // The newest that this CPU and system have, or the older one that ELMO_FAST_ISA or limit_isa names. Raises where ELMO_FAST_ISA names none
 // or one that this CPU lacks.

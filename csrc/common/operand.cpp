@@ -1,6 +1,7 @@
 #include "common/operand.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "common/isa.h"
@@ -18,13 +19,32 @@ ELMO_MULTIVERSION void round_bfloat16_as_float(const float* source, float* targe
 ELMO_MULTIVERSION void round_float16(const float* source, uint16_t* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = float16_bits(source[i]);
 }
+// The bits of the largest magnitude; NaN is above infinity.
+ELMO_MULTIVERSION uint32_t largest_magnitude(const float* source, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(source[i]) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+ELMO_MULTIVERSION void round_int8(const float* source, int8_t* target, int64_t n, float inverse) {
+  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<int8_t>(static_cast<int32_t>(std::rint(source[i] * inverse)));
+}
+ELMO_MULTIVERSION void add_128(uint8_t* target, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) target[i] ^= 0x80u;  // of a byte, the same
+}
 ELMO_MULTIVERSION void round_float16_as_float(const float* source, float* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = float16_value(source[i]);
 }
 
 }  // namespace
 
-Operand resolve_operand(const std::string& precision, at::ScalarType dtype) {
+Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool allow_int8) {
+  if (allow_int8 && precision == "int8") {
+    TORCH_CHECK_VALUE(dtype == at::kFloat, "precision=\"int8\" needs float32 tensors; got ", dtype);
+    return Operand::Int8;
+  }
   TORCH_CHECK_VALUE(
       precision == "float32" || precision == "bfloat16" || precision == "float16",
       "precision must be one of float32, bfloat16, float16; got ", precision);
@@ -36,6 +56,29 @@ Operand resolve_operand(const std::string& precision, at::ScalarType dtype) {
   return precision == "float16" ? Operand::Float16Widened : Operand::Float32;
 }
 
+float quantize(const float* source, int8_t* target, int64_t n) {
+  const uint32_t largest = largest_magnitude(source, n), infinity = 0x7f800000u;
+  const float bound = std::bit_cast<float>(largest);
+  if (largest >= infinity || bound < 0x1p-100f) {
+    std::fill_n(target, n, 0);
+    return largest >= infinity ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+  }
+  round_int8(source, target, n, 127.0f / bound);
+  return bound / 127.0f;
+}
+
+namespace {
+
+void quantize_row(const float* source, uint8_t* target, int64_t n) {
+  const float scale = quantize(source, reinterpret_cast<int8_t*>(target), n);
+  add_128(target, n);
+  const int64_t width = padded(n, Operand::Int8);
+  std::fill_n(target + n, width - n, 128);
+  std::memcpy(target + width, &scale, sizeof(scale));
+}
+
+}  // namespace
+
 void to_operands(const float* source, void* target, int64_t n, Operand operand) {
   switch (operand) {
     case Operand::BFloat16Pairs:
@@ -44,6 +87,8 @@ void to_operands(const float* source, void* target, int64_t n, Operand operand) 
       return round_bfloat16_as_float(source, static_cast<float*>(target), n);
     case Operand::Float16Widened:
       return round_float16_as_float(source, static_cast<float*>(target), n);
+    case Operand::Int8:
+      return quantize_row(source, static_cast<uint8_t*>(target), n);
     default:
       std::copy_n(source, n, static_cast<float*>(target));
   }
@@ -79,14 +124,14 @@ template void to_operand_tile<double>(const double*, int64_t, void*, int64_t, in
 
 at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
   const auto rows = x.contiguous();
-  const int64_t m = rows.size(0), k = rows.size(1), width = padded(k, operand);
+  const int64_t m = rows.size(0), k = rows.size(1), width = row_width(k, operand);
   if (is_exact(operand)) return rows;
   auto result = at::empty({m, width}, rows.options().dtype(storage_type(operand)));
   const float* source = rows.const_data_ptr<float>();
   auto* target = static_cast<char*>(result.mutable_data_ptr());
   const int64_t size = element_size(operand);
   to_operand_tile(source, k, target, width, m, k, operand);
-  if (width > k)
+  if (width > k && !needs_whole_rows(operand))
     for (int64_t i = 0; i < m; ++i) std::fill_n(target + (i * width + k) * size, (width - k) * size, 0);
   return result;
 }

@@ -13,27 +13,39 @@ enum class Operand {
   BFloat16Pairs,    // both as bfloat16, multiplied in pairs (AVX512_BF16, AMX), summed in float32
   BFloat16Widened,  // rounded to bfloat16; the packed one held in 16 bits and widened in registers, the other held as float32
   Float16Widened,   // likewise, rounded to float16
+  Int8,             // integers within 127 times a scale, of each row of the left one and of each column of the packed one
 };
 
 // What `precision` ("float32" | "bfloat16" | "float16") means for tensors of this dtype on this CPU.
-Operand resolve_operand(const std::string& precision, at::ScalarType dtype);
+// "int8" is for inference: only where the caller allows it.
+Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool allow_int8 = false);
 
 inline bool is_exact(Operand operand) { return operand == Operand::Float32 || operand == Operand::Float64; }
 inline bool is_float16(Operand operand) { return operand == Operand::Float16Widened; }
 
 // How the left operand is held, and the packed one.
 inline at::ScalarType storage_type(Operand operand) {
+  if (operand == Operand::Int8) return at::kByte;  // q + 128, which is what the products take
   return operand == Operand::Float64 ? at::kDouble : operand == Operand::BFloat16Pairs ? at::kBFloat16 : at::kFloat;
 }
 inline at::ScalarType packed_type(Operand operand) {
+  if (operand == Operand::Int8) return at::kChar;
   return is_exact(operand) ? storage_type(operand) : is_float16(operand) ? at::kHalf : at::kBFloat16;
 }
 inline int64_t element_size(Operand operand) { return static_cast<int64_t>(c10::elementSize(storage_type(operand))); }
 inline int64_t packed_size(Operand operand) { return static_cast<int64_t>(c10::elementSize(packed_type(operand))); }
-// Pairs: rows are padded with a zero to an even number of elements.
-inline int64_t padded(int64_t k, Operand operand) { return operand == Operand::BFloat16Pairs ? (k + 1) / 2 * 2 : k; }
+// Products take the terms in units: of pairs two, of int8 four. The terms past K are zero.
+inline int64_t padded(int64_t k, Operand operand) {
+  const int64_t unit = operand == Operand::Int8 ? 4 : operand == Operand::BFloat16Pairs ? 2 : 1;
+  return (k + unit - 1) / unit * unit;
+}
+// Elements of a row of the left operand: behind the terms of int8 stands their scale, a float.
+inline int64_t row_width(int64_t k, Operand operand) { return padded(k, operand) + (operand == Operand::Int8 ? 4 : 0); }
+// Whether a row can only be made of all its numbers at once.
+inline bool needs_whole_rows(Operand operand) { return operand == Operand::Int8; }
 
-// Rounds n numbers to the left operand. The target may be unaligned; it is not padded.
+// Rounds n numbers to the left operand; of int8, a whole row, its padding and its scale. The target may be unaligned; it is not padded
+// otherwise.
 void to_operands(const float* source, void* target, int64_t n, Operand operand);
 void to_operands(const double* source, void* target, int64_t n, Operand operand);
 
@@ -45,7 +57,11 @@ void to_packed(const double* source, void* target, int64_t n, Operand operand);
 template <typename T>
 void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t ld_target, int64_t rows, int64_t n, Operand operand);
 
-// x [M, K], any strides -> contiguous operands [M, padded(K)], the padding zero.
+// x [M, K], any strides -> contiguous operands [M, row_width(K)], the padding zero.
 at::Tensor to_operand_rows(const at::Tensor& x, Operand operand);
+
+// n numbers as integers within 127, and the scale that they are times: the largest of the numbers / 127; 0 where that is below 2^-100, NaN
+// where one is not finite.
+float quantize(const float* source, int8_t* target, int64_t n);
 
 }  // namespace elmo_fast

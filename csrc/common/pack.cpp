@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
 #include <type_traits>
 
 #include "common/buffer.h"
@@ -137,6 +138,31 @@ void pack_all(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& c
   BlockPacker<Source, T, Unit>(weight, w, columns, rows).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
 }
 
+// Quantizes column by column: made once for the inference of many batches, so it need not be fast.
+void pack_int8(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+  const int64_t depth = padded(w.k, Operand::Int8), held = w.blocks() * kBlock;
+  w.scale = at::zeros({held}, at::kFloat);
+  w.offset = at::zeros({held}, at::kInt);
+  w.data.zero_();
+  const float* source = weight.const_data_ptr<float>();
+  at::parallel_for(0, w.n, kGroup, [&](int64_t begin, int64_t end) {
+    std::vector<float> line(w.k);
+    std::vector<int8_t> integers(w.k);
+    for (int64_t j = begin; j < end; ++j) {
+      const int64_t column = picked(columns, j);
+      if (column < 0) continue;
+      for (int64_t i = 0; i < w.k; ++i) {
+        const int64_t row = picked(rows, i);
+        line[i] = row < 0 ? 0.0f : source[row * weight.stride(0) + column * weight.stride(1)];
+      }
+      w.scale.mutable_data_ptr<float>()[j] = quantize(line.data(), integers.data(), w.k);
+      w.offset.mutable_data_ptr<int32_t>()[j] = 128 * std::accumulate(integers.begin(), integers.end(), int32_t{0});
+      int8_t* target = w.data.mutable_data_ptr<int8_t>() + j / kGroup * kGroup * depth + j % kGroup * 4;
+      for (int64_t i = 0; i < w.k; ++i) target[i / 4 * kGroup * 4 + i % 4] = integers[i];
+    }
+  });
+}
+
 }  // namespace
 
 Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
@@ -146,7 +172,9 @@ Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
   w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(packed_type(operand)));
   if (w.data.numel() == 0) return w;
-  if (operand == Operand::Float64)
+  if (operand == Operand::Int8)
+    pack_int8(weight, w, columns, rows);
+  else if (operand == Operand::Float64)
     pack_all<double, double, double>(weight, w, columns, rows);
   else if (operand == Operand::Float32)
     pack_all<float, float, uint32_t>(weight, w, columns, rows);

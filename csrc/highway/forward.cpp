@@ -40,7 +40,7 @@ ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T*
 // One layer on `rows` rows: y from x and, where operands differ from values, y's operands in `next`.
 template <typename T>
 void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* next, int64_t rows) {
-  const int64_t depth = padded(w.k, w.operand), size = element_size(w.operand);
+  const int64_t depth = row_width(w.k, w.operand), size = element_size(w.operand);
   for (int64_t strip = 0; strip < rows; strip += kStrip) {
     const int64_t strip_end = std::min(rows, strip + kStrip);
     at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
@@ -70,7 +70,7 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
 template <typename T>
 at::Tensor run_layers(
     at::Tensor x, at::TensorList weights, at::TensorList biases, Operand operand, const at::Tensor& saved, at::Tensor& operands) {
-  const bool save = saved.dim() == 4, rounds = !is_exact(operand);
+  const bool save = saved.dim() == 4, rounds = !is_exact(operand) && !needs_whole_rows(operand);
   auto next = rounds ? at::zeros_like(operands) : at::Tensor();
   for (size_t i = 0; i < weights.size(); ++i) {
     const auto bias = biases[i].contiguous();
@@ -86,7 +86,9 @@ at::Tensor run_layers(
     run_layer(
         layer, *packed_layer(weights[i], operand), static_cast<const char*>(operands.const_data_ptr()),
         rounds ? static_cast<char*>(next.mutable_data_ptr()) : nullptr, x.size(0));
-    if (rounds)
+    if (needs_whole_rows(operand))
+      operands = to_operand_rows(y, operand);
+    else if (rounds)
       std::swap(operands, next);
     else
       operands = y;
@@ -122,7 +124,7 @@ std::tuple<at::Tensor, at::Tensor> highway(
   check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
   check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
   if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
-  const Operand operand = resolve_operand(std::string(precision), x.scalar_type());
+  const Operand operand = resolve_operand(std::string(precision), x.scalar_type(), !save);
   return operand == Operand::Float64 ? forward<double>(x, weights, biases, projection_weight, projection_bias, operand, save)
                                      : forward<float>(x, weights, biases, projection_weight, projection_bias, operand, save);
 }

@@ -42,7 +42,7 @@ template <typename T>
 struct Direction {
   bool reverse;
   std::shared_ptr<const Packed> input_weight, recurrent_weight, projection;
-  at::Tensor x, x_operands, h, c, h_operands, hidden_operands, mask;
+  at::Tensor x, x_operands, h, c, h_operands, hidden, hidden_operands, mask;  // hidden: σ(o) tanh(c), where its rows are rounded whole
   std::vector<T> bias;  // in packed column order
   T* gates;  // [blocks][capacity][64]: of all positions when saving, else of the chunk of steps at hand
   T *cells, *projections, *output;  // [blocks][capacity][16], [positions, D], [B, T, D]
@@ -89,10 +89,14 @@ class Forward {
         });
         release_kernels(*directions[0].recurrent_weight);
       });
+      if (needs_whole_rows(operand))
+        for (auto& d : directions) round_rows(d.hidden, d.hidden_operands, n.cells, s);
       at::parallel_for(0, count * outputs, 1, [&](int64_t begin, int64_t end) {
         each_direction(begin, end, outputs, [&](int64_t r, int64_t first, int64_t last) { project(directions[r], first, last, s); });
         release_kernels(*directions[0].recurrent_weight);
       });
+      if (needs_whole_rows(operand))
+        for (auto& d : directions) round_rows(d.h, d.h_operands, n.output, s);
     }
   }
 
@@ -118,6 +122,12 @@ class Forward {
 
   T* gates_of(Direction<T>& d, int64_t block, int64_t packed) const {
     return d.gates + (block * capacity + (save ? packed : packed - steps.offset[chunk_begin])) * kBlock;
+  }
+
+  // The first `width` numbers of the active rows, as operands.
+  void round_rows(const at::Tensor& from, at::Tensor& to, int64_t width, int64_t s) const {
+    if (from.defined())
+      to_operand_tile(from.template const_data_ptr<T>(), from.size(1), operands(to, 0, 0), to.size(1), steps.active(s), width, operand);
   }
 
   char* operands(at::Tensor& t, int64_t row, int64_t column) const {
@@ -170,6 +180,11 @@ class Forward {
 
   void keep_hidden(Direction<T>& d, int64_t block, int64_t row, int64_t rows, const T* hidden) const {
     const int64_t first = block * kCells, width = std::min(kCells, n.cells - first);
+    if (d.projection && needs_whole_rows(operand)) {
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(hidden + i * kCells, width, d.hidden.template mutable_data_ptr<T>() + (row + i) * n.cells + first);
+      return;
+    }
     if (d.projection)
       return to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
     for (int64_t i = 0; i < rows; ++i)
@@ -190,6 +205,7 @@ class Forward {
         T* h = d.h.template mutable_data_ptr<T>() + row * n.output + column;
         for (int64_t i = 0; i < rows; ++i)
           finish(d, products.data() + ((block - first) * kRows + i) * kBlock, h + i * n.output, row + i, s, column, width);
+        if (needs_whole_rows(operand)) continue;
         to_operand_tile(h, n.output, operands(d.h_operands, row, column), d.h_operands.size(1), rows, width, operand);
       }
     }
@@ -250,7 +266,8 @@ Saved forward_of(
     d.h = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
     d.c = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
     d.h_operands = to_operand_rows(d.h, operand).clone();
-    d.hidden_operands = at::zeros({n.batch, padded(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
+    d.hidden_operands = at::zeros({n.batch, row_width(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
+    if (needs_whole_rows(operand) && d.projection) d.hidden = at::empty({n.batch, n.cells}, options);
     if (!masks.empty()) d.mask = masks[r].contiguous();
     d.gates = gates[r].mutable_data_ptr<T>();
     d.cells = cells[r].mutable_data_ptr<T>();
@@ -286,7 +303,7 @@ Saved forward(
   const auto dtype = inputs[0].scalar_type();
   check.need(bias.size() == inputs.size(), "bias must be one per direction, ", inputs.size(), "; got ", bias.size());
   check.tensors("bias", bias, dtype, {kGates * n.cells});
-  const Operand operand = resolve_operand(precision, dtype);
+  const Operand operand = resolve_operand(precision, dtype, !save);
   const auto of = dtype == at::kDouble ? &forward_of<double> : &forward_of<float>;
   return of(
       inputs, weight_ih, weight_hh, bias, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual, operand, save);
