@@ -45,6 +45,7 @@ class Implementation(NamedTuple):
 
 _REGISTRY: dict[str, Mapping[str, Implementation]] = {}
 _PLAIN: set[str] = set()
+_INT8: set[str] = set()
 
 
 class Choice(NamedTuple):
@@ -56,12 +57,15 @@ class Choice(NamedTuple):
     """backend asked before -> the sentence that says why not"""
 
 
-def register(package: str, *backends: str, plain: bool = False) -> None:
+def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
     """Makes an op known: a package of the op's name, with a module for each of its backends.
 
-    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none.
+    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: it serves that
+    precision.
     """
     op = package.rpartition(".")[2]
+    if int8:
+        _INT8.add(op)
     if plain:
         _PLAIN.add(op)
     _REGISTRY[op] = {name: _implementation(package, name) for name in BACKENDS if name in backends}
@@ -118,12 +122,13 @@ def explain(
         op: its name, one of `op_names()`.
         device: where the tensors are, "cpu", "cuda", "cuda:1" or a torch.device; this machine need not have it.
         dtype: of the tensors.
-        precision: "float32" | "bfloat16" | "float16".
+        precision: "float32" | "bfloat16" | "float16", of some ops also "int8".
 
     Raises: ElmoFastError: an unknown op, device or precision; an op that no backend serves there.
     """
     device = device_called(device)
-    check_precision(precision)
+    _backends_of(op)
+    check_precision(precision, int8=op in _INT8)
     return _choose(op, device, dtype, precision)
 
 
@@ -132,6 +137,8 @@ def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -
     refusals: dict[str, str] = {}
     for name, implementation in _backends_of(op).items():
         reason = implementation.unsupported(device, dtype, precision)
+        if reason is None and precision == "int8" and name == "reference" and device.type not in ("cpu", "meta"):
+            reason = 'the reference multiplies int8 in float64, so it runs only when named; take precision="float16"'
         if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:

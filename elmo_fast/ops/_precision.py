@@ -2,30 +2,41 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from elmo_fast.errors import check_choice
-from elmo_fast.op_choices import PRECISIONS
+from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
 
 
-def check_precision(precision: str) -> None:
-    """Raises ElmoFastError unless `precision` is one of PRECISIONS."""
-    check_choice("precision", precision, PRECISIONS)
+def check_precision(precision: str, int8: bool = False) -> None:
+    """Raises ElmoFastError unless `precision` is one of PRECISIONS, or "int8" where that is served."""
+    check_choice("precision", precision, INFERENCE_PRECISIONS if int8 else PRECISIONS)
+
+
+def check_no_gradient(op: str, precision: str, needs_backward: bool) -> None:
+    """Raises ElmoFastError where a gradient through int8 operands would be asked for."""
+    if precision == "int8" and needs_backward:
+        raise ElmoFastError(
+            f'{op}: precision="int8" is for inference and has no gradients; run it within torch.no_grad(), or '
+            'train with precision="bfloat16"'
+        )
 
 
 def _has_autocast(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch knows none of meta, and says so
 
 
-def under_autocast(precision: str, device: torch.device) -> tuple[str, Callable[[Tensor], Tensor]]:
+def under_autocast(precision: str, device: torch.device, int8: bool = False) -> tuple[str, Callable[[Tensor], Tensor]]:
     """The precision to compute with, and what to do first with tensors that other layers made.
 
     Under torch.autocast for this device, "float32" stands for autocast's dtype, and such tensors, which may be 16 bit
     then, are cast to float32. Elsewhere both are as given. Raises ElmoFastError when `precision` is unknown.
     """
-    check_precision(precision)
+    check_precision(precision, int8)
     if not _has_autocast(device):
         return precision, lambda tensor: tensor
     dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
@@ -49,3 +60,37 @@ def rounded(tensor: Tensor, precision: str) -> Tensor:
     # Infinity less itself would be NaN.
     moved = torch.where(tensor.isfinite(), values - tensor, 0).detach()
     return tensor + moved if tensor.requires_grad else values
+
+
+class Quantized(NamedTuple):
+    """Rows of integers and what each is times: row n of the tensor is about `integers[n] * scale[n]`."""
+
+    integers: Tensor
+    """within -127..127, [*, N, K], float64, so that their products are exact"""
+    scale: Tensor
+    """largest magnitude of the row / 127, [*, N, 1]; 0 where that is below 2^-100, NaN where a number is not finite"""
+
+
+def quantized(tensor: Tensor) -> Quantized:
+    """Each row (of the last dimension) as integers times one scale; half an integer goes to the even one."""
+    if tensor.shape[-1] == 0:
+        return Quantized(tensor.double(), tensor.new_zeros(*tensor.shape[:-1], 1))
+    largest = tensor.abs().amax(-1, keepdim=True)
+    zero, finite = largest < 2.0**-100, largest.isfinite()
+    scale = (largest / 127).where(~zero, 0.0).where(finite, torch.nan)
+    times = torch.full_like(largest, 127.0) / largest
+    return Quantized((tensor * times).round().where(finite & ~zero, 0.0).double(), scale)
+
+
+def operand(weight: Tensor, precision: str) -> Tensor | Quantized:
+    """The right operand of `linear`, rounded once for several products."""
+    return quantized(weight) if precision == "int8" else rounded(weight, precision)
+
+
+def linear(x: Tensor, weight: Tensor | Quantized, precision: str, bias: Tensor | None = None) -> Tensor:
+    """x weight^T (+ bias) with x rounded to `precision`, as `operand` has rounded the weight."""
+    if not isinstance(weight, Quantized):
+        return F.linear(rounded(x, precision), weight, bias)
+    left = quantized(x)
+    products = (left.integers @ weight.integers.mT).to(x.dtype) * (left.scale * weight.scale.mT)
+    return products if bias is None else products + bias

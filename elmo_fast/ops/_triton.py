@@ -95,6 +95,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return why
     if (why := only_float32("the Triton kernels", dtype)) is not None:
         return why
+    if precision == "int8":
+        return "the Triton kernels multiply no int8"
     if INTERPRETED and precision == "bfloat16":
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
     return None

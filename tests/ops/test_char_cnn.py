@@ -1,6 +1,5 @@
 """char_cnn: every backend's kernels against the definition in float64, on words of every length, in every precision."""
 
-
 import pytest
 import torch
 from hypothesis import given, settings

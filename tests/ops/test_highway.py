@@ -1,6 +1,5 @@
 """highway: every backend against the definition in float64, with and without projection, all rows or a counted few."""
 
-
 import pytest
 import torch
 from hypothesis import example, given, settings

@@ -63,7 +63,8 @@ def char_cnn(
         weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
         biases: one per width, [n_k].
         activation: "relu" or "tanh".
-        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16";
+        precision: to what the operands of the products are rounded: "float32" (not at all; nor with "int8", which
+            serves the layers after this one), "bfloat16", "float16";
             under torch.autocast "float32" stands for autocast's dtype.
         count: how many rows there are, [] int64 on the device of `ids`; from that row on features are 0 and pass no
             gradient (None: all N).
@@ -79,7 +80,7 @@ def char_cnn(
     """
     _check(ids, embedding, weights, biases, activation)
     check_count("char_cnn", "ids", count, ids)
-    precision, _ = under_autocast(precision, embedding.device)
+    precision, _ = under_autocast("float32" if precision == "int8" else precision, embedding.device)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
     with without_autocast(embedding.device):
         return chosen.run(

@@ -9,7 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import requires_grad
 from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shape
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_autocast
 
 
 class HighwayArguments(NamedTuple):
@@ -56,8 +56,8 @@ def highway(
         biases: one per layer, [2W].
         projection_weight: [D, W], or None for no projection.
         projection_bias: [D], or None.
-        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16";
-            under torch.autocast "float32" stands for autocast's dtype.
+        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16"
+            or, without gradients, "int8" ({doc}`numerics`); under torch.autocast "float32" stands for autocast's dtype.
             Only operands: the x that the gate carries keeps its digits.
         count: how many rows count, [] int64 on the device of `x` (which alone needs to know it), or None for all. Rows
             from `count` on are not computed: zeros in y, whatever they hold, and no gradient. Kept within 0..N.
@@ -71,11 +71,12 @@ def highway(
 
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
-    precision, cast = under_autocast(precision, x.device)
+    precision, cast = under_autocast(precision, x.device, int8=True)
     x = cast(x)
     a = HighwayArguments(x, list(weights), list(biases), projection_weight, projection_bias, count, precision)
     _check(a)
     check_count("highway", "x", count, x)
+    check_no_gradient("highway", precision, a.needs_backward())
     chosen = select("highway", backend, x.device, x.dtype, precision)
     with without_autocast(x.device):
         return chosen.run(a)

@@ -2,4 +2,4 @@
 
 from elmo_fast.ops._dispatch import register
 
-register(__name__, "native", "triton", "triton_persistent", "reference")
+register(__name__, "native", "triton", "triton_persistent", "reference", int8=True)

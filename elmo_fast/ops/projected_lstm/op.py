@@ -11,7 +11,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _checks
 from elmo_fast.ops._autograd import requires_grad
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_autocast
 
 
 class LSTMWeights(NamedTuple):
@@ -51,8 +51,13 @@ class ProjectedLSTMArguments(NamedTuple):
             math.inf if self.cell_clip is None else self.cell_clip,
             math.inf if self.projection_clip is None or not projections else self.projection_clip,
             self.residual, self.precision,
-            requires_grad(*self.inputs, *weight_ih, *weight_hh, *bias, *projections, h0, c0),
+            self.needs_backward(),
         )  # fmt: skip
+
+    def needs_backward(self) -> bool:
+        """Whether autograd will ask for a gradient."""
+        weights = [tensor for each in self.weights for tensor in each]
+        return requires_grad(*self.inputs, *weights, *(self.state or ()))
 
 
 def projected_lstm(
@@ -88,9 +93,10 @@ def projected_lstm(
         residual: adds the input to the output; needs I = D.
         recurrent_masks: R tensors [B, D] that multiply h at every step (dropout fixed per sequence); no gradient
             goes to them.
-        precision: "float32" | "bfloat16" | "float16", to which the operands of the matrix products are rounded;
-            products accumulate, and the cell lives, in the dtype of the inputs. Under torch.autocast "float32" stands
-            for autocast's dtype, and inputs of any floating dtype are cast to float32.
+        precision: "float32" | "bfloat16" | "float16" or, without gradients, "int8" ({doc}`numerics`), to which the
+            operands of the matrix products are rounded. Products accumulate, and the cell lives, in the dtype of the
+            inputs. Under torch.autocast "float32" stands for autocast's dtype, and inputs of any floating dtype are
+            cast to float32.
         backend: "auto" | "native" | "triton" | "triton_persistent" | "reference"; "triton_persistent": a GPU that holds
             a direction's weights on chip for all steps (16-bit precision, B <= 32, D <= 512, H <= 4096).
 
@@ -103,7 +109,7 @@ def projected_lstm(
     Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
     """
     _check_lists(inputs, weights, reverse, recurrent_masks)
-    precision, cast = under_autocast(precision, inputs[0].device)
+    precision, cast = under_autocast(precision, inputs[0].device, int8=True)
     inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
     state = None if state is None else (cast(state[0]), cast(state[1]))
     batch, time, _ = inputs[0].shape
@@ -121,14 +127,14 @@ def projected_lstm(
     for mask in recurrent_masks or ():
         _checks.check_shape("projected_lstm", "recurrent_masks", mask, "B D", B=batch, D=size)
         _checks.check_same("projected_lstm", "inputs and recurrent_masks", (inputs[0], mask))
+    a = ProjectedLSTMArguments(
+        list(inputs), list(weights), lengths, state, list(reverse), cell_clip, projection_clip, residual,
+        None if recurrent_masks is None else list(recurrent_masks), precision,
+    )  # fmt: skip
+    check_no_gradient("projected_lstm", precision, a.needs_backward())
     run = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision).run
     with without_autocast(inputs[0].device):
-        outputs, h, c = run(
-            ProjectedLSTMArguments(
-                list(inputs), list(weights), lengths, state, list(reverse), cell_clip, projection_clip, residual,
-                None if recurrent_masks is None else list(recurrent_masks), precision,
-            )
-        )  # fmt: skip
+        outputs, h, c = run(a)
     return outputs, (h, c)
 
 

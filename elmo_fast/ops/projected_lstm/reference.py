@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._precision import rounded
+from elmo_fast.ops._precision import linear, operand
 from elmo_fast.ops.projected_lstm.op import LSTMWeights, ProjectedLSTMArguments
 
 
@@ -41,21 +41,21 @@ def _scan(
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     precision, carried = a.precision, a.state is not None
-    gates_x = rounded(x, precision) @ rounded(w.weight_ih, precision).t() + w.bias
-    w_hh = rounded(w.weight_hh, precision).t()
-    w_hr = None if w.weight_hr is None else rounded(w.weight_hr, precision).t()
+    gates_x = linear(x, operand(w.weight_ih, precision), precision) + w.bias
+    w_hh = operand(w.weight_hh, precision)
+    w_hr = None if w.weight_hr is None else operand(w.weight_hr, precision)
     steps, (h, c) = [], start
     for t in range(x.shape[1]):
         # NaN stays where it is: rows that have ended are not multiplied, nor is a state that is not there. The gates of
         # such rows are 0, since the gradient 0 times the derivative at NaN is NaN.
         active = (t < lengths)[:, None]
         known = active if carried or t else torch.zeros_like(active)
-        recurrent = (rounded(h.where(active, 0.0), precision) @ w_hh).where(known, 0.0)
+        recurrent = linear(h.where(active, 0.0), w_hh, precision).where(known, 0.0)
         i, f, g, o = (gates_x[:, t] + recurrent).where(active, 0.0).chunk(4, dim=-1)
         c_new = _clip(torch.sigmoid(f) * c.where(active, 0.0) + torch.sigmoid(i) * torch.tanh(g), a.cell_clip)
         h_new = torch.sigmoid(o) * torch.tanh(c_new)
         if w_hr is not None:
-            h_new = _clip(rounded(h_new, precision) @ w_hr, a.projection_clip)
+            h_new = _clip(linear(h_new, w_hr, precision), a.projection_clip)
         if mask is not None:
             h_new = h_new * mask.where(active, 0.0)
         h, c = torch.where(active, h_new, h), torch.where(active, c_new, c)
