@@ -74,11 +74,15 @@ def extension() -> list[str]:
 
 def precisions() -> list[str]:
     """What runs each precision's matrix products on this CPU."""
-    from elmo_fast.ops import PRECISIONS, _native
+    from elmo_fast.op_choices import INFERENCE_PRECISIONS
+    from elmo_fast.ops import _native
     from elmo_fast.ops._products import newer_instruction_sets, products_on_cpu
 
     used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
-    lines = [f"matrix products on the CPU{used}:", *(f"  {name}: {products_on_cpu(name)}" for name in PRECISIONS)]
+    lines = [
+        f"matrix products on the CPU{used}:",
+        *(f"  {name}: {products_on_cpu(name)}" for name in INFERENCE_PRECISIONS),
+    ]
     newer = newer_instruction_sets()
     return [*lines, *(["  not used here, or not in this CPU:"] if newer else []), *(f"    {line}" for line in newer)]
 

@@ -2,13 +2,12 @@
 
 from elmo_fast.ops import _native
 
-_WIDENED = (
-    "weights held in 16 bits and widened to float32 in registers: half of float32's memory traffic, its arithmetic"
-)
+_WIDENED = "16-bit weights, widened to float32 in registers: half of float32's memory traffic, its arithmetic"
 _FLOAT32 = {
     "generic": "vectors of 16 bytes, which every CPU has",
     "avx2": "AVX2 and FMA",
     "avx512": "AVX-512",
+    "avx512_vnni": "AVX-512",
     "avx512_bf16": "AVX-512",
     "amx": "AVX-512",
 }
@@ -16,9 +15,20 @@ _BFLOAT16 = {
     "avx512_bf16": "pairs of bfloat16 (AVX512_BF16): half of float32's memory traffic, twice its arithmetic",
     "amx": "tiles of bfloat16 (AMX): half of float32's memory traffic, many times its arithmetic",
 }
+_BYTES = "bytes widened to 16 bits (AVX2): a quarter of float32's memory traffic, about its arithmetic"
+_VNNI = "bytes (AVX512_VNNI): a quarter of float32's memory traffic, four times its arithmetic"
+_INT8 = {
+    "generic": "one column at a time: slower than float32",
+    "avx2": _BYTES,
+    "avx512": _BYTES,
+    "avx512_vnni": _VNNI,
+    "avx512_bf16": _VNNI,
+    "amx": _VNNI,
+}
 _CPUS = {  # the first that had it
     "avx2": "Intel Haswell, AMD Zen",
     "avx512": "Intel Skylake-SP, AMD Zen 4",
+    "avx512_vnni": "Intel Cascade Lake, AMD Zen 4",
     "avx512_bf16": "Intel Cooper Lake, AMD Zen 4",
     "amx": "Intel Sapphire Rapids",
 }
@@ -34,8 +44,11 @@ def products_on_cpu(precision: str) -> str:
     if _native.C is None:
         if precision == "float32":
             return "torch"
-        return "operands rounded, then multiplied in float32: the same numbers, no faster than float32"
+        how = "multiplied in float64" if precision == "int8" else "then multiplied in float32: no faster than float32"
+        return f"torch, operands rounded, {how}"
     isa = _native.C.isa()
+    if precision == "int8":
+        return _INT8[isa]
     if precision == "float32":
         return _FLOAT32[isa]
     return _BFLOAT16[isa] if is_faster_on_cpu(precision) else _WIDENED
@@ -49,7 +62,10 @@ def newer_instruction_sets() -> list[str]:
     current = _native.C.isa()
     lines = []
     for name in names[names.index(current) + 1 :]:
-        gains = [f"float32: {_FLOAT32[name]}"] if _FLOAT32[name] != _FLOAT32[current] else []
-        gains += [f"bfloat16: {_BFLOAT16[name]}"] if name in _BFLOAT16 else []
+        gains = [
+            f"{precision}: {table[name]}"
+            for precision, table in (("float32", _FLOAT32), ("bfloat16", _BFLOAT16), ("int8", _INT8))
+            if name in table and table[name] != table.get(current)
+        ]
         lines.append(f"{name} ({_CPUS[name]} and newer): {'; '.join(gains)}")
     return lines

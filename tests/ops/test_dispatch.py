@@ -80,7 +80,7 @@ def test_explain_without_a_gpu_says_that_there_is_none(monkeypatch):
         (("softmax", "cpu"), r"op must be one of adagrad, .*; got 'softmax'"),
         (("highway", "gpu"), "device must be like .*; got 'gpu'"),
         (("highway", None), "device must be like .*; got None"),
-        (("highway", "cpu", torch.float32, "int8"), "precision must be one of .*; got 'int8'"),
+        (("highway", "cpu", torch.float32, "int4"), "precision must be one of .*; got 'int4'"),
     ],
 )
 def test_explain_refuses_what_it_does_not_know(arguments, words):

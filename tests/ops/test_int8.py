@@ -120,7 +120,9 @@ def test_what_cannot_serve_int8_says_so():
             backend="native",
         )
     with pytest.raises(ElmoFastError, match="precision must be one of float32, bfloat16, float16; got 'int8'"):
-        full_softmax(torch.ones(1, 2), torch.zeros(1, dtype=torch.int64), torch.ones(3, 2), torch.ones(3), precision="int8")
+        full_softmax(
+            torch.ones(1, 2), torch.zeros(1, dtype=torch.int64), torch.ones(3, 2), torch.ones(3), precision="int8"
+        )
     with pytest.raises(ElmoFastError, match="precision must be one of"):
         explain("full_softmax", "cpu", precision="int8")
     with pytest.raises(ElmoFastError, match=r"the Triton kernels multiply no int8.*take precision=\"float16\""):
