@@ -29,6 +29,7 @@ struct BlockKernels {
   BlockKernel float64, float32, bfloat16_widened, float16_widened, int8;
 };
 extern const BlockKernels kGenericKernels, kAvx2Kernels, kAvx512Kernels;
-extern const BlockKernel kAvx512Bf16Kernel, kAvx512VnniKernel;  // of bfloat16 pairs, of int8
+extern const BlockKernel kAvx512Bf16Kernel;  // of bfloat16 pairs
+extern const BlockKernel kAvx2VnniKernel, kAvx512VnniKernel;  // of int8
 
 }  // namespace elmo_fast

@@ -56,7 +56,7 @@ struct Float64 {
 
 const BlockKernels kAvx512Kernels = {
     multiply_block<Float64>, multiply_block<Float32>, multiply_block<BFloat16Widened>, multiply_block<Float16Widened>,
-    nullptr};
+    nullptr};  // int8 without VNNI: AVX2 has the 16-bit products that AVX-512F lacks
 
 }  // namespace elmo_fast
 

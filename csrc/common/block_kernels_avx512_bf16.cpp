@@ -4,8 +4,6 @@
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
 
-#include <cstring>
-
 #include "common/block_product.h"
 
 namespace elmo_fast {
@@ -21,7 +19,7 @@ struct BFloat16Pairs {
   static __m512bh load(const uint16_t* w) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(w)); }
   static __m512bh broadcast(const uint16_t* x) {
     int pair;
-    std::memcpy(&pair, x, sizeof(pair));
+    __builtin_memcpy(&pair, x, sizeof(pair));
     return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
   }
   static Sum add(Sum sum, __m512bh x, __m512bh w) { return _mm512_dpbf16_ps(sum, x, w); }

@@ -4,8 +4,6 @@
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
 
-#include <cstring>
-
 #include "common/block_product.h"
 
 namespace elmo_fast {
@@ -21,7 +19,7 @@ struct Int8Quads {
   static __m512i load(const int8_t* w) { return _mm512_loadu_si512(w); }
   static __m512i broadcast(const uint8_t* x) {
     int quad;
-    std::memcpy(&quad, x, sizeof(quad));
+    __builtin_memcpy(&quad, x, sizeof(quad));
     return _mm512_set1_epi32(quad);
   }
   static Sum add(Sum sum, __m512i x, __m512i w) { return _mm512_dpbusd_epi32(sum, x, w); }

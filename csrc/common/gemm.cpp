@@ -48,7 +48,8 @@ ELMO_MULTIVERSION void scale_sums(float* c, int64_t ldc, int64_t m, const char* 
 
 BlockKernel kernel_of(Operand operand) {
   if (operand == Operand::BFloat16Pairs) return uses_tiles(operand) ? multiply_on_tiles : kAvx512Bf16Kernel;
-  const auto& kernels = isa() >= Isa::Avx512 ? kAvx512Kernels : isa() == Isa::Avx2 ? kAvx2Kernels : kGenericKernels;
+  const Isa used = isa();
+  const auto& kernels = used >= Isa::Avx512 ? kAvx512Kernels : used >= Isa::Avx2 ? kAvx2Kernels : kGenericKernels;
   switch (operand) {
     case Operand::Float64:
       return kernels.float64;
@@ -57,7 +58,9 @@ BlockKernel kernel_of(Operand operand) {
     case Operand::Float16Widened:
       return kernels.float16_widened;
     case Operand::Int8:
-      return isa() >= Isa::Avx512Vnni ? kAvx512VnniKernel : isa() >= Isa::Avx2 ? kAvx2Kernels.int8 : kernels.int8;
+      if (used >= Isa::Avx512Vnni) return kAvx512VnniKernel;
+      if (used == Isa::Avx2Vnni) return kAvx2VnniKernel;
+      return used >= Isa::Avx2 ? kAvx2Kernels.int8 : kGenericKernels.int8;
     default:
       return kernels.float32;
   }

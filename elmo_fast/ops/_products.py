@@ -6,6 +6,7 @@ _WIDENED = "16-bit weights, widened to float32 in registers: half of float32's m
 _FLOAT32 = {
     "generic": "vectors of 16 bytes, which every CPU has",
     "avx2": "AVX2 and FMA",
+    "avx2_vnni": "AVX2 and FMA",
     "avx512": "AVX-512",
     "avx512_vnni": "AVX-512",
     "avx512_bf16": "AVX-512",
@@ -16,10 +17,11 @@ _BFLOAT16 = {
     "amx": "tiles of bfloat16 (AMX): half of float32's memory traffic, many times its arithmetic",
 }
 _BYTES = "bytes widened to 16 bits (AVX2): a quarter of float32's memory traffic, about its arithmetic"
-_VNNI = "bytes (AVX512_VNNI): a quarter of float32's memory traffic, four times its arithmetic"
+_VNNI = "bytes (VNNI): a quarter of float32's memory traffic, four times its arithmetic"
 _INT8 = {
     "generic": "one column at a time: slower than float32",
     "avx2": _BYTES,
+    "avx2_vnni": _VNNI,
     "avx512": _BYTES,
     "avx512_vnni": _VNNI,
     "avx512_bf16": _VNNI,
@@ -27,6 +29,7 @@ _INT8 = {
 }
 _CPUS = {  # the first that had it
     "avx2": "Intel Haswell, AMD Zen",
+    "avx2_vnni": "Intel Alder Lake, AMD Zen 5",
     "avx512": "Intel Skylake-SP, AMD Zen 4",
     "avx512_vnni": "Intel Cascade Lake, AMD Zen 4",
     "avx512_bf16": "Intel Cooper Lake, AMD Zen 4",
