@@ -12,5 +12,11 @@ PRECISIONS: tuple[str, ...] = get_args(Precision)
 InferencePrecision = Literal["float32", "bfloat16", "float16", "int8"]
 INFERENCE_PRECISIONS: tuple[str, ...] = get_args(InferencePrecision)
 
+
+def trained_precision(precision: str) -> str:
+    """The precision of what is trained or measured beside a biLM of `precision`: float32 beside int8."""
+    return "float32" if precision == "int8" else precision
+
+
 Activation = Literal["relu", "tanh"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)

@@ -12,7 +12,7 @@ import jsonargparse
 
 from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._outputs import check_outputs
-from elmo_fast.op_choices import Precision
+from elmo_fast.op_choices import InferencePrecision
 
 # The options that several commands have: name -> what add_argument takes.
 SHARED: dict[str, dict[str, Any]] = {
@@ -35,9 +35,9 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "HDF5 with softmax/W and softmax/b, for --options_file and --weight_file without them",
     },
     "precision": {
-        "type": Precision,
+        "type": InferencePrecision,
         "default": "float32",
-        "help": "dtype to which the operands of matrix products are rounded; float32 rounds nothing",
+        "help": "to what matrix products round their operands, for speed (see elmo-fast info); float32: not at all",
     },
     "train_prefix": {
         "type": str,

@@ -12,7 +12,7 @@ from elmo_fast.modules import BiLM
 from elmo_fast.modules._pretrained import save_bilm
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.sentence_vectors import long_activations
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision
 
 _PURPOSE = "elmo_fast.integrations.sentence_transformers"
 _InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
@@ -47,7 +47,7 @@ class ElmoTokens(_InputModule):
         layers: Layers = "average",
         max_seq_length: int | None = None,
         requires_grad: bool = False,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> None:
         super().__init__()

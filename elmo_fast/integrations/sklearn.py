@@ -9,7 +9,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.token_vectors import POOLINGS, TokenVectors
-from elmo_fast.op_choices import Precision
+from elmo_fast.op_choices import InferencePrecision
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
 _Names: Any = _base.ClassNamePrefixFeaturesOutMixin
@@ -30,7 +30,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         pooling: "mean" or "max", over the tokens.
         tokenizer: a function from a text to its tokens; None: split at white space.
-        precision: "float32" | "bfloat16" | "float16", of the operands of matrix products.
+        precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of matrix products.
         device: "cpu", "cuda", "cuda:1".
         batch_size, max_tokens: as in TokenVectors.
 
@@ -45,7 +45,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         layers: Layers = "average",
         pooling: str = "mean",
         tokenizer: Callable[[str], Sequence[str]] | None = None,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         device: str = "cpu",
         batch_size: int = 64,
         max_tokens: int = 4096,

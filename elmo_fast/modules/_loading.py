@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
 from elmo_fast.checkpoints._complaints import Shape, finite_complaints, refuse, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.op_choices import BACKENDS, Backend, Precision
+from elmo_fast.op_choices import BACKENDS, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
@@ -31,18 +31,18 @@ def plain(layer: _Module) -> _Module:
         return layer
     raise ElmoFastError(
         f"torch.ao.quantization cannot quantize a layer of elmo_fast, whose own kernels read its weights (got "
-        f'{type(layer).__module__}.{type(layer).__name__}); make the module with precision="bfloat16" instead, and '
+        f'{type(layer).__module__}.{type(layer).__name__}); make the module with precision="int8" instead, and '
         "name the layers of yours that quantize_dynamic may take"
     )
 
 
-def check_settings(precision: Precision, backend: Backend, *used: str) -> None:
+def check_settings(precision: InferencePrecision, backend: Backend, *used: str, int8: bool = True) -> None:
     """Raises ElmoFastError unless both are known, and this installation has the backend of the ops `used`.
 
     A module passes one backend to several ops: those that do not have it choose by "auto" (`ops.backend_for`). Whether
     a device can serve them is asked when an op runs there, for the module may be moved.
     """
-    check_precision(precision)
+    check_precision(precision, int8)
     check_choice("backend", backend, BACKENDS)
     for op in used:
         if (why := why_never(op, backend)) is not None:

@@ -16,7 +16,7 @@ from elmo_fast.modules._loading import Weights, check_settings, load_state, read
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.text import Vocabulary, batch_to_ids
 
 
@@ -33,7 +33,8 @@ class BiLM(nn.Module):
         stateful: whether each row of a batch starts from its final state in the previous batch, as in AllenNLP and
             bilm-tf; False: the same sentence always has the same vectors.
         unique_words, cache_size: as in CharacterEncoder.
-        precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
+        precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
+            gradients.
         backend: one of op_choices.BACKENDS; an op without it takes "auto".
         vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt beside
             the files, if present.
@@ -53,7 +54,7 @@ class BiLM(nn.Module):
         stateful: bool = True,
         unique_words: bool = True,
         cache_size: int = CACHE_SIZE,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
         vocabulary: Vocabulary | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, load_state, plain, read_bilm, section, unset
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
 from elmo_fast.text import BOS, BOW, EOS, EOW, PAD, batch_to_ids
@@ -45,7 +45,8 @@ class CharacterEncoder(nn.Module):
         unique_words: whether each distinct word of a batch is encoded once (exact, and faster). On a GPU the host does
             not wait for their number.
         cache_size: how many word vectors are cached across batches without gradients (exact; on the CPU); 0: none.
-        precision: "float32" | "bfloat16" | "float16", of the operands of the matrix products.
+        precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
+            gradients.
         backend: one of op_choices.BACKENDS; an op without it takes "auto".
         state: the tensors, instead of a weight_file, under the names of this module's state_dict.
 
@@ -64,7 +65,7 @@ class CharacterEncoder(nn.Module):
         *,
         unique_words: bool = True,
         cache_size: int = CACHE_SIZE,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
         state: Mapping[str, Tensor] | None = None,
     ) -> None:

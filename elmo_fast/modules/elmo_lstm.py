@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import loses_values
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision
 
 LayerStates = tuple[Tensor, Tensor]
 """(h [L, R, B, D], c [L, R, B, H])"""
@@ -128,7 +128,7 @@ class ElmoLstm(StatefulModule):
         use_skip_connections: bool = True,
         project: bool = True,
         initialise: bool = True,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> None:
         super().__init__(stateful)

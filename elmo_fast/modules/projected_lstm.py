@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, plain, unset
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import LSTMWeights
 
 
@@ -45,7 +45,7 @@ class ProjectedLSTM(nn.Module):
         *,
         project: bool = True,
         initialise: bool = True,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> None:
         super().__init__()

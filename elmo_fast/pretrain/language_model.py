@@ -22,7 +22,7 @@ from elmo_fast.modules.losses import (
     SampledSoftmaxLoss,
     VocabularyLoss,
 )
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision, trained_precision
 from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
@@ -39,8 +39,8 @@ class LanguageModel(nn.Module):
     options: the architecture, with n_tokens_vocab = V, the loss (`trained_by`) and how many words it draws
     (`n_negative_samples_batch`); counts: how often each word is a target, [V] (`target_counts`), for the losses
     that need it; negatives: of negative sampling, as how many words of noise those drawn count (None: all); precision:
-    to what operands of matrix products are rounded; backend: as the ops' argument; train_input: whether
-    the encoder is trained.
+    to what operands of matrix products are rounded ("int8": those of the biLM, to evaluate it; the loss takes float32);
+    backend: as the ops' argument; train_input: whether the encoder is trained.
 
     loss: the loss, which owns the table.
 
@@ -53,7 +53,7 @@ class LanguageModel(nn.Module):
         *,
         counts: Tensor | None = None,
         negatives: float | None = None,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
         train_input: bool = True,
     ) -> None:
@@ -63,7 +63,7 @@ class LanguageModel(nn.Module):
         self.options, self.precision, self.backend = options, precision, backend
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         bilm = BiLM(options, requires_grad=True, **settings)
-        self.loss = _new_loss(options, counts, negatives, settings)
+        self.loss = _new_loss(options, counts, negatives, settings | {"precision": trained_precision(precision)})
         self.bilm = bilm
         # Not a submodule of its own: every parameter has one name.
         self._streams = (Streams(self.bilm),)
@@ -106,7 +106,7 @@ class LanguageModel(nn.Module):
         options: ElmoOptions,
         state: Mapping[str, Tensor],
         *,
-        precision: Precision = "float32",
+        precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> "LanguageModel":
         """A model with the weights of a checkpoint's state.
@@ -128,7 +128,7 @@ class LanguageModel(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, model: str | os.PathLike[str], *, precision: Precision = "float32", backend: Backend = "auto"
+        cls, model: str | os.PathLike[str], *, precision: InferencePrecision = "float32", backend: Backend = "auto"
     ) -> "LanguageModel":
         """The language model of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import described, field_complaints
-from elmo_fast.op_choices import BACKENDS, PRECISIONS
+from elmo_fast.op_choices import BACKENDS, INFERENCE_PRECISIONS
 
 # Where ELMo is used -> the inputs that its mixes are.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -24,7 +24,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "format": ("auto", "conllu", "columns", "tsv"),
     "pooling": POOLINGS,
     "mix_l2_kind": L2_KINDS,
-    "precision": PRECISIONS,
+    "precision": INFERENCE_PRECISIONS,
     "backend": BACKENDS,
 }
 
@@ -84,7 +84,11 @@ class TaskConfig:
         within="above 0 and at most 1",
     )
     seed: int = described(0, "Seed of initial weights, order, dropout and the share.", within="from 0 to 2^42")
-    precision: str = described("float32", "Matrix products round their operands to float32, bfloat16 or float16.")
+    precision: str = described(
+        "float32",
+        "Matrix products round their operands to float32 (not at all), bfloat16 or float16; int8: those of the frozen "
+        "biLM, what is trained stays float32.",
+    )
     backend: str = described("auto", f"Backend of the ops: {', '.join(BACKENDS)}; an op without it takes auto.")
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
     resume: bool = described(True, "Resume the run in save_dir; false: start over.")
@@ -134,6 +138,8 @@ def _together(config: TaskConfig) -> list[str]:
         found.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
         found.append(f"elmo {config.elmo!r} needs model, the folder of a pretrained biLM")
+    if config.fine_tune and config.precision == "int8":
+        found.append("fine_tune needs gradients, which precision int8 has not: take bfloat16 or float32")
     if config.fine_tune and config.elmo == "none":
         found.append("fine_tune needs elmo: input, output or both")
     if config.elmo in ("none", "output") and not (config.vectors or config.word_dim or config.characters):

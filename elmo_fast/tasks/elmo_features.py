@@ -12,7 +12,7 @@ from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.scalar_mix import mixes
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.tasks.config import L2_KINDS
 from elmo_fast.tasks.dropout import dropout
 
@@ -21,7 +21,7 @@ def load_bilm(
     model: str | os.PathLike[str],
     *,
     fine_tune: bool = False,
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
     backend: Backend = "auto",
 ) -> BiLM:
     """The biLM of a folder, a run, or a name of the hub, every sentence of which starts from the state zero.

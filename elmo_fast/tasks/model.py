@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from elmo_fast.files import sha256_of
 from elmo_fast.modules.model_digest import model_digest
+from elmo_fast.op_choices import trained_precision
 from elmo_fast.static import Vectors, load_vectors
 from elmo_fast.tasks.character_features import CharacterFeatures
 from elmo_fast.tasks.config import PLACES, TaskConfig
@@ -113,7 +114,8 @@ def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> Ta
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
-    characters = CharacterFeatures(**choices) if config.characters else None
+    trained = choices | {"precision": trained_precision(config.precision)}
+    characters = CharacterFeatures(**trained) if config.characters else None
     places, elmo = PLACES[config.elmo], None
     if places:
         assert config.model is not None  # see validate
@@ -126,7 +128,7 @@ def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> Ta
     width += elmo.get_output_dim() if elmo is not None and "input" in places else 0
     settings: dict[str, Any] = {
         "hidden": config.hidden, "lstm_layers": config.lstm_layers, "dropout": config.dropout,
-        "output_width": elmo.get_output_dim() if elmo is not None and "output" in places else 0, **choices,
+        "output_width": elmo.get_output_dim() if elmo is not None and "output" in places else 0, **trained,
     }  # fmt: skip
     if config.task == "tag":
         head: Tagger | Classifier = Tagger(width, labels, crf=config.crf, **settings)

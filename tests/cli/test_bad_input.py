@@ -129,7 +129,7 @@ def test_weights_that_are_no_hdf5(run, broken):
         (["in.txt", "out", "--top", "--batch-size", "x"], ["batch_size"]),
         (["in.txt", "out", "--top", "--batch-size", "0"], ["batch_size", "got 0"]),
         (["in.txt", "out", "--top", "--max-tokens", "0"], ["max_tokens", "got 0"]),
-        (["in.txt", "out", "--top", "--precision", "int8"], ["precision"]),
+        (["in.txt", "out", "--top", "--precision", "int4"], ["precision"]),
         (["in.txt", "out", "--top", "--no-such-option"], ["no_such_option"]),
         (["in.txt", "out", "--top", "--device", "tpu"], ["--device", "tpu"]),
         (["in.txt", "out", "--top", "--threads", "0"], ["--threads"]),

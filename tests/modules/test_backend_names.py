@@ -9,7 +9,7 @@ import torch
 from elmo_fast import BiLM, ScalarMix, ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, PRECISIONS
+from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, INFERENCE_PRECISIONS, PRECISIONS
 from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain.config import ModelConfig, RunConfig
 from elmo_fast.tasks import config as task_config
@@ -80,7 +80,8 @@ def test_the_lists_agree():
     """Every op's backends are among the names; configurations take all names, pretraining tf32 as well."""
     assert {name for op in ops.op_names() for name in _dispatch._REGISTRY[op]} | {"auto"} == set(BACKENDS)
     assert (*ops.BACKENDS,) == BACKENDS[1:]
-    assert ops.PRECISIONS == PRECISIONS == task_config._CHOICES["precision"]
+    assert ops.PRECISIONS == PRECISIONS
+    assert INFERENCE_PRECISIONS == (*PRECISIONS, "int8") == task_config._CHOICES["precision"]
     assert BACKENDS == task_config._CHOICES["backend"] == get_args(RunConfig.__annotations__["backend"])
     assert get_args(RunConfig.__annotations__["precision"]) == (*PRECISIONS, "tf32")
     assert get_args(ModelConfig.__annotations__["activation"]) == ACTIVATIONS

@@ -35,6 +35,7 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"mix_l2": -1.0}, "mix_l2 must be a finite number 0 or more"),
         ({"elmo": "input", "model": None}, "elmo 'input' needs model"),
         ({"fine_tune": True}, "fine_tune needs elmo"),
+        ({"fine_tune": True, "elmo": "input", "precision": "int8"}, "fine_tune needs gradients, which precision int8"),
         ({"word_dim": 0}, "no features are left"),
         ({"elmo": "output", "word_dim": 0}, "no features are left"),
         ({"task": "classify", "crf": True}, "crf is of tagging"),

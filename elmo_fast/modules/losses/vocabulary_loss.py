@@ -44,7 +44,7 @@ class VocabularyLoss(nn.Module):
 
     def __init__(self, rows: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend) -> None:
         super().__init__()
-        check_settings(precision, backend, *self.ops_used)
+        check_settings(precision, backend, *self.ops_used, int8=False)
         self.sparse, self.precision, self.backend = sparse, precision, backend
         self._made: tuple[Tensor, int, Any] | None = None
         table, bias = torch.randn(rows, embedding_dim) / embedding_dim**0.5, torch.zeros(rows)
