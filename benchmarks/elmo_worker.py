@@ -77,8 +77,9 @@ def backends(keywords):
 
     from elmo_fast import ops
 
-    here = torch.device("cpu"), torch.float32, keywords.get("precision", "float32")
-    return {op: ops.explain(op, *here).backend for op in ("char_cnn", "highway", "projected_lstm", "scalar_mix")}
+    here, precision = (torch.device("cpu"), torch.float32), keywords.get("precision", "float32")
+    found = {op: ops.explain(op, *here, precision).backend for op in ("char_cnn", "highway", "projected_lstm")}
+    return found | {"scalar_mix": ops.explain("scalar_mix", *here).backend}
 
 
 def main():

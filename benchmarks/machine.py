@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
+FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
 LIBRARIES = ("torch", "numpy", "h5py", "safetensors", "jsonargparse", "triton")
 QUERY = ("name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.limit")
 
@@ -28,8 +28,16 @@ def processor() -> dict[str, Any]:
         "cpu": found.get("model name", platform.processor() or platform.machine()),
         "cores": cores,
         "flags": [flag for flag in FLAGS if flag in has],
+        "instruction set": instruction_set(),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def instruction_set() -> str:
+    """What the products of elmo_fast use here (ELMO_FAST_ISA may name a slower one)."""
+    from elmo_fast.ops import _native
+
+    return _native.C.isa() if _native.C is not None else "none"
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import results
-from benchmarks.cases import CASES
+from benchmarks.cases import BY_INSTRUCTION_SET, CASES, INSTRUCTION_SETS
 from benchmarks.machine import ROOT
 from benchmarks.results import GpuRow, Row
 
@@ -80,8 +80,10 @@ def provenance(content: Content) -> str:
     """The machine, the versions, the date and the commit of a case."""
     machine, versions = content["machine"], content["versions"]
     flags = [flag for flag in ("amx_bf16", "avx512f") if flag in machine["flags"]]
+    used = machine.get("instruction set")  # older results do not say
+    has = ", ".join(flags) or "no AVX-512" if used is None else f"instruction set {used}"
     return (
-        f"{machine['cpu']}, {machine['cores']} cores ({', '.join(flags) or 'no AVX-512'}), "
+        f"{machine['cpu']}, {machine['cores']} cores ({has}), "
         f"Python {versions['python']}, torch {versions['torch']}, {content['date']}, commit {content['commit']}"
     )
 
@@ -96,7 +98,10 @@ def told(value: Any) -> str:
 def comparison(content: Content) -> str:
     """README.md's table, from the `embed` case: speed beside AllenNLP, error with and without carried state."""
     carried = next((each for name, each in content["notes"].items() if "state is carried" in name), {})
-    rows = [["one core, batches of 32", "tokens/s", "speed-up", "max abs. difference, stateless / carried state"]]
+    used = content["machine"].get("instruction set", "amx")
+    rows = [
+        [f"one core ({used}), batches of 32", "tokens/s", "speed-up", "max abs. difference, stateless / carried state"]
+    ]
     for each in content["rows"]:
         if each.variant != "batches of 32":
             continue
@@ -295,9 +300,9 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     if name == "gpu":
         return gpu(folder)
     case, function = RENDERED.get(name, (name, case_table))
-    content = results.load(folder, case)
-    if content is not None:
-        return function(content)
+    folders = [folder / name for name in reversed(INSTRUCTION_SETS)] if case in BY_INSTRUCTION_SET else [folder]
+    if found := [content for each in folders if (content := results.load(each, case)) is not None]:
+        return "\n\n".join(map(function, found))
     command = f"python -m benchmarks.run --case {case}" if case in CASES else f"make {case}"
     return f"(Not measured yet: `{command}` writes this.)"
 

@@ -16,8 +16,13 @@ class Settings(NamedTuple):
     peer_python: str | None
 
 
+# Cases whose results are kept for each instruction set of the CPU, slowest first, in a folder of its name.
+BY_INSTRUCTION_SET = ("embed", "train_step", "precision")
+INSTRUCTION_SETS = ("generic", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+
 CASES = {
     "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",
+    "precision": "vectors of a trained model at each precision beside float32's, its perplexity, a tagger's accuracy",
     "projected_lstm": "one layer, both directions, against torch.nn.LSTM(proj_size=512)",
     "train_step": "one step of pretraining against plain torch with a dense update of the softmax table",
     "vocabulary": "one step of pretraining with 10,000 words and with 800,000",

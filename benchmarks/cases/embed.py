@@ -10,11 +10,17 @@ import numpy as np
 
 from benchmarks import architectures, texts
 from benchmarks.cases import Settings
+from benchmarks.machine import instruction_set
 from benchmarks.results import Report, Row, faster, measure, significant
 from benchmarks.workers import Worker, elmo_worker
 
-PRECISIONS = ("float32", "bfloat16")
-GOALS = {(32, "float32"): 4.0, (32, "bfloat16"): 15.0, (1, "float32"): 3.0, (1, "bfloat16"): 6.0}
+PRECISIONS = ("float32", "bfloat16", "int8")
+# Instruction set -> batch -> how many times as fast as AllenNLP each precision should be.
+GOALS = {
+    "avx2": {32: (4.0, 4.5, 6.0), 1: (4.0, 7.0, 11.0)},
+    "avx512_bf16": {32: (5.0, 9.0, 16.0), 1: (5.0, 9.0, 15.0)},
+    "amx": {32: (4.5, 15.0, 24.0), 1: (3.0, 6.0, 11.0)},
+}
 NO_PEER = "AllenNLP: no interpreter that has it (--peer-python, ELMO_FAST_PEER_PYTHON; CONTRIBUTING.md tells how)"
 COMPARED = 4  # batches whose activations are compared
 
@@ -87,10 +93,11 @@ def timed(workers: dict[str, Worker], batch: int, rounds: int, errors: dict[str,
         return answer["tokens"] / answer["seconds"]
 
     sides = {name: functools.partial(tokens_per_second, worker, [-1]) for name, worker in workers.items()}
+    goals = dict(zip(PRECISIONS, GOALS.get(instruction_set(), {}).get(batch, ()), strict=False))
     peer, *ours = measure(f"batches of {batch}", sides, rounds, unit="tokens/s")
     for name, each in zip(workers, [peer, *ours], strict=True):
         each.side = name if name == "AllenNLP" else f"elmo_fast, {name}"
         if each is not peer:
             each.error, each.error_to = errors[name], peer.side
-            faster(each, peer, GOALS[batch, name] if peer.side == "AllenNLP" else None)
+            faster(each, peer, goals.get(name) if peer.side == "AllenNLP" else None)
     return [peer, *ours]

@@ -22,6 +22,7 @@ and, if a file has them,
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
+from .int8 import from_int8, to_int8
 from .options import LOSSES, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
 from .resolve import VOCABULARY, file_beside, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
@@ -40,6 +41,7 @@ __all__ = [
     "check_state",
     "fetch",
     "file_beside",
+    "from_int8",
     "load_checkpoint",
     "load_folder",
     "model_files",
@@ -56,6 +58,7 @@ __all__ = [
     "saved_steps",
     "state_shapes",
     "step_name",
+    "to_int8",
     "write_bilm_hdf5",
     "write_options",
     "write_token_embeddings",

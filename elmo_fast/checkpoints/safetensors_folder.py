@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, check_choice
 from ..files import sha256_of
 from ..json_files import read_json
 from ..manifest import NewFiles, check_written, warn_unchecked, writing_together
 from ..shortage import reader
 from ._complaints import failures_named, refuse
+from .int8 import from_int8, to_int8
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state
 
@@ -26,37 +27,49 @@ def save_folder(
     state: Mapping[str, Tensor],
     options: ElmoOptions,
     extra: Mapping[str, Any] | None = None,
+    precision: str = "float32",
 ) -> None:
     """Writes model.safetensors, config.json and manifest.json to a folder; other files in it stay.
 
     If this is killed, the folder contains either the old model or the new one.
-    extra: any JSON value, stored in config.json under "extra" (read_config returns it).
+    extra: any JSON value, stored in config.json under "extra" (read_config returns it). precision: "float32", or "int8"
+    for the weights of products as `to_int8` makes them.
     Raises: CheckpointError if the state does not match the options, or writing fails.
     """
     folder = Path(path)
     check_state(state, options)
     with failures_named(folder / WEIGHTS), writing_together(folder) as new:
-        put_model(new, state, options, extra)
+        put_model(new, state, options, extra, precision)
 
 
 def put_model(
-    new: NewFiles, state: Mapping[str, Tensor], options: ElmoOptions, extra: Mapping[str, Any] | None = None
+    new: NewFiles,
+    state: Mapping[str, Tensor],
+    options: ElmoOptions,
+    extra: Mapping[str, Any] | None = None,
+    precision: str = "float32",
 ) -> None:
     """Writes model.safetensors and config.json as part of a save; arguments and errors as in save_folder."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    check_choice("precision", precision, ("float32", "int8"))
     config: dict[str, Any] = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
     try:
         json.dumps(extra := dict(extra or {}), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    held = to_int8(state) if precision == "int8" else state
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
     try:
         save_file(tensors, new.folder / WEIGHTS, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
     except SafetensorError as error:
         raise CheckpointError(f"{WEIGHTS}: cannot be written ({error})") from error
-    config["weights"] = {"file": WEIGHTS, "sha256": new.sha256(WEIGHTS)}  # for releases without manifests
+    config["weights"] = {
+        "file": WEIGHTS,
+        "precision": precision,
+        "sha256": new.sha256(WEIGHTS),
+    }  # sha256: for releases without manifests
     (new.folder / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
 
 
@@ -80,7 +93,7 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
         if not whole and (digest := sha256_of(weights)) != (wanted := config["weights"]["sha256"]):
             what = f"damaged, or not from the same save as {CONFIG}"
             raise CheckpointError(f"{weights}: {what}: wanted sha256 {wanted[:64]}, found {digest}")
-        state = load_file(weights)
+        state = from_int8(load_file(weights), weights)
     except OSError as error:
         raise CheckpointError(f"{weights}: cannot be read ({error.strerror or error})") from error
     except SafetensorError as error:

@@ -31,13 +31,17 @@ def mixes_of(state: State) -> dict[str, Tensor]:
 
 
 def save_bilm(
-    folder: str | os.PathLike[str], bilm: BiLM, mixes: State | None = None, extra: dict[str, Any] | None = None
+    folder: str | os.PathLike[str],
+    bilm: BiLM,
+    mixes: State | None = None,
+    extra: dict[str, Any] | None = None,
+    precision: str = "float32",
 ) -> None:
     """Writes a biLM with its scalar mixes, and vocab.txt for a biLM of word ids that knows its words.
 
-    extra: as in save_folder. Raises: CheckpointError.
+    extra, precision: as in save_folder. Raises: CheckpointError, ElmoFastError.
     """
-    save_folder(folder, {**bilm.checkpoint_state(), **(mixes or {})}, bilm.options, extra)
+    save_folder(folder, {**bilm.checkpoint_state(), **(mixes or {})}, bilm.options, extra, precision)
     encoder = bilm.encoder
     if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
         encoder.vocabulary.write(os.path.join(folder, VOCABULARY))

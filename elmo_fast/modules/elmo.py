@@ -114,16 +114,19 @@ class Elmo(nn.Module):
                 load_state(mix, section(state, f"scalar_mix_{k}.") or {}, f"scalar_mix_{k}")
         return elmo
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+    def save_pretrained(self, folder: str | os.PathLike[str], *, precision: str = "float32") -> None:
         """Writes config.json and model.safetensors: the biLM, the mixes' weights and what else from_pretrained
         needs; also vocab.txt for a biLM that reads word ids.
 
-        Raises: ElmoFastError: a biLM from another package; CheckpointError: a write error, or numbers that are
-        not finite float32.
+        precision: "float32", or "int8" for weights of about a quarter of the size, as precision="int8" multiplies them;
+        loaded, they are float32 again, rounded.
+
+        Raises: ElmoFastError: a biLM from another package, another precision; CheckpointError: a write error, or
+        numbers that are not finite float32.
         """
         if not isinstance(self._elmo_lstm, BiLM):
             raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
-        save_bilm(folder, self._elmo_lstm, mixes_of(self.state_dict()), {"elmo": self._settings})
+        save_bilm(folder, self._elmo_lstm, mixes_of(self.state_dict()), {"elmo": self._settings}, precision)
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:

@@ -48,7 +48,7 @@ def products_on_cpu(precision: str) -> str:
         if precision == "float32":
             return "torch"
         how = "multiplied in float64" if precision == "int8" else "then multiplied in float32: no faster than float32"
-        return f"torch, operands rounded, {how}"
+        return f"operands rounded, {how}"
     isa = _native.C.isa()
     if precision == "int8":
         return _INT8[isa]

@@ -65,7 +65,7 @@ def test_a_report_comes_back_as_it_was_saved(tmp_path):
 
 def test_every_result_in_the_repository_can_be_read_and_names_its_machine():
     """benchmarks/results/*.json: no quick look among them, each with a commit and a processor."""
-    for path in (machine.ROOT / "benchmarks" / "results").glob("*.json"):
+    for path in (machine.ROOT / "benchmarks" / "results").rglob("*.json"):
         content = results.load(path.parent, path.stem)
         assert not content.get("quick"), path
         for taken in content["runs"] if "commit" not in content else [content]:  # a file of several runs tells of each

@@ -33,7 +33,8 @@ def results_of(folder, *, ratio):
         rows.append(mine)
     carried = {"float32": "3.0e-05", "bfloat16": "1.5e+00"}
     notes = {"AllenNLP": "2.10.1", "text": "a text", "max difference when the state is carried over 4": carried}
-    save(folder, "embed", Report(rows, notes), machine.describe("python -m it"))
+    about = machine.describe("python -m it")
+    save(folder / about["machine"]["instruction set"], "embed", Report(rows, notes), about)
 
 
 def test_text_between_markers_is_written_anew(tmp_path):
@@ -43,8 +44,9 @@ def test_text_between_markers_is_written_anew(tmp_path):
         "<!-- bench:embed -->\n<!-- /bench:embed -->\nafter\n"
     )
     results_of(tmp_path, ratio=5)
+    used = machine.instruction_set()
     filled = table.filled(text, tmp_path)
-    assert filled.startswith("before\n<!-- bench:comparison -->\n| one core, batches of 32 |")
+    assert filled.startswith(f"before\n<!-- bench:comparison -->\n| one core ({used}), batches of 32 |")
     assert "| AllenNLP 2.10.1 | 100 |  |  |" in filled
     assert "| elmo_fast, `float32` | 500 | **5x** AllenNLP | 2.0e-6 / 3.0e-5 |" in filled
     assert "| elmo_fast, `bfloat16` | 2,000 | **20x** AllenNLP | 2.0e-6 / 1.5 |" in filled

@@ -29,8 +29,8 @@ for k, n in ((5, 70), (9, 513), (65, 64), (3, 1)):
     assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + whole), mmap.PAGESIZE, no_access) == 0
     data = torch.frombuffer(memory, dtype=torch.float32, count=k * n, offset=whole - k * n * 4).copy_(torch.ones(k * n))
     for weight in (data.view(k, n), data.view(n, k).t()):
-        for precision in ("float32", "bfloat16", "float16"):
-            assert torch.ops.elmo_fast.matmul(torch.ones(3, k), weight, precision).eq(k).all()
+        for precision in ("float32", "bfloat16", "float16", "int8"):
+            assert torch.ops.elmo_fast.matmul(torch.ones(3, k), weight, precision).round().eq(k).all()
     print("inside", flush=True)
 if sys.argv[1] == "past":
     ctypes.string_at(start + whole - 1, 2)

@@ -2,4 +2,4 @@
 
 from elmo_fast.ops._dispatch import register
 
-register(__name__, "native", "cuda", "triton", "reference")
+register(__name__, "native", "cuda", "triton", "reference", int8=True)
