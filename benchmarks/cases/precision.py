@@ -28,7 +28,7 @@ ROUNDED = INFERENCE_PRECISIONS[1:]
 
 
 def run(settings: Settings) -> Report:
-    """Rows "%" (RMS), "cosine" (the least of a token), "perplexity" and "% of tags right" (a value for each seed)."""
+    """Rows "%" (RMS), "1 - cosine" (the largest of a token), "perplexity" and "% of tags right" (a value for each seed)."""
     torch.set_num_threads(1)
     text = texts.read(settings.text)
     minutes = 0.05 if settings.quick else MINUTES
@@ -61,13 +61,13 @@ def train(folder: pathlib.Path, minutes: float, quick: bool) -> None:
 
 
 def errors_of(folder: pathlib.Path, sentences: list[list[str]]) -> list[Row]:
-    """For each layer and precision, the relative RMS error and the least cosine of a token."""
+    """For each layer and precision, the relative RMS error and 1 less the least cosine of a token."""
 
     def vectors(precision: str) -> np.ndarray:
         embedder = ElmoEmbedder.from_pretrained(folder / "model", stateful=False, precision=precision)
         return np.concatenate(embedder.embed_batch(sentences), axis=1)
 
-    exact, rows = vectors("float32"), []
+    exact, rows = vectors("float32").astype(np.float64), []
     for precision in ROUNDED:
         rounded = vectors(precision)
         for layer, (true, ours) in enumerate(zip(exact, rounded, strict=True)):
@@ -75,7 +75,8 @@ def errors_of(folder: pathlib.Path, sentences: list[list[str]]) -> list[Row]:
             cosine = (true * ours).sum(1) / (np.linalg.norm(true, axis=1) * np.linalg.norm(ours, axis=1))
             side = f"elmo_fast, {precision}"
             rows.append(row(f"layer {layer}, RMS error", side, [100 * float(rms)], threads=1, unit="%"))
-            rows.append(row(f"layer {layer}, least cosine", side, [float(cosine.min())], threads=1, unit="cosine"))
+            farthest = 1 - float(cosine.min())
+            rows.append(row(f"layer {layer}, farthest token", side, [farthest], threads=1, unit="(1 - cosine)"))
     return sorted(rows, key=lambda each: each.variant)
 
 

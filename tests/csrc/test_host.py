@@ -1,4 +1,4 @@
-"""The arithmetic and index maps of the CUDA kernels, compiled by g++ with ASan and UBSan and run on the CPU."""
+"""Arithmetic and index maps of the CUDA kernels, and the products of every CPU, compiled alone, with ASan and UBSan."""
 
 import functools
 import pathlib
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not 
 
 
 @functools.cache
-def compiled(name, source=None, flags=(*FLAGS, *SANITIZERS)):
+def compiled(name, source=None, flags=(*FLAGS, *SANITIZERS), compiler="g++"):
     """The program of tests/csrc/<name>.cpp (or of `source`), built once a session."""
-    program = pathlib.Path(_folder.name) / f"{name}{abs(hash((source, flags)))}"
+    program = pathlib.Path(_folder.name) / f"{name}{abs(hash((source, flags, compiler)))}"
     path = HERE / f"{name}.cpp"
     if source is not None:
         path = program.with_suffix(".cpp")
         path.write_text(source, encoding="utf-8")
     done = subprocess.run(
-        ["g++", *flags, f"-I{CSRC}", f"-I{HERE}", path, "-o", program], capture_output=True, text=True
+        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", path, "-o", program], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return program
@@ -42,6 +42,17 @@ def run(program, *arguments):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_finds_nothing_wrong(name):
     done = run(compiled(name))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.skipif(
+    shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64") is None,
+    reason="g++ for aarch64 (g++-aarch64-linux-gnu) or qemu-aarch64 (qemu-user) is not installed",
+)
+@pytest.mark.parametrize("name", ["block_kernels", "draw"])
+def test_program_finds_nothing_wrong_on_aarch64(name):
+    program = compiled(name, compiler="aarch64-linux-gnu-g++", flags=(*FLAGS, "-static"))
+    done = subprocess.run(["qemu-aarch64", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
