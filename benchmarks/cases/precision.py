@@ -28,7 +28,7 @@ ROUNDED = INFERENCE_PRECISIONS[1:]
 
 
 def run(settings: Settings) -> Report:
-    """Rows "%" (RMS), "1 - cosine" (the largest of a token), "perplexity" and "% of tags right" (a value for each seed)."""
+    """Rows "%" (RMS), "(1 - cosine)" (the largest of a token), "perplexity", "% of tags right" (a value per seed)."""
     torch.set_num_threads(1)
     text = texts.read(settings.text)
     minutes = 0.05 if settings.quick else MINUTES
