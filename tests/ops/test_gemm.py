@@ -1,6 +1,7 @@
 """Packed matrix products: right at every precision and odd shape, with each instruction set; rows independent."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -79,6 +80,17 @@ def test_the_newest_instruction_set_is_used_unless_the_environment_names_an_olde
     assert known[0] == "generic"
     for name in known:
         assert run_python(program, ELMO_FAST_ISA=name).stdout.split()[0] == name
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/cpuinfo").is_file(), reason="needs /proc/cpuinfo")
+def test_every_instruction_set_of_this_cpu_is_known():
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    names = {"avx2": "avx2", "avx2_vnni": "avx_vnni", "avx512": "avx512f"}
+    names |= {name: name for name in ("avx512_vnni", "avx512_bf16")}
+    assert [name for name in _native.C.isas() if name not in ("generic", "amx")] == [
+        n for n in names if names[n] in flags
+    ]
 
 
 def test_an_instruction_set_that_is_not_here_is_refused_in_one_sentence():

@@ -53,7 +53,7 @@ def test_highway(rows, width, projection):
 @native
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(
-    ("batch", "cells", "projected"), [(19, 70, True), (1, 36, True), (70, 33, True), (5, 24, False)]
+    ("batch", "cells", "projected"), [(19, 70, True), (1, 36, True), (90, 33, True), (5, 24, False)]
 )
 def test_projected_lstm(batch, cells, projected):
     size = 24 if projected else cells
