@@ -1,12 +1,14 @@
-// The products that every CPU has (SSE2, NEON), on each way of holding operands, against sums in double. No torch.
+// The products of 64 columns, on each way of holding operands, against sums in double; linked with the files of the kernels. No torch.
+// With no argument the kernels that every CPU has (SSE2, NEON), else those of the instruction sets that are named.
 #include "check.h"
 
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
-#include "common/block_kernels_generic.cpp"
+#include "common/block_kernels.h"
 #include "common/simd.h"
 
 using namespace elmo_fast;
@@ -49,23 +51,40 @@ void check(const char* name, BlockKernel kernel, int64_t m, int64_t k, int64_t t
   }
 }
 
+void check_all(const BlockKernels& kernels, int64_t m, int64_t k) {
+  check<float, float, float>("float32", kernels.float32, m, k, 1, drawn, drawn, [](float w) { return double{w}; });
+  check<double, double, double>(
+      "float64", kernels.float64, m, k, 1, [] { return double{drawn()}; }, [] { return double{drawn()}; }, [](double w) { return w; });
+  check<float, uint16_t, float>(
+      "bfloat16", kernels.bfloat16_widened, m, k, 1, drawn, [] { return bfloat16_bits(drawn()); },
+      [](uint16_t w) { return double{widened(w, false)}; });
+  check<float, uint16_t, float>(
+      "float16", kernels.float16_widened, m, k, 1, drawn, [] { return static_cast<uint16_t>(std::rand() & 0xfbff & 0xbfff); },
+      [](uint16_t w) { return double{widened(w, true)}; });
+}
+
+void check_int8(const char* name, BlockKernel kernel, int64_t m, int64_t k) {
+  check<uint8_t, int8_t, int32_t>(
+      name, kernel, m, k, 4, [] { return static_cast<uint8_t>(std::rand()); }, [] { return static_cast<int8_t>(std::rand() % 255 - 127); },
+      [](int8_t w) { return double(w); });
+}
+
+void check_set(const std::string& name, int64_t m, int64_t k) {
+  if (name == "generic") check_all(kGenericKernels, m, k), check_int8("int8", kGenericKernels.int8, m, k);
+#if defined(__x86_64__)
+  if (name == "avx2") check_all(kAvx2Kernels, m, k), check_int8("int8, AVX2", kAvx2Kernels.int8, m, k);
+  if (name == "avx2_vnni") check_int8("int8, AVX_VNNI", kAvx2VnniKernel, m, k);
+  if (name == "avx512") check_all(kAvx512Kernels, m, k);
+  if (name == "avx512_vnni") check_int8("int8, AVX512_VNNI", kAvx512VnniKernel, m, k);
+#endif
+}
+
 }  // namespace
 
-int main() {
-  const auto& kernels = kGenericKernels;
+int main(int count, char** names) {
   for (const int64_t m : {1, 5, 12, 13, 30})
-    for (const int64_t k : {4, 36, 300}) {
-      check<float, float, float>("float32", kernels.float32, m, k, 1, drawn, drawn, [](float w) { return double{w}; });
-      check<double, double, double>(
-          "float64", kernels.float64, m, k, 1, [] { return double{drawn()}; }, [] { return double{drawn()}; }, [](double w) { return w; });
-      check<float, uint16_t, float>(
-          "bfloat16", kernels.bfloat16_widened, m, k, 1, drawn, [] { return bfloat16_bits(drawn()); },
-          [](uint16_t w) { return double{widened(w, false)}; });
-      check<float, uint16_t, float>(
-          "float16", kernels.float16_widened, m, k, 1, drawn, [] { return static_cast<uint16_t>(std::rand() & 0xfbff & 0xbfff); },
-          [](uint16_t w) { return double{widened(w, true)}; });
-      check<uint8_t, int8_t, int32_t>(
-          "int8", kernels.int8, m, k, 4, [] { return static_cast<uint8_t>(std::rand()); },
-          [] { return static_cast<int8_t>(std::rand() % 255 - 127); }, [](int8_t w) { return double(w); });
+    for (const int64_t k : {4, 36, 300, 1032}) {
+      if (count == 1) check_set("generic", m, k);
+      for (int i = 1; i < count; ++i) check_set(names[i], m, k);
     }
 }

@@ -13,6 +13,18 @@ from elmo_fast.ops import _native, log_uniform_sample
 HERE = pathlib.Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
+# What a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
+LINKED = {"block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp"))}
+EVERY_SET = (
+    "-mavx2",
+    "-mfma",
+    "-mf16c",
+    "-mavxvnni",
+    "-mavx512f",
+    "-mavx512vnni",
+    "-mavx512bf16",
+    "-Wno-maybe-uninitialized",
+)
 FLAGS = ("-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _folder = tempfile.TemporaryDirectory(prefix="elmo_fast_csrc_")
@@ -29,7 +41,9 @@ def compiled(name, source=None, flags=(*FLAGS, *SANITIZERS), compiler="g++"):
         path = program.with_suffix(".cpp")
         path.write_text(source, encoding="utf-8")
     done = subprocess.run(
-        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", path, "-o", program], capture_output=True, text=True
+        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", path, *LINKED.get(name, ()), "-o", program],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return program
@@ -42,6 +56,13 @@ def run(program, *arguments):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_finds_nothing_wrong(name):
     done = run(compiled(name))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.skipif(_native.C is None or len(_native.C.isas()) < 6, reason="this CPU lacks an instruction set")
+def test_the_kernels_of_every_instruction_set_stay_inside_their_operands():
+    """With ASan, which sees the memory of the program that is linked with them."""
+    done = run(compiled("block_kernels", flags=(*FLAGS, *SANITIZERS, *EVERY_SET)), *_native.C.isas())
     assert done.returncode == 0, done.stderr[-3000:]
 
 
