@@ -52,6 +52,8 @@ def run(*command: str) -> None:
         for line in tool.stdout:  # type: ignore[union-attr]
             print(line, end="", flush=True)
             lines.append(line)
+    if any("interrupted by user" in line for line in lines[-5:]):  # says ninja: nothing that plain torch should hide
+        raise SystemExit("the build of elmo_fast._C was interrupted: run the same command again, and it resumes")
     if tool.returncode:
         raise RuntimeError(f"{pathlib.Path(command[0]).name} failed: {first_error(''.join(lines))}")
 

@@ -39,8 +39,8 @@ def build_parser() -> Any:
     parser.option(
         "precision",
         Literal["float32", "int8"],
-        "of the weights in safetensors: int8 takes about a quarter of the space and rounds them as --precision int8 of "
-        "the other commands does",
+        "of the weights in safetensors: int8 takes about a quarter of the space and rounds them; other commands compute "
+        "with them as int8 where --precision int8 is given",
         default="float32",
     )
     parser.option("out_dir", str, "folder to write; created if necessary", required=True)
@@ -77,7 +77,8 @@ def run(arguments: Any) -> int:
             f"{TOLERANCE:g}); it was removed again"
         )
     files += copied_vocabulary(arguments, folder)
-    print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}")
+    rounded_to = " to the weights rounded to int8" if arguments.precision == "int8" else ""
+    print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}{rounded_to}")
     return 0
 
 
