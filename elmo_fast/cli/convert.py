@@ -39,8 +39,8 @@ def build_parser() -> Any:
     parser.option(
         "precision",
         Literal["float32", "int8"],
-        "of the weights in safetensors: int8 takes about a quarter of the space and rounds them; other commands compute "
-        "with them as int8 where --precision int8 is given",
+        "of the weights in safetensors: int8 takes about a quarter of the space and rounds them; other commands "
+        "compute with them as int8 where --precision int8 is given",
         default="float32",
     )
     parser.option("out_dir", str, "folder to write; created if necessary", required=True)
