@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import results
-from benchmarks.cases import BY_INSTRUCTION_SET, CASES, INSTRUCTION_SETS
+from benchmarks.cases import BY_INSTRUCTION_SET, CASES
 from benchmarks.machine import ROOT
 from benchmarks.results import GpuRow, Row
+from elmo_fast.ops._products import INSTRUCTION_SETS
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"

@@ -9,7 +9,7 @@ Precision = Literal["float32", "bfloat16", "float16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 # Of modules and ops that only infer: "int8" has no gradients.
-InferencePrecision = Literal["float32", "bfloat16", "float16", "int8"]
+InferencePrecision = Literal[Precision, "int8"]
 INFERENCE_PRECISIONS: tuple[str, ...] = get_args(InferencePrecision)
 
 

@@ -16,9 +16,8 @@ class Settings(NamedTuple):
     peer_python: str | None
 
 
-# Cases whose results are kept for each instruction set of the CPU, slowest first, in a folder of its name.
+# Cases whose results are kept for each instruction set of the CPU, in a folder of its name.
 BY_INSTRUCTION_SET = ("embed", "train_step", "precision")
-INSTRUCTION_SETS = ("generic", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 
 CASES = {
     "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",

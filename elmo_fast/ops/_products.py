@@ -12,6 +12,7 @@ _FLOAT32 = {
     "avx512_bf16": "AVX-512",
     "amx": "AVX-512",
 }
+INSTRUCTION_SETS = tuple(_FLOAT32)  # as csrc/common/isa.h orders them, slowest first
 _BFLOAT16 = {
     "avx512_bf16": "pairs of bfloat16 (AVX512_BF16): half of float32's memory traffic, twice its arithmetic",
     "amx": "tiles of bfloat16 (AMX): half of float32's memory traffic, many times its arithmetic",
@@ -61,10 +62,9 @@ def newer_instruction_sets() -> list[str]:
     """What each instruction set newer than the one in use would change, one line each."""
     if _native.C is None:
         return []
-    names = list(_FLOAT32)
     current = _native.C.isa()
     lines = []
-    for name in names[names.index(current) + 1 :]:
+    for name in INSTRUCTION_SETS[INSTRUCTION_SETS.index(current) + 1 :]:
         gains = [
             f"{precision}: {table[name]}"
             for precision, table in (("float32", _FLOAT32), ("bfloat16", _BFLOAT16), ("int8", _INT8))
