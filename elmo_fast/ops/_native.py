@@ -60,8 +60,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 def why_no_cuda() -> str | None:
     """Why the extension holds no CUDA C++ kernels, in one sentence, or None where it does."""
-    if C is None:
-        return WHY_NOT
+    if C is None or (why := of_amd("the CUDA kernels")) is not None:
+        return WHY_NOT if C is None else why
     return None if C.has_cuda else f"the compiled extension elmo_fast._C has no CUDA kernels: {C.why_no_cuda}"
 
 
@@ -76,10 +76,19 @@ def only_float32(kernels: str, dtype: torch.dtype) -> str | None:
     return None if dtype == torch.float32 else f"{kernels} take float32 tensors, not {not_float32(dtype)}"
 
 
+def of_amd(kernels: str) -> str | None:
+    """Why kernels for NVIDIA's GPUs cannot run with this torch, which calls AMD's "cuda" as well, or None."""
+    if (version := torch.version.hip) is None:
+        return None
+    return f"{kernels} are for NVIDIA's GPUs, and this torch is for AMD's (ROCm {version})"
+
+
 def no_gpu_for(kernels: str, device: torch.device) -> str | None:
     """Why this device is no GPU that can run these kernels, or None."""
     if device.type != "cuda":
         return f"{kernels} serve CUDA devices, and these tensors are on {device.type}"
+    if (why := of_amd(kernels)) is not None:
+        return why
     if (found := capability(device.index)) is None:
         return "torch sees no CUDA device here"
     if found < (8, 0):

@@ -1,6 +1,11 @@
 """Shared by all Triton backends: how to define ops, launch and record kernels, refuse devices. Triton is optional."""
 
 import contextlib
+import functools
+import os
+import pathlib
+import shutil
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +13,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
-from elmo_fast.ops._native import no_gpu_for, only_float32
+from elmo_fast.ops._native import no_gpu_for, of_amd, only_float32
 
 WHY_NOT: str | None = None
 INTERPRETED = False
@@ -82,9 +87,29 @@ def launch(
 
 def why_never() -> str | None:
     """Why no Triton kernel can run with this installation, in one sentence, or None where a device may serve."""
-    if WHY_NOT is None and not INTERPRETED and not torch.backends.cuda.is_built():
+    if WHY_NOT is not None or INTERPRETED:
+        return WHY_NOT
+    if not torch.backends.cuda.is_built():
         return "this torch was built without CUDA; install torch for CUDA"
-    return WHY_NOT
+    return of_amd("the Triton kernels") or why_no_launcher()
+
+
+@functools.cache
+def why_no_launcher() -> str | None:
+    """Why Triton cannot build the C module that starts its kernels, in one sentence, or None; asks as Triton does."""
+    if WHY_NOT is not None or triton.knobs.build.impl is not None:
+        return WHY_NOT
+    named = os.environ.get("CC")
+    if named is not None and shutil.which(named) is None:
+        return f"Triton needs a C compiler, and $CC is {named!r}, which is no program; name one without its options"
+    if named is None and shutil.which("gcc") is None and shutil.which("clang") is None:
+        return "Triton needs a C compiler, and there is none; install gcc or clang, or name another in $CC"
+    # Debian's scheme, for which Triton takes that of every other system.
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+    folder = sysconfig.get_paths(scheme=scheme)["include"]
+    if not (pathlib.Path(folder) / "Python.h").is_file():
+        return f"Triton compiles C that includes Python.h, which {folder} lacks; install Python's headers (python3-dev)"
+    return None
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
@@ -99,7 +124,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return "the Triton kernels multiply no int8"
     if INTERPRETED and precision == "bfloat16":
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
-    return None
+    return None if INTERPRETED else why_no_launcher()
 
 
 def operand_dtype(precision: str) -> torch.dtype:
@@ -138,17 +163,17 @@ def define(
 
 @contextlib.contextmanager
 def _parts_in_float32() -> Iterator[None]:
-    """Within it cuBLAS adds the parts of a split product in float32."""
+    """Within it cuBLAS adds the parts of a split product in float32; whether it may split them stays as it is."""
     flags = torch.backends.cuda.matmul
     names = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
-    before = [getattr(flags, name) for name in names]
+    before = [(getattr(flags, name), getattr(flags, f"{name}_split_k")) for name in names]
     try:
-        for name in names:
-            setattr(flags, name, False)
+        for name, (_, split) in zip(names, before, strict=True):
+            setattr(flags, name, (False, split))
         yield
     finally:
-        for name, value in zip(names, before, strict=True):
-            setattr(flags, name, value)
+        for name, both in zip(names, before, strict=True):
+            setattr(flags, name, both)
 
 
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,5 +1,8 @@
 """What all Triton kernels share: refusals in one sentence, the guard of the interpreter, plain products."""
 
+import sys
+import sysconfig
+
 import pytest
 import torch
 
@@ -16,6 +19,7 @@ CUDA = torch.device("cuda")
 def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, found, served):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
     monkeypatch.setattr(_native, "capability", lambda index: found)
+    monkeypatch.setattr(_triton, "why_no_launcher", lambda: None)
     why = _triton.unsupported(CUDA, torch.float32, "float16")
     if served:
         assert why is None
@@ -31,6 +35,67 @@ def test_other_dtypes_and_devices_are_refused(monkeypatch):
     assert "on meta" in _triton.unsupported(torch.device("meta"), torch.float32, "float32")
     monkeypatch.setattr(_triton, "WHY_NOT", "Triton is missing")
     assert _triton.unsupported(CUDA, torch.float32, "float32") == "Triton is missing"
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    """An H100 with compiled kernels, as far as `unsupported` can see."""
+    monkeypatch.setattr(_triton, "INTERPRETED", False)
+    monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", None)
+    _triton.why_no_launcher.cache_clear()
+    yield
+    _triton.why_no_launcher.cache_clear()
+
+
+def why_not():
+    """What both places say that ask; they agree."""
+    here, ever = _triton.unsupported(CUDA, torch.float32, "float16"), _triton.why_never()
+    assert here == ever
+    return here
+
+
+def test_triton_without_a_c_compiler_is_refused(hopper, monkeypatch, tmp_path):
+    """Triton builds its launcher with $CC, else gcc or clang; without them nothing is launched, and it is said why."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "there is none; install gcc or clang" in why_not()
+    for name in ("clang", "gcc", "other"):
+        (tmp_path / name).touch(0o755)
+        _triton.why_no_launcher.cache_clear()
+        if name != "other":
+            assert why_not() is None, name
+            (tmp_path / name).unlink()
+    monkeypatch.setenv("CC", "other")
+    _triton.why_no_launcher.cache_clear()
+    assert why_not() is None
+    for named in ("", "other -m64"):  # Triton takes all of it for the name of a program
+        monkeypatch.setenv("CC", named)
+        _triton.why_no_launcher.cache_clear()
+        assert f"$CC is {named!r}, which is no program" in why_not()
+
+
+def test_triton_without_pythons_headers_is_refused(hopper, monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", sys.executable)
+    real = sysconfig.get_paths
+    monkeypatch.setattr(sysconfig, "get_paths", lambda **scheme: real(**scheme) | {"include": str(tmp_path)})
+    assert f"includes Python.h, which {tmp_path} lacks" in why_not()
+    (tmp_path / "Python.h").touch()
+    _triton.why_no_launcher.cache_clear()
+    assert why_not() is None
+
+
+def test_a_torch_for_amd_is_refused_by_name(hopper, monkeypatch):
+    """Its GPUs are devices of the type "cuda" as well."""
+    assert why_not() is None
+    monkeypatch.setattr(torch.version, "hip", "6.4.1")
+    said = "are for NVIDIA's GPUs, and this torch is for AMD's (ROCm 6.4.1)"
+    assert why_not() == f"the Triton kernels {said}"
+    if _native.C is not None:
+        for why in (_native.why_no_cuda(), _native.cuda_unsupported(CUDA, torch.float32, "float32")):
+            assert why == f"the CUDA kernels {said}"
+    assert _dispatch.explain("highway", CUDA).backend == "reference"
 
 
 def test_auto_on_the_cpu_never_takes_the_interpreter():
@@ -60,13 +125,32 @@ def test_an_empty_grid_starts_nothing():
 @pytest.mark.parametrize("backend", ["triton"])
 @pytest.mark.parametrize("batched", [False, True])
 def test_products_accumulate_in_float32(backend, batched):
-    """4096 ones: float16 sums would stop at 2048. torch's own setting is left as it was."""
+    """4096 ones: float16 sums would stop at 2048."""
     device = device_of(backend)
     a, b = torch.ones(2, 3, 4096, device=device).half(), torch.ones(2, 4096, 5, device=device).half()
     a, b = (a, b) if batched else (a[0], b[0])
-    before = torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
     for dtype in (torch.float16, torch.float32):
         found = _triton.matmul(a, b, dtype)
         assert found.dtype == dtype
         assert (found == 4096).all()
-    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction == before
+
+
+@pytest.mark.parametrize("chosen", [(True, True), (False, True), (False, False)], ids=str)
+def test_the_users_settings_of_products_are_restored(chosen):
+    """Sums in 16 bit, and whether cuBLAS may split a product; only the first is changed, within a product alone."""
+    flags = torch.backends.cuda.matmul
+    names = [f"allow_{kind}_reduced_precision_reduction" for kind in ("fp16", "bf16")]
+    state = lambda: [(getattr(flags, name), getattr(flags, f"{name}_split_k")) for name in names]  # noqa: E731
+    before = state()
+    try:
+        for name in names:
+            setattr(flags, name, chosen)
+        with _triton._parts_in_float32():
+            assert state() == [(False, chosen[1])] * 2
+        assert state() == [chosen] * 2
+        with pytest.raises(RuntimeError):
+            _triton.matmul(torch.ones(2, 3).half(), torch.ones(2, 3).half(), torch.float16)
+        assert state() == [chosen] * 2
+    finally:
+        for name, both in zip(names, before, strict=True):
+            setattr(flags, name, both)
