@@ -11,6 +11,9 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
 LIBRARIES = ("torch", "numpy", "h5py", "safetensors", "jsonargparse", "triton")
+# What holds torch and the libraries within it to AVX2.
+AVX2_ALONE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+              "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2"}  # fmt: skip
 QUERY = ("name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.limit")
 
 
@@ -38,6 +41,15 @@ def instruction_set() -> str:
     from elmo_fast.ops import _native
 
     return _native.C.isa() if _native.C is not None else "none"
+
+
+def hold_peers() -> None:
+    """Where ELMO_FAST_ISA=avx2, torch's own products are held to AVX2 too, here and in processes that are started.
+
+    To be called before torch computes anything.
+    """
+    if os.environ.get("ELMO_FAST_ISA") == "avx2":
+        os.environ |= AVX2_ALONE
 
 
 def versions() -> dict[str, str]:

@@ -49,6 +49,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> int:
     """Runs the cases one after another; a case that fails stops the run with its traceback."""
     given = arguments(words)
+    machine.hold_peers()
     settings = Settings(given.quick, given.text, given.peer_python)
     folder = given.out or (QUICK_RESULTS if given.quick else RESULTS)
     for case in given.case:

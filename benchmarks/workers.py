@@ -55,7 +55,5 @@ def elmo_worker(library: str, python: str, threads: int, options: dict[str, Any]
     environment = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     if library == "elmo_fast":
         environment["PYTHONPATH"] = str(ROOT)
-    elif os.environ.get("ELMO_FAST_ISA") == "avx2":  # the peer's libraries are held to it too
-        environment |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
     script = pathlib.Path(__file__).with_name("elmo_worker.py")
     return Worker(python, script, [library, str(threads), json.dumps(options)], environment)
