@@ -86,15 +86,27 @@ def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> N
 def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
     """Yields a new h5py.File and its bytes; the file takes the place of `path` as in `replacing`.
 
+    As in `hdf5_written`, the bytes' `check()` raises what writing them raised.
+    """
+    with replacing(path) as temporary, hdf5_written(temporary, path) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def hdf5_written(
+    path: os.PathLike[str], shown: str | os.PathLike[str], mode: str = "w"
+) -> Iterator[tuple[Any, "WrittenBytes"]]:
+    """Yields an h5py.File, new ("w") or one to be changed ("r+"), and its bytes; shown: its name in errors.
+
     HDF5 crashes with a segmentation fault when it closes a file on a full disk. Here it never sees the error: the
     second value keeps it, and its `check()`, or leaving the block, raises it.
     """
     import h5py
 
-    with replacing(path) as temporary, StopRequest() as request:
-        written = WrittenBytes(temporary, os.fspath(path), request)
+    with StopRequest() as request:
+        written = WrittenBytes(path, os.fspath(shown), request)
         try:
-            with h5py.File(written, "w") as file:
+            with h5py.File(written, mode) as file:
                 yield file, written
             written.check()
         finally:
@@ -137,6 +149,14 @@ class WrittenBytes(io.FileIO):
         except OSError as error:
             self._error = error
             return size
+
+
+def write_at(file: io.FileIO, place: int, data: Any) -> None:
+    """Writes all of `data` at a place of an unbuffered file."""
+    view = memoryview(data).cast("B")
+    while view:
+        done = os.pwrite(file.fileno(), view, place)
+        view, place = view[done:], place + done
 
 
 def flush(path: str | os.PathLike[str]) -> None:

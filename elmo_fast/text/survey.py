@@ -88,10 +88,10 @@ def survey(
 
 def _check_key(name: str, index: int, line: str, seen: dict[str, int]) -> None:
     """seen: line -> its first index."""
-    if "/" in line or line == ".":
+    if "/" in line or "\0" in line or line == ".":
         raise ElmoFastError(
             f"{name}, line {index + 1}: {line[:60]!r} cannot be the name of a dataset (in HDF5 '/' separates "
-            "groups and '.' is the group itself); leave out use_sentence_keys"
+            "groups, '.' is the group itself and NUL ends a name); leave out use_sentence_keys"
         )
     if seen.setdefault(line, index) != index:
         raise ElmoFastError(

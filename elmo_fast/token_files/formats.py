@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_fast.files import hdf5_replacing, replacing
+from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
+from elmo_fast.token_files import hdf5_file
 from elmo_fast.token_files.safetensors_file import layout
 
 Path = str | os.PathLike[str]
@@ -51,6 +52,14 @@ class Contents(NamedTuple):
         return int(self.lengths.sum()), max(self.layers, 1), self.width
 
     @property
+    def shapes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The shape of each sentence's vectors, [sentences, 3] or, for a single layer, [sentences, 2] int64."""
+        sides = [self.layers, 1, self.width] if self.layers else [1, self.width]
+        shapes = np.tile(np.array(sides, np.int64), (len(self.lengths), 1))
+        shapes[:, -2] = self.lengths
+        return shapes
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the vectors alone."""
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
@@ -66,15 +75,22 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index."""
     import h5py
 
-    with hdf5_replacing(path) as (file, written):
+    count, shapes = len(contents.lengths), contents.shapes
+    planned = hdf5_file.layout([contents.keys(index) for index in range(count)], shapes, contents.dtype)
+    with replacing(path) as temporary:
+        with open(temporary, "r+b", buffering=0) as file:
+            file.truncate(planned.end)
+            write_at(file, 0, planned.header)
 
-        def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            file.create_dataset(contents.keys(index), data=vectors.astype(contents.dtype, copy=False))
-            written.check()
+            def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
+                if vectors.shape != tuple(shapes[index]):
+                    raise ValueError(f"sentence {index}: {vectors.shape}")
+                write_at(file, int(planned.starts[index]), np.ascontiguousarray(vectors, contents.dtype).data)
 
-        yield write
+            yield write
         if contents.closing is not None:
-            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = contents.closing()
+            with hdf5_written(temporary, path, "r+") as (whole, _):
+                whole.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = contents.closing()
 
 
 @contextlib.contextmanager
@@ -100,12 +116,11 @@ def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
     tensors = {"offsets": (np.int64, offsets.shape), "embeddings": (contents.dtype, contents.shape)}
     planned = layout(tensors, contents.metadata)
     row = contents.nbytes // contents.shape[0]
-    with replacing(path) as temporary, open(temporary, "r+b") as file:
-        file.write(planned.header + offsets.astype("<i8").tobytes())
+    with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
+        write_at(file, 0, planned.header + offsets.astype("<i8").tobytes())
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            file.seek(planned.starts["embeddings"] + int(offsets[index]) * row)
-            file.write(contents.rows(vectors).data)
+            write_at(file, planned.starts["embeddings"] + int(offsets[index]) * row, contents.rows(vectors).data)
 
         yield write
 

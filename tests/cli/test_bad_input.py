@@ -1,5 +1,6 @@
 """What users do wrong, through the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
 
+import errno
 import json
 import os
 import pathlib
@@ -172,6 +173,28 @@ def test_a_full_disk_leaves_the_old_file(run, tmp_path, name):
     refused(done, "File too large", "old")
     assert old.read_text() == "old"
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "old"]
+
+
+@pytest.mark.parametrize("words", [[], ["--no-stateful"]])
+@pytest.mark.parametrize("name", ["hdf5", "safetensors"])
+def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(toy, tmp_path, capsys, monkeypatch, name, words):
+    """The disk has room for whole sentences, and then for a part of one."""
+    text, left, write = tmp_path / "in.txt", [400_000], os.pwrite
+    text.write_text("a b c d e f g h\n" * 1000)
+
+    def pwrite(handle, data, place):
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = write(handle, data[: left[0]], place)
+        left[0] -= done
+        return done
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    pair = ["--options-file", toy[0], "--weight-file", toy[1]]
+    assert main(["embed", str(text), str(tmp_path / "out"), "--top", "--format", name, "-q", *pair, *words]) == 2
+    assert "No space left on device: " in (error := capsys.readouterr().err)
+    assert len(error.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["in.txt"]
 
 
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, capsys, monkeypatch):
