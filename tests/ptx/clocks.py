@@ -1,0 +1,83 @@
+"""The order among warps whose blocks wait for each other: vector clocks over barriers and atomics.
+
+Warp a knows of warp b's accesses up to the time clocks[a, b]. A barrier joins what the warps of a block know; an atomic
+that releases leaves at its address what its warp knows, and one that acquires takes it from there. Scope .cta reaches
+the own block alone. A relaxed one orders nothing.
+"""
+
+import numpy as np
+
+from tests.ptx.program import PtxError
+from tests.ptx.races import NOBODY, Intervals, Shadow
+
+MOST = 1 << 28  # bytes for the times of reads of one region
+RELEASES, ACQUIRES = ("release", "acq_rel"), ("acquire", "acq_rel")
+
+
+class Clocks(Intervals):
+    def __init__(self, blocks: int, warps: int):
+        super().__init__(blocks, warps)
+        numbers = blocks * (warps + 1)
+        self.clocks = np.zeros((numbers, numbers), np.int32)
+        np.fill_diagonal(self.clocks, 1)
+        self.left: dict[tuple[int, int], np.ndarray] = {}
+        """(address, block, or -1 for all) -> what was released there"""
+
+    def barrier(self, blocks: np.ndarray) -> None:
+        for block in blocks:
+            first = block * (self.warps + 1)
+            rows = slice(first, first + self.warps)
+            self.clocks[rows] = self.clocks[rows].max(0)
+            each = np.arange(first, first + self.warps)
+            self.clocks[each, each] += 1
+
+    def times(self, by: np.ndarray) -> np.ndarray:
+        return self.clocks[by, by]
+
+    def unordered(self, by: np.ndarray, other: np.ndarray, when: np.ndarray) -> np.ndarray:
+        return (other != NOBODY) & (self.clocks[by, other] < when)
+
+    def synchronise(self, by: int, address: int, modifiers: tuple[str, ...]) -> None:
+        """An atomic of the warp `by`."""
+        block = by // (self.warps + 1)
+        own, everyone = (address, block), (address, -1)
+        wide = "cta" not in modifiers
+        if any(m in ACQUIRES for m in modifiers):
+            for key in (own, everyone) if wide else (own,):
+                if key in self.left:
+                    self.clocks[by] = np.maximum(self.clocks[by], self.left[key])
+        if any(m in RELEASES for m in modifiers):
+            for key in (own, everyone) if wide else (own,):
+                self.left[key] = np.maximum(self.left.get(key, 0), self.clocks[by])
+            self.clocks[by, by] += 1
+
+    def shadow(self, places: int) -> Shadow:
+        return ClockShadow(places, self)
+
+
+class ClockShadow(Shadow):
+    """As `Shadow`, with the time of every warp's last read of a place: a later write must know of all of them."""
+
+    def __init__(self, places: int, order: Clocks):
+        super().__init__(places, order)
+        if places * len(order.clocks) * 4 > MOST:
+            raise PtxError(
+                f"{places} places times {len(order.clocks)} warps are too many to watch: take a smaller case"
+            )
+        self.read_times = np.zeros((places, len(order.clocks)), np.int32)
+
+    def read(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
+        self.read_times[places, by] = self.order.times(by)
+        return self.order.unordered(by, self.writer[places], self.written[places])
+
+    def write(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
+        bad = self.order.unordered(by, self.writer[places], self.written[places])
+        bad |= (self.read_times[places] > self.order.clocks[by]).any(1)
+        self.writer[places] = by
+        self.written[places] = self.order.times(by)
+        return bad
+
+    def atomic(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """True where a plain access races with this atomic; atomics race with none of their kind."""
+        bad = self.order.unordered(by, self.writer[places], self.written[places])
+        return bad | (self.read_times[places] > self.order.clocks[by]).any(1)

@@ -1,0 +1,102 @@
+"""Runs a compiled kernel over a grid, on tensors of the CPU."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tests.ptx.blocks import Blocks, Kernel
+from tests.ptx.clocks import Clocks
+from tests.ptx.counts import Counts
+from tests.ptx.global_memory import GlobalMemory
+from tests.ptx.lanes import WARP, Lanes
+from tests.ptx.program import PtxError
+from tests.ptx.races import Intervals
+from tests.ptx.shared_memory import SharedMemory
+
+LANES_AT_ONCE = 16384
+
+
+class Launch(NamedTuple):
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    threads: int
+    """of a block"""
+    shared: int
+    """bytes of dynamic shared memory"""
+    arguments: Sequence[tuple[str, object]]
+    """name and value of each parameter: tensors, whole numbers, floats"""
+    cooperative: bool = False
+    """all blocks are resident at once and may wait for each other"""
+
+
+def encoded(launch: Launch) -> bytes:
+    """The parameters' bytes, where the program looks for them. Those that no argument is given for are 0."""
+    parameters = launch.kernel.program.parameters
+    out = bytearray(parameters[-1][1] + parameters[-1][2] // 8 if parameters else 0)
+    for (_, offset, bits), (_, value) in zip(parameters, launch.arguments, strict=False):
+        if isinstance(value, torch.Tensor):
+            value = value.data_ptr()
+        if isinstance(value, float):
+            number = np.array(value, {32: np.float32, 64: np.float64}[bits]).tobytes()
+        else:
+            number = (int(value) & ((1 << bits) - 1)).to_bytes(bits // 8, "little")
+        out[offset : offset + bits // 8] = number
+    return bytes(out)
+
+
+def run(launch: Launch, counts: Counts, random: np.random.Generator) -> None:
+    """Raises PtxError where the kernel does what no kernel may."""
+    if launch.threads % WARP:
+        raise PtxError(f"{launch.threads} threads are no whole number of warps")
+    counts.launches += 1
+    blocks, warps = int(np.prod(launch.grid)), launch.threads // WARP
+    order = (Clocks if launch.kernel.interacts else Intervals)(blocks, warps)
+    memory = GlobalMemory([(name, value) for name, value in launch.arguments if isinstance(value, torch.Tensor)], order)
+    at_once = 1 if launch.cooperative else max(1, LANES_AT_ONCE // launch.threads)
+    numbers = random.permutation(blocks)
+    groups = [
+        together(launch, np.sort(numbers[first : first + at_once]), memory, counts, random).run()
+        for first in range(0, blocks, at_once)
+    ]
+    if launch.cooperative:
+        interleave(groups, counts, random)
+        return
+    for group in groups:
+        for _ in group:
+            pass
+
+
+def interleave(groups: list[Iterator[None]], counts: Counts, random: np.random.Generator) -> None:
+    """Runs all to their ends, switching at random where one comes to an atomic.
+
+    One whose atomic changed nothing probably waits: it seldom has a turn before another has changed something. Raises
+    PtxError where a hundred turns of each have changed nothing.
+    """
+    seen = dict.fromkeys(groups, -1)  # the changes there were when it last changed nothing
+    idle = 0
+    while seen:
+        awake = [group for group, changes in seen.items() if changes != counts.changes]
+        choice = awake if awake and random.random() < 0.9 else list(seen)
+        group = choice[random.integers(len(choice))]
+        before = counts.changes
+        if next(group, "ended") == "ended":
+            del seen[group]
+            idle = 0
+            continue
+        seen[group] = before if counts.changes == before else -1
+        idle = idle + 1 if counts.changes == before else 0
+        if idle > 100 * (len(seen) + 1):
+            raise PtxError("all blocks wait, and none of them for something that will come")
+
+
+def together(
+    launch: Launch, numbers: np.ndarray, memory: GlobalMemory, counts: Counts, random: np.random.Generator
+) -> Blocks:
+    """Those blocks of the launch."""
+    kernel = launch.kernel
+    lanes = Lanes(kernel.program, numbers, launch.grid, launch.threads, encoded(launch))
+    order = Intervals(int(np.prod(launch.grid)), lanes.warps)
+    shared = SharedMemory(len(numbers), kernel.program.static + launch.shared, kernel.granule, order)
+    return Blocks(kernel, lanes, memory, shared, counts, random)

@@ -1,0 +1,33 @@
+"""A few of the ops' own tests in the emulator, in a process of its own; `make ptx` runs them all."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Of each family of kernels one: tensor cores in three precisions, copies in stages, reductions, sorted rows, sums of
+# parts behind an atomic, and blocks that wait for each other.
+SELECTION = [
+    "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-float32-triton]",
+    "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-bfloat16-triton]",
+    "tests/ops/test_highway.py::test_rows_that_do_not_count[64-24-float16-triton]",
+    "tests/ops/test_unique_rows.py::test_indices_outside_the_table_give_nan_and_touch_nothing[triton]",
+    "tests/ops/test_adagrad_rows.py::test_an_order_of_nonsense_reads_no_address_outside[triton]",
+    "tests/ops/test_projected_lstm_persistent.py::test_clips_hold[triton_persistent]",
+]
+
+
+def test_some_of_the_ops_tests_pass_in_the_emulator(request):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    if getattr(request.config, "emulator", None) is not None:
+        pytest.skip("this is the emulator")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.ptx.plugin", "-q", *SELECTION]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    passed = int(re.search(r"(\d+) passed", done.stdout)[1])
+    assert passed == len(SELECTION), done.stdout[-3000:]
