@@ -129,7 +129,7 @@ def copy(i: Instruction) -> Run:
 
 
 class Copy(NamedTuple):
-    """What lanes copy in one instruction: which lanes, and of which of their groups; where to, what; blocks and warps."""
+    """What lanes copy in one instruction: lanes, and in which of their groups; where to, what; blocks and warps."""
 
     lanes: np.ndarray
     group: np.ndarray

@@ -112,6 +112,6 @@ class GlobalMemory:
                 places[k] - (region.start - region.base) // region.item,
             )
             raise PtxError(
-                f"a race: {int(races.sum())} {what} of {region.name} (first: element {element}, warp {by[k]}) and another "
-                "warp's access are in no order"
+                f"a race: {int(races.sum())} {what} of {region.name} (first: element {element}, warp {by[k]}) and "
+                "another warp's access are in no order"
             )
