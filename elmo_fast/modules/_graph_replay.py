@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.modules.elmo_lstm import ElmoLstm
-from elmo_fast.ops import _graphs, _packed, _triton, backend_for
+from elmo_fast.ops import _capture, _graphs, _packed, _triton, backend_for
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
@@ -16,7 +16,7 @@ CAPTURED = 12  # graphs kept; the least recently used is dropped first
 class GraphReplay:
     """The graphs of one BiLM; a copy or a pickle of it has none."""
 
-    def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
+    def __init__(self, capturing: Callable[..., _capture.Entry] = _capture.capture) -> None:
         self.graphs = _graphs.Graphs(CAPTURED, capturing)
 
     def __reduce__(self) -> tuple[type["GraphReplay"], tuple[()]]:
@@ -27,7 +27,7 @@ class GraphReplay:
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
-            _graphs.enabled(inputs.device)
+            _capture.enabled(inputs.device)
             and not (dropout or wanted)
             and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
@@ -37,8 +37,8 @@ class GraphReplay:
     def run(
         self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
     ) -> tuple[Tensor, Tensor] | None:
-        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C]; None when no graph could be
-        captured (a warning said why).
+        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C]; None where no graph serves the
+        call (`Graphs.run`).
 
         whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm:
         carries the state; carry: whether to start from the carried state and update it.
@@ -54,22 +54,23 @@ class GraphReplay:
 
         versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
         autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
-        key = (rows, words, slots, inputs.dtype, lstm.precision, autocast, _packed.generation(), versions)
-        with self.graphs.lock:
-            entry = self.graphs.get(key, inputs.device, whole, empty)
-            if entry is None:
-                return None
-            ids, h, c = entry.inputs
+
+        def replayed(entry: _capture.Entry) -> tuple[Tensor, Tensor]:
+            state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
+            ids, *states = entry.inputs
             ids.zero_()
             _graphs.write(ids, inputs, (batch, time))
-            state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
-            for into, held in zip((h, c), state or (None, None), strict=True):
+            for into, held in zip(states, state or (None, None), strict=True):
                 if held is None:
                     into.zero_()
                 else:
                     _graphs.write(into, held, (lstm.num_layers, 2, batch))
             entry.replay()
             activations, mask, h, c = entry.outputs
+            result = activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()
             if carry:
                 lstm._carry((h.narrow(2, 0, batch).clone(), c.narrow(2, 0, batch).clone()))
-            return activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()
+            return result
+
+        key = (rows, words, slots, inputs.dtype, lstm.precision, autocast)
+        return self.graphs.run(key, (_packed.generation(), versions), inputs.device, whole, empty, replayed)

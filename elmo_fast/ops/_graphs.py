@@ -1,106 +1,182 @@
 """CUDA graphs of functions of tensors, by bucket of shapes, so that launching does not cost more than computing."""
 
-import os
-import threading
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import PerformanceWarning
+from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops._capture import Entry, Function, Pool, capture, out_of_memory, pool_of
 
-_capturing = False  # a function that is being captured, or run for the first time before that, captures nothing
-
-Function = Callable[..., tuple[Tensor, ...]]
-
-
-class Entry(NamedTuple):
-    """A captured run: write `inputs`, call `replay`, read `outputs`. function: kept alive, with what it reads."""
-
-    inputs: list[Tensor]
-    outputs: tuple[Tensor, ...]
-    replay: Callable[[], None]
-    function: Function
+Result = TypeVar("Result")
+# A bucket gets a graph when it is seen again: a capture costs more than a run. Where all places are taken it waits for
+# so many sights during which the graph used least recently was not used once.
+SIGHTS, PATIENCE = 2, 16
 
 
-def enabled(device: torch.device) -> bool:
-    """Whether a function may be captured now: on a GPU, not within another capture, not switched off.
+class _Seen(NamedTuple):
+    """How often a bucket without a graph was seen, and since which call."""
 
-    ELMO_FAST_CUDA_GRAPHS=0 in the environment switches captures off.
-    """
-    return (
-        not _capturing
-        and device.type == "cuda"
-        and os.environ.get("ELMO_FAST_CUDA_GRAPHS") != "0"
-        and not torch.compiler.is_compiling()
-        and not torch.cuda.is_current_stream_capturing()
-    )
+    times: int
+    since: int
 
 
-def capture(function: Function, inputs: list[Tensor]) -> Entry:
-    """Runs `function` once, so that kernels are compiled and handles exist, then captures it."""
-    global _capturing
-    _capturing = True
-    try:
-        with torch.cuda.device(inputs[0].device):
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                function(*inputs)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            # Other threads may allocate meanwhile: only calls of this thread can invalidate the capture.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                outputs = function(*inputs)
-    finally:
-        _capturing = False
-    return Entry(inputs, outputs, graph.replay, function)
+class _Places:
+    """What a `Graphs` keeps in one pool: graphs, the least recently used first, and the buckets without one."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.version: Hashable = None
+        self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self.seen: OrderedDict[Hashable, _Seen] = OrderedDict()
+        self.calls = 0
+        self.used: dict[Hashable, int] = {}
+        self.owners: dict[Hashable, list[weakref.ref[Tensor]]] = {}
+
+    def evict(self) -> bool:
+        """Drops all graphs, and what was seen; whether there was a graph."""
+        some = bool(self.entries)
+        for each in (self.entries, self.used, self.owners, self.seen):
+            each.clear()
+        return some
+
+    def drop(self, key: Hashable) -> None:
+        """Drops one graph."""
+        del self.entries[key], self.used[key], self.owners[key]
+
+    def renew(self, version: Hashable) -> None:
+        """Drops the graphs that no call will ask for again: of an older version, or whose owners are gone."""
+        self.calls += 1
+        for key in [key for key, owners in self.owners.items() if any(owner() is None for owner in owners)]:
+            self.drop(key)
+        if version != self.version:
+            self.evict()
+            self.version = version
+
+    def use(self, key: Hashable) -> Entry | None:
+        """The graph of the bucket `key`, if it has one; it is now the most recently used."""
+        if key in self.entries:
+            self.entries.move_to_end(key)
+            self.used[key] = self.calls
+        return self.entries.get(key)
+
+    def makes_room(self, key: Hashable) -> bool | None:
+        """Whether the bucket `key`, which has no graph, gets one now; None: not as long as all places are in use."""
+        seen, full = self.seen.pop(key, None), len(self.entries) >= self.limit
+        oldest = next(iter(self.entries)) if full else None
+        if seen is None or (full and self.used[oldest] > seen.since):
+            self.seen[key] = _Seen(1, self.calls)
+        else:
+            self.seen[key] = _Seen(seen.times + 1, seen.since)
+        if len(self.seen) > 8 * self.limit:
+            self.seen.popitem(last=False)
+        if not full:
+            return self.seen[key].times >= SIGHTS
+        if self.seen[key].times < PATIENCE:
+            return None if seen is not None else False
+        self.drop(oldest)
+        return True
 
 
 class Graphs:
-    """The last `limit` captured runs of one function's buckets, each with memory of its own.
+    """The captured runs of one function's buckets, at most `limit` on each stream."""
 
-    A key names everything besides its tensors' values that a run depends on. Entries of different streams are apart:
-    two streams may not write one entry's inputs. Two threads may not either: hold `lock` from `get` to the copy of the
-    outputs.
-    """
-
-    def __init__(self, limit: int = 16, capturing: Callable[[Function, list[Tensor]], Entry] = capture) -> None:
+    def __init__(self, limit: int = 16, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
         self.limit = limit
         self.capturing = capturing
-        self.entries: OrderedDict[tuple[Any, ...], Entry] = OrderedDict()
         self.refused: set[Hashable] = set()
-        self.lock = threading.RLock()
+        self._places: dict[Pool, _Places] = {}
+        self._told = False
 
-    def get(
-        self, key: Hashable, device: torch.device, function: Function, empty: Callable[[], list[Tensor]]
-    ) -> Entry | None:
-        """The entry of `key`, captured now if it is new; None when it cannot be captured, for which a warning said why.
+    def __len__(self) -> int:
+        """The number of graphs."""
+        return sum(len(places.entries) for places in list(self._places.values()))
 
-        empty: makes the inputs' memory.
+    def run(
+        self,
+        key: Hashable,
+        version: Hashable,
+        device: torch.device,
+        function: Function,
+        empty: Callable[[], list[Tensor]],
+        replayed: Callable[[Entry], Result],
+        owners: Sequence[Tensor] = (),
+    ) -> Result | None:
+        """What `replayed` makes of the graph of `key`; None where the caller should call its function itself: the
+        bucket is new, or cannot be captured, for which a warning said why.
+
+        key: names all besides the tensors' values that a run depends on; version: of that, what never comes back once
+        it has changed, such as the versions of weights. empty: makes the inputs' memory. replayed: writes the inputs,
+        replays, copies the outputs, and changes nothing else before all of that is done. owners: the graph is dropped
+        with them, if `function` does not keep them alive.
         """
-        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-        if key in self.refused:
+        pool = pool_of(device)
+        with pool.lock:
+            places = self._places.setdefault(pool, _Places(self.limit))
+            pool.users.add(places)
+            places.renew(version)
+            if key in self.refused:
+                return None
+            entry = places.use(key) or self._captured(places, pool, key, function, empty)
+            if entry is None:
+                return None
+            places.owners.setdefault(key, [weakref.ref(owner) for owner in owners])
+            try:
+                return replayed(entry)
+            except (RuntimeError, ElmoFastError) as error:
+                if not out_of_memory(error):
+                    raise
+                why = str(error)
+            del entry
+            pool.evict()
+            self._refuse(key, why)
             return None
-        place = (key, device, stream)
-        if place not in self.entries:
+
+    def _captured(
+        self, places: _Places, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
+    ) -> Entry | None:
+        """The graph of a bucket that has none, where it gets one now; out of memory, all others make room for it."""
+        room = places.makes_room(key)
+        if room is None:
+            self._tell()
+        for _ in range(2 if room else 0):
             try:
                 # Never in inference mode, even if the caller is: tensors made in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
-                    self.entries[place] = self.capturing(function, empty())
-            except RuntimeError as error:
-                self.refused.add(key)
-                warnings.warn(
-                    f"running without a CUDA graph, launch by launch: {error}", PerformanceWarning, stacklevel=3
-                )
-                return None
-            if len(self.entries) > self.limit:
-                self.entries.popitem(last=False)
-        self.entries.move_to_end(place)
-        return self.entries[place]
+                    places.entries[key] = self.capturing(function, empty(), pool)
+                return places.use(key)
+            except (RuntimeError, ElmoFastError) as error:
+                why, short = str(error), out_of_memory(error)
+            if not (short and pool.evict()):
+                break
+        if room:
+            self._refuse(key, why)
+        return None
+
+    def _refuse(self, key: Hashable, why: str) -> None:
+        self.refused.add(key)
+        warnings.warn(f"running without a CUDA graph, launch by launch: {why}", PerformanceWarning, stacklevel=4)
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            warnings.warn(
+                f"batches come in more than {self.limit} sizes, for which there are CUDA graphs; the others run launch "
+                "by launch. Batches of fewer sizes run faster",
+                PerformanceWarning,
+                stacklevel=4,
+            )
+
+
+def release(device: torch.device) -> None:
+    """Drops all graphs of the device's current stream, so that what runs next has their memory."""
+    pool = pool_of(device)
+    with pool.lock:
+        pool.evict()
 
 
 def bucket(n: int, step: int) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from elmo_fast.corpus import Batch, Corpus, Stream
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
@@ -94,6 +95,7 @@ def evaluate(
                     each.scatter_(1, places, losses.double())
                 if progress is not None:
                     progress(batch.words)
+        _graphs.release(torch.device(device))  # what runs next may need their memory
     forward, backward = (processes.sum_(totals) / corpus.positions).tolist()
     sentences = _by_sentence(corpus, processes.sum_(each).cpu().numpy()) if per_sentence else None
     return Perplexity(forward, backward, corpus.positions, model.loss.explanation, sentences)

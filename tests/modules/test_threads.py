@@ -14,7 +14,7 @@ from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import batch_to_ids
-from tests.ops.test_graphs import again
+from tests.ops.graph_cases import again
 
 THREADS, CACHE = 8, 20
 # More different words than the cache holds; every batch shares some with others.
@@ -141,9 +141,9 @@ def test_vectors_of_tokens_neither_use_nor_change_the_state_of_a_stateful_model(
     assert model._elmo_lstm._states is kept
 
 
-def slowly(function, inputs):
+def slowly(function, inputs, pool):
     """A stand-in for a captured graph, whose replay lets other threads run first."""
-    entry = again(function, inputs)
+    entry = again(function, inputs, pool)
     return entry._replace(replay=lambda: (time.sleep(0.002), entry.replay()))
 
 
@@ -156,7 +156,7 @@ def test_threads_that_share_a_captured_graph_take_turns(files, hurried):
     batches = [[[f"w{i}", f"w{i + 1}"]] for i in range(8)]
     wanted = [layers_of(alone, batch) for batch in batches]
     found = at_once(lambda number: [layers_of(model, batch) for batch in batches])
-    assert len(model._graph_replay.graphs.entries) == 1
+    assert len(model._graph_replay.graphs) == 1
     assert all(torch.equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
 
 

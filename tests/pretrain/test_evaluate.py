@@ -11,10 +11,12 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint
 from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 from tests.bilm_numpy import BOS, BOW, EOS, EOW, BilmNumpy
+from tests.ops.graph_cases import again
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_model
 from tests.weights import make_weights
 
@@ -169,3 +171,14 @@ def test_another_vocabulary_or_no_words_is_refused():
 def test_a_checkpoint_without_softmax_is_refused(tmp_path):
     with pytest.raises(ElmoFastError, match="no softmax weights"):
         load_model(*make_weights(tmp_path))
+
+
+def test_graphs_of_an_evaluation_do_not_outlive_it():
+    """Training has their memory again."""
+    graphs, one = _graphs.Graphs(capturing=again), torch.zeros(1)
+    for _ in range(2):
+        graphs.run("a", 0, torch.device("cpu"), lambda x: (x + 1,), lambda: [one], lambda entry: entry.replay())
+    assert len(graphs) == 1
+    corpus = toy_corpus()
+    evaluate(toy_model(toy_config(), corpus), corpus, batch_size=2)
+    assert len(graphs) == 0

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _graphs, _triton
+from elmo_fast.ops import _capture, _triton
 from elmo_fast.ops._autograd import Backward, arguments_of
 from elmo_fast.ops.projected_lstm import graphed, host, host_backward, host_persistent
 from elmo_fast.ops.projected_lstm.native import OF_WEIGHTS
@@ -40,7 +40,7 @@ def run(a: ProjectedLSTMArguments, op: Any = None) -> tuple[Tensor, Tensor, Tens
 def _forward(choose: Choose, a: Any) -> tuple[Tensor, ...]:
     layer, first = host.layer_of(a), a.inputs[0]
     scan = choose(layer, first.device, bool(a.weight_hr))
-    if not a.save and not a.masks and layer.batch and layer.time and _graphs.enabled(first.device):
+    if not a.save and not a.masks and layer.batch and layer.time and _capture.enabled(first.device):
         replayed = graphed.forward(a, scan)
         if replayed is not None:
             return (*replayed, *_nothing(layer, first))
