@@ -54,12 +54,12 @@ def test_a_replay_equals_eager_launches(graphs, backend):
     from elmo_fast.ops.projected_lstm import graphed, host
 
     weights, served = some_weights(), 0
-    for batch, length, given in ((3, 5, True), (4, 7, True), (1, 1, False), (3, 6, False), (1, 1, True), (3, 5, True)):
+    for batch, length, given in ((3, 3, True), (4, 3, True), (1, 1, False), (3, 3, False), (1, 1, True)):
         arguments = arguments_of(weights, batch, length, given)
         wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
         assert found is None or equal(found, wanted), (batch, length)
         served += found is not None
-    assert (len(graphs), served) == (2, 4)  # 4 x 8 serves three of its four calls, 1 x 1 one of two
+    assert (len(graphs), served) == (2, 3)  # 4 x 4 serves two of its three calls, 1 x 1 one of two
     weights[0][0].mul_(0.5)  # the same graph, as the packed copy is written in place
     wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
     assert equal(found, wanted)
@@ -75,11 +75,11 @@ def test_a_graph_goes_with_its_weights(graphs):
     old, new = some_weights(), some_weights()
     for weights in (old, new):
         for _ in range(2):
-            graphed.forward(arguments_of(weights, 3, 5, True))
+            graphed.forward(arguments_of(weights, 1, 1, True))
     assert len(graphs) == 2
     del weights, old
     gc.collect()
-    graphed.forward(arguments_of(new, 3, 5, True))
+    graphed.forward(arguments_of(new, 1, 1, True))
     assert len(graphs) == 1
 
 
