@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import PRECISIONS, _dispatch
+from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
+from elmo_fast.ops import _dispatch
 from tests.fuzz.judge import Wrong, sentence
 from tests.tolerances import RATIO, SMALL
 
@@ -17,7 +18,8 @@ from tests.tolerances import RATIO, SMALL
 torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True
 CPU = torch.device("cpu")
-UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-11}
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-11,
+        "int8": 2.0**-24}  # fmt: skip
 NEAR_HALF = 2.0**12  # from here on a sum on the way may pass 65,504, float16's largest number, in one order alone
 ACTIVATION = 3  # units in the last place that a kernel's sigmoid and tanh may be off (tests/ops/test_activations.py)
 Call = Callable[[list[Tensor], str, str], Sequence[Tensor]]
@@ -101,8 +103,9 @@ def whole(
 
 
 def precision(rng: random.Random, op: str, dtype: torch.dtype = torch.float32) -> str:
-    """One that the native backend serves."""
-    chosen = rng.choice(("float32", "float32", *PRECISIONS)) if dtype == torch.float32 else "float32"
+    """One that the native backend serves; int8 of the ops that take it."""
+    known = INFERENCE_PRECISIONS if op in _dispatch._INT8 else PRECISIONS
+    chosen = rng.choice(("float32", "float32", *known)) if dtype == torch.float32 else "float32"
     why = _dispatch._REGISTRY[op]["native"].unsupported(CPU, dtype, chosen)
     return "float32" if why else chosen
 
@@ -171,10 +174,11 @@ def compare(
 
     Where a result jumps (a maximum, a clip), or lives on digits that are lost (1 - tanh² of what is nearly 1), both
     sides may be right: an error passes that the reference has as well when its inputs and activations differ in the
-    last place.
+    last place. In int8 nothing is differentiated.
 
     cancelling: of a tensor, the size of the terms whose difference its gradient is, which is what they are rounded at.
     """
+    differentiate = differentiate and precision != "int8"
     wanted = [i for i in range(len(tensors)) if rng.random() < 0.85] if differentiate and rng.random() < 0.85 else []
     cotangents = rng.getrandbits(20)
     ours = results(call, tensors, wanted, "native", precision, cotangents)
