@@ -17,20 +17,30 @@ AVX2_ALONE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_
 QUERY = ("name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.limit")
 
 
-def processor() -> dict[str, Any]:
-    """The processor's model name, the cores this process may use, and which of FLAGS it has."""
+def cpuinfo() -> dict[str, str]:
+    """What Linux says of the first processor, by name; empty elsewhere."""
     found: dict[str, str] = {}
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8").split("\n\n")[0].splitlines():
+    path = pathlib.Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines():
             name, _, value = line.partition(":")
             found[name.strip()] = value.strip()
-    has = found.get("flags", "").split()
+    return found
+
+
+def flags() -> list[str]:
+    """Which of FLAGS the processor has; elmo_fast is not imported to know it."""
+    has = cpuinfo().get("flags", "").split()
+    return [flag for flag in FLAGS if flag in has]
+
+
+def processor() -> dict[str, Any]:
+    """The processor's model name and flags, the cores this process may use, and the instruction set of products."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "cpu": found.get("model name", platform.processor() or platform.machine()),
+        "cpu": cpuinfo().get("model name", platform.processor() or platform.machine()),
         "cores": cores,
-        "flags": [flag for flag in FLAGS if flag in has],
+        "flags": flags(),
         "instruction set": instruction_set(),
         "system": f"{platform.system()} {platform.machine()}",
     }

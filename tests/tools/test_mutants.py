@@ -1,6 +1,8 @@
 """tools/mutants: what is changed and what is not, that every source has tests, and that a run is judged as it ended."""
 
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -152,3 +154,15 @@ def test_a_run_is_judged_as_it_ended(tmp_path, body, by):
     (tmp_path / "test_it.py").write_text(f"def test_it():\n    {body}\n", encoding="utf-8")
     verdict = judge.run(tmp_path, ["test_it.py"], limit=0 if by == "signal 24" else None)
     assert (verdict.passed, verdict.by) == (by == "", by)
+
+
+def test_a_run_imports_no_mutant_before_it_judges(tmp_path):
+    """A process that has imported elmo_fast would judge the code that it has, not the changed one."""
+    code = (
+        "import sys, tools.mutants.__main__ as run\n"
+        "run.outcomes_of = lambda *_: print('imported:', 'elmo_fast' in sys.modules) or iter(())\n"
+        "run.main()"
+    )
+    options = ["--folder", str(tmp_path), "--out", str(tmp_path / "out.json")]
+    done = subprocess.run([sys.executable, "-c", code, *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "imported: False" in done.stdout

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--out", **path, default=RESULT, help="the file to write (benchmarks/results/mutants.json)")
     asked = parser.parse_args()
     commit = machine.commit()  # of the sources that are judged; the checkout may change meanwhile
-    plan = Plan(ROOT, machine.processor()["flags"])
+    plan = Plan(ROOT, machine.flags())
     drawn = [each for each in plan.drawn(asked.seed) if asked.only in each.file]
     print(f"{len(drawn)} lines can be changed; building a copy in {asked.folder}", flush=True)
     asked.folder.mkdir(parents=True, exist_ok=True)
