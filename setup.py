@@ -13,6 +13,7 @@ from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).parent.resolve()
 NOTE = "_build_failure.txt"  # read by elmo_fast/ops/_native.py
+LOG = HERE / "build" / "failure.log"
 DIGEST = HERE / "elmo_fast" / "_C.digest"  # of what an extension built in place was built from; read by pytest
 
 
@@ -43,8 +44,21 @@ def first_error(output: str) -> str:
     return lines[-1] if lines else "it printed nothing"
 
 
-def run(*command: str) -> None:
-    """Runs a build tool, shows its lines as they come, and raises RuntimeError with its first error."""
+def advice(error: str, log: pathlib.Path) -> str:
+    """What to do about a build that failed with this error."""
+    if any(words in error for words in ("CMAKE_CXX_COMPILER", "CMAKE_MAKE_PROGRAM", "No module named", "No such file")):
+        missing = "a C++20 compiler" if "CMAKE_CXX_COMPILER" in error else "cmake, ninja, pybind11 and torch"
+        return f"install {missing}"
+    if any(words in error for words in ("CXX20", "cxx_std_20", "c++20", "c++2a", "gnu++20", "gnu++2a")):
+        return "install a newer C++ compiler, one that knows C++20"
+    return f"read what failed in {log}, correct it" if log.is_file() else "correct that"
+
+
+def run(*command: str, log: pathlib.Path | None = None) -> None:
+    """Runs a build tool, shows its lines as they come, and raises RuntimeError with its first error.
+
+    log: where all its lines are written if it fails.
+    """
     lines = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -55,6 +69,9 @@ def run(*command: str) -> None:
     if any("interrupted by user" in line for line in lines[-5:]):  # says ninja: nothing that plain torch should hide
         raise SystemExit("the build of elmo_fast._C was interrupted: run the same command again, and it resumes")
     if tool.returncode:
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("".join(lines), encoding="utf-8")
         raise RuntimeError(f"{pathlib.Path(command[0]).name} failed: {first_error(''.join(lines))}")
 
 
@@ -65,6 +82,7 @@ class CMakeBuild(build_ext):
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
         note = target.parent / NOTE
         note.unlink(missing_ok=True)
+        LOG.unlink(missing_ok=True)
         self.digest = digest_of_sources()  # before: what changes meanwhile may not be in the build
         try:
             self.compile(target)
@@ -73,8 +91,9 @@ class CMakeBuild(build_ext):
             if os.environ.get("ELMO_FAST_REQUIRE_NATIVE") == "1":
                 raise
             note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text(f"{error}\n", encoding="utf-8")
-            print(f"elmo_fast._C was not built: {error}; the plain torch path will be used", file=sys.stderr)
+            what_to_do = advice(str(error), LOG)
+            note.write_text(f"{error}\n{what_to_do}\n", encoding="utf-8")
+            print(f"elmo_fast._C was not built: {error}; {what_to_do}; plain torch runs instead", file=sys.stderr)
 
     def compile(self, target: pathlib.Path) -> None:
         """Configures and builds into the folder of `target`; needs torch, pybind11, cmake and ninja to be installed."""
@@ -95,8 +114,9 @@ class CMakeBuild(build_ext):
             f"-DTORCH_CUDA_VERSION={torch.version.cuda or ''}",  # what torch was built for; no GPU is asked
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
+            log=LOG,
         )
-        run(tool("cmake"), "--build", str(build))
+        run(tool("cmake"), "--build", str(build), log=LOG)
 
     def copy_extensions_to_source(self) -> None:
         """An in-place build puts the extension beside the package's files, or the note in place of it."""

@@ -69,3 +69,30 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
     source.write_text("2")
     with pytest.raises(pytest.UsageError, match="make build"):
         refuse_old_extension(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (
+            "cmake failed: CMake Error at a:3: No CMAKE_CXX_COMPILER could be found.",
+            "install a C++20 compiler",
+        ),
+        ("[Errno 2] No such file or directory: 'cmake'", "install cmake, ninja, pybind11 and torch"),
+        ("No module named 'pybind11'", "install cmake, ninja, pybind11 and torch"),
+        ("ninja failed: g++: error: unrecognized command-line option '-std=gnu++20'", "install a newer C++ compiler"),
+        ("cmake failed: a.cpp:1: error: one", "read what failed in {log}, correct it"),
+    ],
+)
+def test_each_failure_has_its_own_advice(tmp_path, error, wanted):
+    """And a compiler is not asked for where one failed for another reason."""
+    log = tmp_path / "failure.log"
+    log.touch()
+    assert runpy.run_path(str(SETUP))["advice"](error, log).startswith(wanted.format(log=log))
+
+
+def test_all_lines_of_a_failed_build_are_kept(run, tmp_path):
+    log = tmp_path / "build" / "failure.log"
+    with pytest.raises(RuntimeError, match="failed: two"):
+        run(sys.executable, "-c", "import sys; print('one\\ntwo'); sys.exit(1)", log=log)
+    assert log.read_text() == "one\ntwo\n"

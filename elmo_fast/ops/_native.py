@@ -18,10 +18,11 @@ try:
     from elmo_fast import _C as C  # type: ignore[no-redef]
 except ImportError as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
-    _reason = _note.read_text(encoding="utf-8").strip() if _note.is_file() else str(_error)
+    _told = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]
+    _reason, _advice = [*_told, "install a C++20 compiler"][:2]
     WHY_NOT = (
         f"the compiled extension elmo_fast._C is missing ({_reason}); "
-        "install a C++20 compiler and reinstall elmo-fast with --no-build-isolation"
+        f"{_advice} and reinstall elmo-fast with --no-build-isolation"
     )
 
 
