@@ -1,8 +1,9 @@
 """Errors for users: what was wanted, what was given, what to do."""
 
+import contextlib
 import importlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 
@@ -30,6 +31,16 @@ def sentence_of(error: OSError) -> str:
     """What went wrong with which file, as text: "No space left on device: 'out.hdf5'"."""
     text = error.strerror or str(error) or type(error).__name__
     return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
+
+
+@contextlib.contextmanager
+def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns an OSError of the block into a CheckpointError that names the file: `path`, where the error names none."""
+    try:
+        yield
+    except OSError as error:
+        shown = os.fspath(error.filename or path)
+        raise CheckpointError(f"{shown}: cannot be read ({error.strerror or error})") from error
 
 
 def shortened(text: str) -> str:

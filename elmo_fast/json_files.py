@@ -7,7 +7,7 @@ import pathlib
 import types
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from elmo_fast.errors import CheckpointError, shortened
+from elmo_fast.errors import CheckpointError, read_failures_named, shortened
 
 # What a run of training appends to, one JSON object a line.
 METRICS_FILE = "metrics.jsonl"
@@ -17,10 +17,8 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
     """The value in a JSON file, of the type `kind`: see `parsed`. Raises CheckpointError if it cannot be read."""
-    try:
+    with read_failures_named(path):
         text = pathlib.Path(path).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
     return parsed(text, kind, os.fspath(path))
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Literal
 
-from elmo_fast.errors import CheckpointError, sentence_of
+from elmo_fast.errors import CheckpointError, read_failures_named, sentence_of
 from elmo_fast.files import flush, refuse_other_kinds, sha256_of
 from elmo_fast.json_files import read_json
 from elmo_fast.workplace import usual_mode, workplace
@@ -144,10 +144,8 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
     for name in names:
         if name not in told:
             raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {_advice(path)}")
-        try:
+        with read_failures_named(folder / name):
             found = _mark_of(folder / name)
-        except OSError as error:
-            raise CheckpointError(f"{folder / name}: cannot be read ({error.strerror or error})") from error
         if found != told[name]:
             raise CheckpointError(
                 f"{folder / name}: damaged, or changed after it was written: wanted {told[name]}, as in {MANIFEST}, "

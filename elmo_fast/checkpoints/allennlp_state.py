@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, read_failures_named
 from ..shortage import reader
 from ._complaints import exact_float32, refuse
 from .options import ElmoOptions, flattened
@@ -57,11 +57,9 @@ def read_allennlp_state(
 def _load(path: str | os.PathLike[str]) -> Any:
     """The value in a file of torch.save, limited to tensors and plain containers."""
     try:
-        with open(path, "rb") as file, warnings.catch_warnings():
+        with read_failures_named(path), open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked below
             return torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
     except pickle.UnpicklingError as error:
         if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
             raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, read_failures_named
 from ..files import hdf5_replacing
 from ..shortage import reader
 from ._complaints import Shape, exact_float32, failures_named, finite_complaints, refuse, shape_complaints, shape_text
@@ -96,11 +96,8 @@ def _opened(path: PathLike) -> Iterator[Any]:
     """An open HDF5 file; any exception on a damaged file becomes a CheckpointError that names the file."""
     import h5py
 
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with read_failures_named(path), open(path, "rb"):
+        pass
     try:
         with h5py.File(path, "r") as file:
             yield file

@@ -2,13 +2,14 @@
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ..errors import CheckpointError, check_choice
+from ..errors import CheckpointError, check_choice, read_failures_named
 from ..files import sha256_of
 from ..json_files import read_json
 from ..manifest import NewFiles, check_written, warn_unchecked, writing_together
@@ -50,9 +51,6 @@ def put_model(
     precision: str = "float32",
 ) -> None:
     """Writes model.safetensors and config.json as part of a save; arguments and errors as in save_folder."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     check_choice("precision", precision, ("float32", "int8"))
     config: dict[str, Any] = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
     try:
@@ -60,17 +58,36 @@ def put_model(
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
     held = to_int8(state) if precision == "int8" else state
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
-    try:
-        save_file(tensors, new.folder / WEIGHTS, metadata={"format": "pt", "elmo_fast": json.dumps(config)})
-    except SafetensorError as error:
-        raise CheckpointError(f"{WEIGHTS}: cannot be written ({error})") from error
+    write_tensors(new.folder / WEIGHTS, held, {"format": "pt", "elmo_fast": json.dumps(config)}, WEIGHTS)
     config["weights"] = {
         "file": WEIGHTS,
         "precision": precision,
         "sha256": new.sha256(WEIGHTS),
     }  # sha256: for releases without manifests
     (new.folder / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None, shown: object = None
+) -> None:
+    """Writes a safetensors file. Raises: CheckpointError that names it as `shown`, or by its path."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: each.detach().cpu().contiguous() for name, each in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        raise CheckpointError(f"{shown or path}: cannot be written ({error})") from error
+
+
+def warn_if_rounded(folder: Path) -> None:
+    """Warns that training from the model in a folder starts from weights that were rounded to int8."""
+    if (folder / WEIGHTS).exists() and read_config(folder)["weights"].get("precision") == "int8":
+        warnings.warn(
+            f"{folder}: its weights were rounded to int8 when they were written, and training starts from the rounded "
+            "ones; a folder of the same model in float32 gives a better start",
+            stacklevel=3,
+        )
 
 
 @reader
@@ -89,15 +106,14 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
     whole = check_written(folder, [CONFIG, WEIGHTS])
     config = read_config(folder)
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
-    try:
+    with read_failures_named(weights):
         if not whole and (digest := sha256_of(weights)) != (wanted := config["weights"]["sha256"]):
             what = f"damaged, or not from the same save as {CONFIG}"
             raise CheckpointError(f"{weights}: {what}: wanted sha256 {wanted[:64]}, found {digest}")
-        state = from_int8(load_file(weights), weights)
-    except OSError as error:
-        raise CheckpointError(f"{weights}: cannot be read ({error.strerror or error})") from error
-    except SafetensorError as error:
-        raise CheckpointError(f"{weights}: not a safetensors file, or damaged ({error})") from error
+        try:
+            state = from_int8(load_file(weights), weights)
+        except SafetensorError as error:
+            raise CheckpointError(f"{weights}: not a safetensors file, or damaged ({error})") from error
     check_state(state, options, weights)
     if not whole:
         warn_unchecked(folder, [*beside, CONFIG])

@@ -10,6 +10,8 @@ from elmo_fast.errors import ElmoFastError
 # The shared options that name a pretrained model in one of two ways, and its precision.
 OPTIONS = ("model", "options_file", "weight_file", "precision")
 
+_CHECK = "check the spelling and the current folder"
+
 
 def resolve(arguments: Any) -> None:
     """Sets --model to the folder with the model; prints it if that is a checkpoint of an unfinished run.
@@ -28,11 +30,13 @@ def resolve(arguments: Any) -> None:
             f"--softmax_file needs --options_file and --weight_file; a folder (--model {arguments.model}) has its "
             "own, named softmax.hdf5"
         )
-    for path in (arguments.model, *pair, softmax):
+    files = {"--model": arguments.model, "--options_file": pair[0], "--weight_file": pair[1], "--softmax_file": softmax}
+    for name, path in files.items():
         if path is not None and "://" not in path and not os.path.exists(path):
-            named = path == arguments.model and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
-            hint = f"; to download a model of that name from the hub: `elmo-fast download {path}`" if named else ""
-            raise ElmoFastError(f"there is no {path!r}{hint}")
+            wanted = "the folder of a model" if name == "--model" else "a file"
+            named = name == "--model" and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
+            hint = f"download a model of that name from the hub with `elmo-fast download {path}`" if named else _CHECK
+            raise ElmoFastError(f"{name} must be {wanted}; there is no {path!r}: {hint}")
     if arguments.model is not None:
         from elmo_fast.checkpoints import model_files
 

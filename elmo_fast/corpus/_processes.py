@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.threads import processors
 
 Task = TypeVar("Task")
@@ -28,8 +28,7 @@ def in_turn(
 
     Raises ElmoFastError if a process is killed.
     """
-    if processes is not None and processes < 1:
-        raise ElmoFastError(f"processes must be 1 or more; got {processes}")
+    check_counts(processes=processes)
     count = min(len(processors()) if processes is None else processes, len(tasks), most)
     if count < 2:
         yield from map(function, tasks)

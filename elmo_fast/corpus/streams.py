@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_fast.corpus._epoch import Epoch
 from elmo_fast.corpus._slab import Reader, StoredText
 from elmo_fast.corpus.encoding import Corpus
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._transfer import sent
 
 # Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's cache.
@@ -174,5 +174,4 @@ def _check(
             f"Stream: rows first_row .. first_row + row_count must be a nonempty range of the {rows} rows; "
             f"got {first_row} .. {first_row + row_count}"
         )
-    if placement not in ("auto", "device", "host"):
-        raise ElmoFastError(f'Stream: placement must be "auto", "device" or "host"; got {placement!r}')
+    check_choice("Stream: placement", placement, ("auto", "device", "host"))

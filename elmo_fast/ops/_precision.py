@@ -17,11 +17,11 @@ def check_precision(precision: str, int8: bool = False) -> None:
     check_choice("precision", precision, INFERENCE_PRECISIONS if int8 else PRECISIONS)
 
 
-def check_no_gradient(op: str, precision: str, needs_backward: bool) -> None:
+def check_no_gradient(precision: str, needs_backward: bool) -> None:
     """Raises ElmoFastError where a gradient through int8 operands would be asked for."""
     if precision == "int8" and needs_backward:
         raise ElmoFastError(
-            f'{op}: precision="int8" is for inference and has no gradients; run it within torch.no_grad(), or '
+            'precision="int8" is for inference and has no gradients; run it within torch.no_grad(), or '
             'train with precision="bfloat16"'
         )
 

@@ -11,7 +11,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import described
 from elmo_fast.op_choices import Activation, Backend, Precision
 
@@ -209,8 +209,7 @@ def preset_file(name: str) -> pathlib.Path:
 
     Raises ElmoFastError that lists the presets when there is none of that name.
     """
-    if name not in presets():
-        raise ElmoFastError(f"preset must be one of {', '.join(presets())}; got {name!r}")
+    check_choice("preset", name, presets())
     return PRESET_FOLDER / f"{name}.yaml"
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import load_folder, put_model
-from elmo_fast.errors import CheckpointError
+from elmo_fast.checkpoints.safetensors_folder import write_tensors
+from elmo_fast.errors import CheckpointError, read_failures_named
 from elmo_fast.files import sha256_of
 from elmo_fast.json_files import read_json, typed
 from elmo_fast.manifest import check_written, writing_together
@@ -83,8 +84,8 @@ def write_training_state(
     rows = {} if state is None else {"h": state[0], "c": state[1]}
     with writing_together(folder) as new:
         save_model(new, model, position.step, write=put_model)
-        _write_tensors(new.folder / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer))
-        _write_tensors(new.folder / ROWS_FILE, rows)
+        write_tensors(new.folder / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer), shown=OPTIMIZER_FILE)
+        write_tensors(new.folder / ROWS_FILE, rows, shown=ROWS_FILE)
         # For releases that know no manifest.
         digests = {name: new.sha256(name) for name in (OPTIMIZER_FILE, ROWS_FILE)}
         told = _PositionFile("elmo_fast training position", 1, position, digests)
@@ -102,16 +103,15 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
     whole = check_written(folder, [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE])
     told = read_json(path, _PositionFile)
     typed(told.position.model, ModelConfig, f"{path}: position.model")
-    try:
+    with read_failures_named(path):
         for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
             if sha256_of(folder / name) != told.sha256.get(name):
                 raise CheckpointError(f"{folder / name}: damaged: its digest is not the one in {POSITION_FILE}")
-        rows = load_file(folder / ROWS_FILE)
-        optimizer = load_file(folder / OPTIMIZER_FILE)
-    except OSError as error:
-        raise CheckpointError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from error
-    except SafetensorError as error:
-        raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
+        try:
+            rows = load_file(folder / ROWS_FILE)
+            optimizer = load_file(folder / OPTIMIZER_FILE)
+        except SafetensorError as error:
+            raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
     weights, _ = load_folder(folder, beside=[POSITION_FILE])
     return TrainingState(told.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
 
@@ -139,13 +139,3 @@ def _optimizer_tensors(model: LanguageModel, optimizer: torch.optim.Optimizer) -
         for name, parameter in model.trained()
         for key, value in optimizer.state[parameter].items()
     }
-
-
-def _write_tensors(path: pathlib.Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        raise CheckpointError(f"{path}: cannot be written ({error})") from error

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.fields import described
 
 # The labelled text, and the settings that name its files.
@@ -67,8 +67,7 @@ class ReportSettings:
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
         if unknown := sorted(set(self.experiments) - set(EXPERIMENTS)):
             raise ElmoFastError(f"--experiments must be among {', '.join(EXPERIMENTS)}; got {', '.join(unknown)}")
-        if self.seeds < 1 or self.processes < 1:
-            raise ElmoFastError(f"--seeds and --processes must be 1 or more; got {self.seeds} and {self.processes}")
+        check_counts(**{"--seeds": self.seeds, "--processes": self.processes})
         if bad := [share for share in [*self.shares, self.train_share] if not 0 < share <= 1]:
             raise ElmoFastError(f"shares of the training data must be above 0 and at most 1; got {bad[0]}")
         if not self.shares:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.static.evaluation import unit_rows
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.token_files.cache_file import rows_of_a_block
@@ -113,8 +113,7 @@ def _check(matrix: Any, queries: Any, topn: int) -> None:
             raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {given}")
     if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
         raise ElmoFastError(f"nearest: the queries are {queries.shape[1]} wide, and the matrix {matrix.shape[1]}")
-    if topn < 1:
-        raise ElmoFastError(f"nearest: topn must be 1 or more; got {topn}")
+    check_counts(topn=topn)
 
 
 def _cosines(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.lock import only_one
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.model_digest import model_digest
@@ -107,8 +107,7 @@ def cached_layers(
 
     Raises: ElmoFastError; OSError: the folder cannot be written, the disk is full.
     """
-    if storage not in STORAGES:
-        raise ElmoFastError(f"storage must be one of {', '.join(STORAGES)}; got {storage!r}")
+    check_choice("storage", storage, STORAGES)
     sentences = [example.words for example in examples]
     lengths = [len(words) for words in sentences]
     if not sum(lengths):

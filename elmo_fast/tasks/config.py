@@ -93,17 +93,6 @@ class TaskConfig:
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
     resume: bool = described(True, "Resume the run in save_dir; false: start over.")
 
-    @classmethod
-    def from_flat(cls, values: dict[str, Any]) -> "TaskConfig":
-        """The configuration of these fields, defaults for the rest.
-
-        Raises ElmoFastError that names every unknown key.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ElmoFastError(f"unknown configuration keys: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
-        return cls(**values)
-
     def features(self) -> str:
         """What the BiLSTM is given, for people; and that a model is named but not used."""
         parts = []
@@ -121,7 +110,7 @@ class TaskConfig:
         return " + ".join(parts) + unused
 
     def flat(self) -> dict[str, Any]:
-        """All fields in a dictionary that from_flat takes."""
+        """All fields in a dictionary."""
         return dataclasses.asdict(self)
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 
 
 class CRF(nn.Module):
@@ -23,8 +23,7 @@ class CRF(nn.Module):
 
     def __init__(self, labels: int) -> None:
         super().__init__()
-        if labels < 1:
-            raise ElmoFastError(f"labels must be 1 or more; got {labels}")
+        check_counts(labels=labels)
         self.transitions = nn.Parameter(torch.zeros(labels, labels))
         self.start = nn.Parameter(torch.zeros(labels))
         self.end = nn.Parameter(torch.zeros(labels))

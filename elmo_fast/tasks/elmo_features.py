@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.checkpoints import pretrained_folder
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.layers import layer_number
@@ -71,8 +71,7 @@ class ElmoFeatures(nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        if l2_kind not in L2_KINDS:
-            raise ElmoFastError(f"l2_kind must be one of {', '.join(L2_KINDS)}; got {l2_kind!r}")
+        check_choice("l2_kind", l2_kind, L2_KINDS)
         if bilm.stateful:
             raise ElmoFastError("bilm must not carry state, for vectors would depend on the order; set stateful=False")
         self.fine_tuned = any(parameter.requires_grad for parameter in bilm.parameters())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.files import writing
 from elmo_fast.text import read_lines
 
@@ -39,8 +39,7 @@ class Example(NamedTuple):
 
 def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     """The format of a file, from its suffix (without .gz) if "auto". Raises: ElmoFastError."""
-    if format not in FORMATS:
-        raise ElmoFastError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
+    check_choice("format", format, FORMATS)
     if format != "auto":
         return format
     name = pathlib.Path(path).name.lower().removesuffix(".gz")
@@ -72,7 +71,7 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
     """
     name = os.fspath(path)
     if name != "-" and not os.path.exists(name):
-        raise ElmoFastError(f"there is no {name!r}")
+        raise ElmoFastError(f"path must be a file of sentences; there is no {name!r}")
     format, lines = format_of(path, format), read_lines(path)
     if format in ("conllu", "columns"):
         rows = _conllu(name, lines, column) if format == "conllu" else _columns(name, lines, column)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import check_choice
 from elmo_fast.tasks.bilstm import BiLSTM
 from elmo_fast.tasks.config import POOLINGS
 from elmo_fast.tasks.crf import CRF
@@ -105,8 +105,7 @@ class Classifier(_Head):
     """
 
     def __init__(self, width: int, labels: int, *, pooling: str = "both", **settings: Any) -> None:
-        if pooling not in POOLINGS:
-            raise ElmoFastError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
+        check_choice("pooling", pooling, POOLINGS)
         super().__init__(width, labels, inputs=2 if pooling == "both" else 1, **settings)
         self.pooling = pooling
 

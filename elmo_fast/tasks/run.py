@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from elmo_fast.checkpoints import pretrained_folder
+from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replaces
@@ -46,6 +48,8 @@ def train_task(
     Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
     """
     validate(config)
+    if config.fine_tune and config.model is not None:
+        warn_if_rounded(pretrained_folder(config.model))
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
     with folder_lock(folder), torch_threads(config.threads):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elmo_fast.checkpoints.safetensors_folder import write_tensors
 from elmo_fast.errors import CheckpointError
 from elmo_fast.files import replacing
 from elmo_fast.json_files import parsed
@@ -106,14 +107,8 @@ def read_state(
 
 def save_tensors(path: pathlib.Path, tensors: dict[str, Tensor], told: dict[str, str]) -> None:
     """Writes a safetensors file with metadata, complete or not at all; CheckpointError if it cannot be written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata=told)
-        except SafetensorError as error:
-            raise CheckpointError(f"{path}: cannot be written ({error})") from error
+        write_tensors(temporary, tensors, told, path)
 
 
 def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.files import writing
 from elmo_fast.text.characters import BOS_WORD, EOS_WORD, MAX_CHARACTERS, CharacterTable
 from elmo_fast.text.sentences import read_lines
@@ -55,8 +55,7 @@ class Vocabulary:
         min_count: words that occur less often are left out
         max_size: maximum number of lines, including the three markers
         """
-        if min_count < 1:
-            raise ElmoFastError(f"min_count must be 1 or more; got {min_count}")
+        check_counts(min_count=min_count)
         if max_size is not None and max_size < len(MARKERS):
             raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (this includes the markers); got {max_size}")
         kept = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]

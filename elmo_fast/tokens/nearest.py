@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.layers import Layers, layer_numbers
 from elmo_fast.modules.sentence_vectors import embed_batch, embed_batches
@@ -93,8 +93,7 @@ def check_query(query: Sequence[str], index: int, topn: int) -> None:
     if not 0 <= index < len(query):
         places = " ".join(f"{i}:{token}" for i, token in enumerate(query)) or "none"
         raise ElmoFastError(f"index must be the place of a token of the query ({places}); got {index}")
-    if topn < 1:
-        raise ElmoFastError(f"topn must be 1 or more; got {topn}")
+    check_counts(topn=topn)
 
 
 def _unit(vectors: Floats) -> Floats:

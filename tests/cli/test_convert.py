@@ -168,4 +168,4 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
     assert "name a model with --model FOLDER" in capsys.readouterr().err
     pair = ["--options-file", toy[0], "--weight-file", toy[1]]
     assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair, "--softmax-file", "absent"]) == 2
-    assert "there is no 'absent'" in capsys.readouterr().err
+    assert "--softmax_file must be a file; there is no 'absent': check the spelling" in capsys.readouterr().err

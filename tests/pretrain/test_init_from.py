@@ -1,14 +1,16 @@
 """A model that goes on with another vocabulary: known words keep their rows, new ones are drawn, the biLM stays."""
 
+import contextlib
 import math
 
 import pytest
 import torch
 
+from elmo_fast.checkpoints import save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.init_from import AdaptedRows, adapt_vocabulary
+from elmo_fast.pretrain.start.init_from import AdaptedRows, adapt_vocabulary, load_origin
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config
 
@@ -86,6 +88,18 @@ def test_without_a_softmax_every_word_is_new(state):
     found, report = adapt_vocabulary(bilm, None, Vocabulary(NEW), seed=0)
     assert found["softmax.weight"].shape == (8, 8)
     assert report == AdaptedRows(kept=0, new=8, dropped=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_weights_that_were_rounded_to_int8_are_named(state, tmp_path, precision):
+    options = options_of(toy_config().model, len(OLD))
+    save_folder(tmp_path, state, options, precision=precision)
+    (tmp_path / "vocab.txt").write_text("\n".join(OLD) + "\n")
+    config = toy_config()
+    config.run.init_from = str(tmp_path)
+    rounded = pytest.warns(UserWarning, match="its weights were rounded to int8 when they were written")
+    with rounded if precision == "int8" else contextlib.nullcontext():
+        load_origin(config, print)
 
 
 @pytest.mark.parametrize(("old", "given"), [(Vocabulary(OLD[:-1]), "found one of 6"), (None, "found none")])

@@ -1,9 +1,11 @@
 """What a trained task needs and does not hold: a biLM or vectors that have changed meanwhile are noticed."""
 
+import dataclasses
 import pathlib
 
 import pytest
 
+from elmo_fast.checkpoints import load_checkpoint, save_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from tests.tasks.toy import toy_config
@@ -46,6 +48,13 @@ def test_a_bilm_that_was_fine_tuned_is_in_the_task(tmp_path):
     result = train_task(config, silent)
     make_weights(tmp_path / "bilm", seed=1)
     assert evaluate_task(config.save_dir, config.test_path) == result.test
+
+
+def test_fine_tuning_rounded_weights_warns(tmp_path):
+    config = toy_config(tmp_path, epochs=1, elmo="input", fine_tune=True)
+    save_folder(tmp_path / "int8", *load_checkpoint(config.model), precision="int8")
+    with pytest.warns(UserWarning, match=r"int8: its weights were rounded to int8 when .* starts from the rounded"):
+        train_task(dataclasses.replace(config, model=str(tmp_path / "int8")), silent)
 
 
 def test_predict_never_writes_over_what_it_reads_and_asks_what_a_txt_holds(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.cli import _common, _model, _progress
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 
 SHOWN_MISSING = 10
 
@@ -34,8 +34,7 @@ def add_options(parser: Any, count: int) -> None:
 
 def read(arguments: Any) -> Labelled:
     """What the options name; ElmoFastError if they name nothing, or two things."""
-    if arguments.count < 1:
-        raise ElmoFastError(f"--count must be 1 or more; got {arguments.count}")
+    check_counts(**{"--count": arguments.count})
     named = any((arguments.model, arguments.options_file, arguments.weight_file))
     if named == (arguments.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")

@@ -5,7 +5,7 @@ from typing import Any
 
 from elmo_fast.cli import _common, _progress
 from elmo_fast.cli.static import _files
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import check_counts
 from elmo_fast.files import write_json
 
 
@@ -34,8 +34,7 @@ def run(arguments: Any) -> int:
     from elmo_fast.static.similarity import SIMLEX999, WORDSIM353
 
     device = _common.set_up(arguments)
-    if min(arguments.restrict_vocab, arguments.batch_size) < 1:
-        raise ElmoFastError("--restrict_vocab and --batch_size must be 1 or more")
+    check_counts(**{"--restrict_vocab": arguments.restrict_vocab, "--batch_size": arguments.batch_size})
     analogies, pairs = arguments.analogies, list(arguments.pairs)
     if analogies is None and not pairs:
         analogies, pairs = bundled("questions-words.txt"), [bundled(WORDSIM353), bundled(SIMLEX999)]

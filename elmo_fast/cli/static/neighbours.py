@@ -5,7 +5,7 @@ from typing import Any
 
 from elmo_fast.cli import _common
 from elmo_fast.cli.static import _files
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.files import write_json
 
 
@@ -33,8 +33,7 @@ def run(arguments: Any) -> int:
     positive, negative = parted(signed)
     if not signed and not "".join(arguments.words).strip():
         raise ElmoFastError("give --words, as --words king night, or --analogy, as --analogy king - man + woman")
-    if arguments.topn < 1:
-        raise ElmoFastError(f"--topn must be 1 or more; got {arguments.topn}")
+    check_counts(**{"--topn": arguments.topn})
     vectors = _files.read(arguments)
     # A vectors file can contain words with spaces; several words in one argument are split.
     words = [word for each in arguments.words for word in ([each] if each in vectors else each.split())]

@@ -76,7 +76,7 @@ def highway(
     a = HighwayArguments(x, list(weights), list(biases), projection_weight, projection_bias, count, precision)
     _check(a)
     check_count("highway", "x", count, x)
-    check_no_gradient("highway", precision, a.needs_backward())
+    check_no_gradient(precision, a.needs_backward())
     chosen = select("highway", backend, x.device, x.dtype, precision)
     with without_autocast(x.device):
         return chosen.run(a)

@@ -131,7 +131,7 @@ def projected_lstm(
         list(inputs), list(weights), lengths, state, list(reverse), cell_clip, projection_clip, residual,
         None if recurrent_masks is None else list(recurrent_masks), precision,
     )  # fmt: skip
-    check_no_gradient("projected_lstm", precision, a.needs_backward())
+    check_no_gradient(precision, a.needs_backward())
     run = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision).run
     with without_autocast(inputs[0].device):
         outputs, h, c = run(a)

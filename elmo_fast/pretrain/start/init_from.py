@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State, bilm_part, load_checkpoint, model_folder
+from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.checkpoints.state import CHAR_EMBEDDING, SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import architecture_of
@@ -67,6 +68,7 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
         return None
     folder = model_folder(config.run.init_from)
     weights, options = load_checkpoint(folder)
+    warn_if_rounded(folder)
     adopt_architecture(config, architecture_of(options, config.model), folder, report)
     return Origin(folder, dict(weights), options, Vocabulary.read(find_vocabulary_file(folder)))
 
