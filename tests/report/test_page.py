@@ -105,7 +105,7 @@ def test_only_what_was_asked_for_is_planned(tmp_path):
         ({"model": ""}, "--model is needed"),
         ({"train_path": "nowhere.conllu"}, "there is no file 'nowhere.conllu'"),
         ({"experiments": ("luck",)}, "must be among help, .*; got luck"),
-        ({"seeds": 0}, "--seeds and --processes must be 1 or more; got 0 and 1"),
+        ({"seeds": 0}, "--seeds must be 1 or more; got 0"),
         ({"shares": (0.1, 2.0)}, "above 0 and at most 1; got 2.0"),
         ({"shares": ()}, "at least one share"),
     ],
