@@ -1,0 +1,73 @@
+"""A training step, an evaluation and an embedding at production shapes, on two CUDA devices that pretend: what the host
+functions allocate and launch is what the fakes say, on the right device, and the host waits for nothing."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from elmo_fast.ops import _triton
+
+WORKS = ("train", "evaluate", "embed", "others")
+# Launches of Triton's kernels and of torch, at most; lower them when there are fewer. They bound a step on the host.
+MOST = {
+    "float32": {"train": (244, 170), "evaluate": (200, 23), "embed": (121, 49), "others": (11, 34)},
+    "bfloat16": {"train": (243, 170), "evaluate": (177, 23), "embed": (121, 49), "others": (13, 34)},
+}
+# The scan of resident blocks asks the driver for its device; the other is half of an op whose backward is CUDA C++.
+NOT_RUN = {"projected_lstm_persistent", "char_cnn_for_cuda"}
+
+
+@pytest.fixture(scope="module", params=[("cuda:0", "float32"), ("cuda:1", "bfloat16")], ids="-".join)
+def found(request):
+    """What the host code did, in a process of its own: device, precision, and the works by name."""
+    if torch.backends.cuda.is_built():
+        pytest.skip("this torch has CUDA devices of its own")
+    if _triton.WHY_NOT is not None or shutil.which("g++") is None:
+        pytest.skip(_triton.WHY_NOT or "g++ is not installed")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.fake_cuda", *request.param]
+    done = subprocess.run(command, cwd=pathlib.Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    device, precision = request.param
+    return {"device": device, "precision": precision} | json.loads(done.stdout.splitlines()[-1])
+
+
+def test_results_are_what_the_fakes_say(found):
+    """Shape, dtype, device and strides of every result of every Triton op, forward and backward."""
+    assert [found[work]["differences"] for work in WORKS] == [[]] * len(WORKS)
+    run = {op for work in WORKS for op in found[work]["calls"]}
+    assert set(found["ops"]) - run == NOT_RUN
+
+
+def test_everything_stays_on_its_device(found):
+    assert [found[work]["devices"] for work in WORKS] == [[found["device"]]] * len(WORKS)
+
+
+def test_the_host_waits_for_nothing(found):
+    """No copy between host and device; reading a value would have ended the process."""
+    assert [found[work]["waits"] for work in WORKS] == [[]] * len(WORKS)
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_no_more_is_launched_than_before(found, work):
+    counts = tuple(sum(found[work][by].values()) for by in ("triton", "torch"))
+    most = MOST[found["precision"]][work]
+    assert counts[0] <= most[0], f"Triton: {found[work]['triton']}"
+    assert counts[1] <= most[1], f"torch: {found[work]['torch']}"
+
+
+def test_each_call_does_the_same(found):
+    """What a CUDA graph of the whole needs: the same ops, allocations, launches and numbers given to kernels."""
+    assert [found[work]["same again"] for work in WORKS] == [True] * len(WORKS)
+
+
+def test_mistakes_are_found(found):
+    """Host code that reads or copies a value, and a fake that names other strides."""
+    stopped = dict.fromkeys(("item", "bool", "tolist"), "DataDependentOutputException")
+    stopped |= dict.fromkeys(("nonzero", "mask", "unique"), "DynamicOutputShapeException")
+    listed = dict.fromkeys(("cpu", "copy", "to", "fake"), "listed")
+    assert found["wrong"] == stopped | listed | {"nothing": "unseen"}

@@ -1,0 +1,79 @@
+"""What host code does on fake tensors: launches, copies for which it waits, results that differ from the fakes.
+
+`install` must run before elmo_fast is imported, whose registrations it watches.
+"""
+
+import collections
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Views, and memory that is not written: nothing is launched.
+NO_LAUNCH = {
+    "view", "detach", "t", "transpose", "select", "slice", "unbind", "_unsafe_view", "alias", "expand", "unsqueeze",
+    "permute", "split_with_sizes", "split", "as_strided", "squeeze", "_reshape_alias", "chunk", "flatten", "narrow",
+    "unfold", "diagonal", "lift_fresh", "empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided",
+    "_values", "_indices", "sparse_coo_tensor", "_sparse_coo_tensor_with_dims_and_tensors", "is_coalesced",
+    "_sparse_coo_tensor_unsafe", "_coalesced_", "sym_size",
+}  # fmt: skip
+differences, waits, torch_launches, trace, calls = [], [], collections.Counter(), [], collections.Counter()
+
+
+def tensors_of(value):
+    """All tensors in a result or in arguments."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for each in value for tensor in tensors_of(each)] if isinstance(value, list | tuple) else []
+
+
+class Watching(TorchDispatchMode):
+    """Counts what torch launches, and lists copies between host and device, for which the host waits."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        name = function._schema.name.partition("::")
+        given, made = (sorted({t.device.type for t in tensors_of(x)}) for x in ((arguments, options or {}), result))
+        if name[0] == "aten" and name[2] not in NO_LAUNCH and "cuda" in made:
+            torch_launches[name[2]] += 1
+        trace.append(f"{function} {[facts(tensor) for tensor in tensors_of(result)]}")
+        if name[2] in ("_to_copy", "copy_") and len({*given, *made}) > 1:
+            waits.append(f"{function}: {given} to {made}")
+        return result
+
+
+def facts(tensor):
+    """What a fake has to say of a result."""
+    if tensor.is_sparse:
+        return ["sparse", *facts(tensor._indices()), *facts(tensor._values())]
+    return [list(tensor.shape), str(tensor.dtype), str(tensor.device), list(tensor.stride())]
+
+
+def compared(register):
+    """torch.library.register_fake, which also runs the host functions of each Triton op and compares."""
+
+    def registering(qualified, fake=None, **options):
+        namespace, _, name = str(qualified).partition("::")
+        if namespace != "elmo_fast_triton" or fake is None:
+            return register(qualified, fake, **options)
+
+        def both(*given, **named):
+            from elmo_fast.ops import _triton
+
+            wanted = [facts(tensor) for tensor in tensors_of(fake(*given, **named))]
+            with Watching():
+                found = [facts(tensor) for tensor in tensors_of(_triton.undispatched(name)(*given, **named))]
+            calls[name] += 1
+            if wanted != found:
+                differences.append({"op": name, "fake": wanted, "host": found})
+            return fake(*given, **named)
+
+        return register(qualified, both, **options)
+
+    return registering
+
+
+def install():
+    """Compares every fake that is registered from now on."""
+    torch.library.register_fake = compared(torch.library.register_fake)

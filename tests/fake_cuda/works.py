@@ -1,0 +1,174 @@
+"""Training, evaluation and embedding at production shapes on a CUDA device that pretends."""
+
+import collections
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from elmo_fast import ops
+from elmo_fast.modules import BiLM
+from elmo_fast.ops import _native, _packed, _triton
+from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.step import training_step
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits
+
+BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5000, 50
+
+
+def pretend():
+    """What a device that pretends cannot say: its kind, addresses of memory, and drawing weights by way of meta."""
+    _native.capability = lambda index: (9, 0)
+    _packed._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
+    torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
+    training_step.RowDropout = AnyDropout
+
+
+class AnyDropout:
+    """`RowDropout` with masks of no value: there is no generator on a device that pretends."""
+
+    def __init__(self, probability, seed, step, first_row, shape, device):
+        layers, rows, steps, width = shape
+        self.kept = torch.empty(layers + 1, 2, rows, steps, width, dtype=torch.uint8, device=device)
+
+    def __call__(self, x, layer, direction):
+        return x * (self.kept[layer, direction].to(x.dtype) * 1.1)
+
+
+def whole(*shape, device, kind=torch.int64):
+    return torch.empty(shape, dtype=kind, device=device)
+
+
+def train(device, precision):
+    """(a step of the original architecture, the results to compare devices of)."""
+    model = language_model(device, precision)
+    optimizer = AdaGrad(model.parameters())
+    step = training_step.Step(model, optimizer, clip_norm=10.0, state_reset=0.0)
+    model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device=device), whole(device=device))
+    spelled, state = whole(TYPES, CHARACTERS, device=device), None
+    words = training_step.Words(
+        *(whole(2, BATCH, STEPS, device=device) for _ in range(2)), np.full(BATCH, STEPS, np.int64), BATCH * STEPS, 0,
+        BATCH, lambda types: spelled[types],
+    )  # fmt: skip
+
+    def once(number):
+        nonlocal state
+        result = step(words, state, number)
+        state = result.state
+        return [result.forward, result.backward, result.gradient_norm, *state, *model.parameters()]
+
+    return once
+
+
+def evaluate(device, precision):
+    model = language_model(device, precision).eval()
+    spelled, state = whole(TYPES, CHARACTERS, device=device), None
+    types, targets = (whole(2, BATCH, STEPS, device=device) for _ in range(2))
+
+    def once(number):
+        nonlocal state
+        with torch.no_grad():
+            hidden, state = model(types, lambda types: spelled[types], state, whole(BATCH, device=device))
+            return [model.loss.exact_losses(hidden.flatten(0, 2), targets.flatten(), 32 * 2**20), *state]
+
+    return once
+
+
+def embed(device, precision):
+    with torch.device(device):
+        model = BiLM(options_of(ModelConfig(), VOCABULARY), requires_grad=False, precision=precision).eval()
+    ids = whole(32, 23, CHARACTERS, device=device)
+
+    def once(number):
+        with torch.no_grad():
+            found = model(ids)
+        return [*found["activations"], found["mask"], *model._elmo_lstm._states]
+
+    return once
+
+
+def language_model(device, precision):
+    with torch.device(device):
+        return LanguageModel(options_of(ModelConfig(), VOCABULARY), precision=precision)
+
+
+def others(device, precision):
+    """The ops that none of these uses, forward and backward."""
+    layers = [torch.empty(4, 7, 64, device=device, requires_grad=True) for _ in range(3)]
+    scalars, gammas = torch.empty(2, 3, device=device, requires_grad=True), torch.empty(2, device=device)
+    hidden = torch.empty(300, 64, device=device, requires_grad=True)
+    table, bias = (torch.empty(*size, device=device, requires_grad=True) for size in ((5000, 64), (5000,)))
+    mask, seed, targets = whole(4, 7, device=device, kind=torch.bool), whole(device=device), whole(300, device=device)
+
+    def once(number):
+        mixed = [
+            ops.scalar_mix(layers, scalars, gammas, statistics_mask=mask, layer_norm=norm, dropout=0.5, seed=seed)
+            for norm in (False, True)
+        ]
+        losses = ops.full_softmax(hidden, targets, table, bias, precision=precision)
+        sum(each.sum() for each in (*mixed, losses)).backward()
+        return [*mixed, losses, *(each.grad for each in (*layers, scalars, hidden, table, bias))]
+
+    return once
+
+
+def launched(launches):
+    """What each launch is compiled for and given, but for tensors' addresses."""
+    return [
+        (each.kernel.fn.__name__, [facts(a) if isinstance(a, torch.Tensor) else a for a in each.arguments],
+         each.constants, each.options)
+        for each in launches
+    ]  # fmt: skip
+
+
+def watched(work, device, precision):
+    """What the host code of one kind of work did in its last call of three."""
+    differences.clear(), calls.clear()
+    before, same = None, False
+    with FakeTensorMode(allow_non_fake_inputs=True), _triton.recording() as launches:
+        once = work(torch.device(device), precision)
+        for number in range(4):  # the first makes copies of weights, the second carries a state
+            launches.clear(), torch_launches.clear(), waits.clear(), trace.clear()
+            with Watching():
+                results = once(number)
+            now = launched(launches), list(trace)
+            before, same = now, now == before
+        where = {str(t.device) for t in [*results, *tensors_of([each.arguments for each in launches])]}
+        kernels = collections.Counter(each.kernel.fn.__name__ for each in launches)
+    return {
+        "triton": dict(kernels), "torch": dict(torch_launches), "differences": list(differences),
+        "devices": sorted(where), "waits": sorted(set(waits)), "calls": sorted(calls), "same again": same,
+    }  # fmt: skip
+
+
+def wrong(device):
+    """What each of these mistakes in host code is answered with."""
+    x, answers = torch.empty(3, 4, device=device), {}
+    mistakes = {
+        "item": lambda: x.sum().item(), "nonzero": x.nonzero, "mask": lambda: x[x > 0], "bool": lambda: bool(x.any()),
+        "unique": lambda: x.unique(), "cpu": x.cpu, "copy": lambda: torch.empty(3, 4).copy_(x),
+        "to": lambda: torch.ones(3).to(device), "tolist": lambda: x.sum().tolist(), "nothing": lambda: x + 1,
+    }  # fmt: skip
+    for name, mistake in mistakes.items():
+        waits.clear()
+        try:
+            with Watching():
+                mistake()
+            answers[name] = "listed" if waits else "unseen"
+        except Exception as error:  # noqa: BLE001 (whatever stops it is the answer)
+            answers[name] = type(error).__name__
+    differences.clear()
+    _triton.define("two_rows(Tensor x) -> Tensor", lambda a: a.x.t(), lambda a: a.x.new_empty(4, 3))(x)
+    answers["fake"] = "listed" if differences else "unseen"
+    return answers
+
+
+def all_works(device, precision):
+    """What each of them did, which ops there are, and what the mistakes are answered with."""
+    pretend()
+    found = {work.__name__: watched(work, device, precision) for work in (train, evaluate, embed, others)}
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return found | {"ops": sorted(_triton._undispatched), "wrong": wrong(device)}
