@@ -17,12 +17,13 @@ class Settings(NamedTuple):
 
 
 # Cases whose results are kept for each instruction set of the CPU, in a folder of its name.
-BY_INSTRUCTION_SET = ("embed", "train_step", "precision", "projected_lstm")
+BY_INSTRUCTION_SET = ("embed", "train_step", "precision", "projected_lstm", "threads")
 
 CASES = {
     "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",
     "precision": "vectors of a trained model at each precision beside float32's, its perplexity, a tagger's accuracy",
     "projected_lstm": "one layer, both directions, beside torch.nn.LSTM and its int8",
+    "threads": "the biLM's layers on one thread and two, alone and beside busy processes",
     "train_step": "one step of pretraining against plain torch with a dense update of the softmax table",
     "vocabulary": "one step of pretraining with 10,000 words and with 800,000",
     "output_layers": "the preset tiny with each loss and with word ids: time of a step, exact held-out perplexity",

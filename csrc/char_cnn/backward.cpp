@@ -1,12 +1,12 @@
 // char_cnn backward: each feature's gradient goes to the one window that won it. Sums run in an order that depends on the sizes
 // alone, never on the number of threads: weights in parallel over features, the embedding over a fixed number of groups of words.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
 #include "char_cnn/words.h"
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast::char_cnn {
@@ -106,7 +106,7 @@ at::Tensor embedding_gradient(const Pass<T>& p, const at::Tensor& embedding, at:
   for (const auto& weight : weights) filters.push_back(filter_rows(weight, precision));
   const auto partial = at::zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options().dtype(at::kDouble));
   double* sums = partial.mutable_data_ptr<double>();
-  at::parallel_for(0, kGroups, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(kGroups, 1, [&](int64_t begin, int64_t end) {
     std::vector<T> slots(p.words.slots * p.size);
     for (int64_t group = begin; group < end; ++group)
       for (size_t i = 0; i < widths.size(); ++i)
@@ -125,7 +125,7 @@ void weight_gradients(
     const auto d_filters = at::zeros({w.filters, w.width, p.size}, weights[0].options());
     d_biases.push_back(at::zeros({w.filters}, weights[0].options()));
     T *filters = d_filters.template mutable_data_ptr<T>(), *bias = d_biases.back().template mutable_data_ptr<T>();
-    at::parallel_for(0, (w.filters + kFeatures - 1) / kFeatures, 1, [&](int64_t begin, int64_t end) {
+    parallel_for((w.filters + kFeatures - 1) / kFeatures, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         add_weight_gradients<T>(p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), filters, bias);
     });

@@ -1,12 +1,12 @@
 // char_cnn forward: words sorted by length, 32 side by side. The windows at one position of 32 words are the rows of a product
 // whose stride is a word, so the convolution needs no copies; the maximum over positions runs in a tile and is written once.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
 #include "char_cnn/words.h"
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast::char_cnn {
@@ -171,7 +171,7 @@ Forward<T> prepare(const at::Tensor& ids, const at::Tensor& embedding, at::Tenso
 template <typename T>
 void run(const Forward<T>& f, T* features, int16_t* winners) {
   const int64_t groups = (f.words.rows + kWords - 1) / kWords, blocks = static_cast<int64_t>(f.blocks.size());
-  at::parallel_for(0, groups * blocks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(groups * blocks, 1, [&](int64_t begin, int64_t end) {
     const auto s = std::make_unique<Scratch<T>>();
     s->operands = at::empty({kWords, f.words.slots, f.characters}, f.table.options());
     for (int64_t item = begin; item < end; ++item) {

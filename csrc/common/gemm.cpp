@@ -2,10 +2,9 @@
 
 #include "common/buffer.h"
 #include "common/checks.h"
+#include "common/parallel.h"
 #include "common/simd.h"
 #include "common/tiles.h"
-
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <bit>
@@ -131,18 +130,17 @@ template <typename T>
 void multiply(
     const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias, int64_t block_stride) {
   const int64_t row_bytes = ldx * element_size(w.operand);
-  if (m == 0) return;
-  for (int64_t strip = 0; strip < m; strip += kStrip) {
-    const int64_t end_row = std::min(m, strip + kStrip);
-    at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block)
-        for (int64_t i = strip; i < end_row; i += kTile)
-          multiply_tile<T>(
-              w, block, static_cast<const char*>(x) + i * row_bytes, ldx, std::min(kTile, end_row - i), c + block * block_stride + i * ldc,
-              ldc, accumulate, bias);
-      release_kernels(w);
-    });
-  }
+  const int64_t strips = (m + kStrip - 1) / kStrip;
+  parallel_for(strips * w.blocks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t strip = task / w.blocks() * kStrip, block = task % w.blocks(), end_row = std::min(m, strip + kStrip);
+      for (int64_t i = strip; i < end_row; i += kTile)
+        multiply_tile<T>(
+            w, block, static_cast<const char*>(x) + i * row_bytes, ldx, std::min(kTile, end_row - i), c + block * block_stride + i * ldc,
+            ldc, accumulate, bias);
+    }
+    release_kernels(w);
+  });
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {

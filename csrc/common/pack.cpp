@@ -1,6 +1,5 @@
 // Rearranging the right operand of a product into blocks of 64 columns. In training this happens at every step, so it reads and writes
 // whole cache lines and leaves the elements to vector loops.
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <numeric>
@@ -8,6 +7,7 @@
 
 #include "common/buffer.h"
 #include "common/gemm.h"
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast {
@@ -91,7 +91,7 @@ class BlockPacker {
   // A strip of blocks at a time: 2 KiB of every row, not the 256 bytes of one block.
   void pack_by_rows(T* target) const {
     const int64_t strips = (w_.blocks() + kStrip - 1) / kStrip, parts = (depth_ + kPart - 1) / kPart;
-    at::parallel_for(0, strips * parts, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(strips * parts, 1, [&](int64_t begin, int64_t end) {
       T line[2][kStrip * kBlock];
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first = task / parts * kStrip, last = std::min(first + kStrip, w_.blocks());
@@ -116,7 +116,7 @@ class BlockPacker {
   }
 
   void pack_by_columns(T* target) const {
-    at::parallel_for(0, w_.blocks(), 1, [&](int64_t begin, int64_t end) {
+    parallel_for(w_.blocks(), 1, [&](int64_t begin, int64_t end) {
       std::vector<Unit> held(kGroup * depth_);
       for (int64_t block = begin; block < end; ++block) pack_columns(block, held.data(), target + block * depth_ * kBlock);
     });
@@ -145,7 +145,7 @@ void pack_int8(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& 
   w.offset = at::zeros({held}, at::kInt);
   w.data.zero_();
   const float* source = weight.const_data_ptr<float>();
-  at::parallel_for(0, w.n, kGroup, [&](int64_t begin, int64_t end) {
+  parallel_for(w.n, kGroup, [&](int64_t begin, int64_t end) {
     std::vector<float> line(w.k);
     std::vector<int8_t> integers(w.k);
     for (int64_t j = begin; j < end; ++j) {

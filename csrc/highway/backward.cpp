@@ -1,11 +1,11 @@
 // highway backward: one fused loop per layer gives the gradients of its products; four kinds of product do the rest.
 #include "highway/layers.h"
 
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast::highway {
@@ -36,7 +36,7 @@ at::Tensor column_sums(const at::Tensor& x) {
   const T* source = x.template const_data_ptr<T>();
   T* target = sums.template mutable_data_ptr<T>();
   const int64_t rows = x.size(0), columns = x.size(1);
-  at::parallel_for(0, (columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
+  parallel_for((columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kBlock;
     add_rows(source + first, rows, columns, target + first, std::min(columns, end * kBlock) - first);
   });
@@ -60,7 +60,7 @@ std::tuple<at::Tensor, at::Tensor> layer_gradients(
   const T *from = dy.template const_data_ptr<T>(), *input = x.template const_data_ptr<T>();
   const T *transform = saved.template const_data_ptr<T>(), *gate = transform + rows * width;
   T *products = d_products.template mutable_data_ptr<T>(), *carried = dx.template mutable_data_ptr<T>();
-  at::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
+  parallel_for(rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       unmix(
           from + i * width, input + i * width, transform + i * width, gate + i * width, products + 2 * i * width,

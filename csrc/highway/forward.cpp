@@ -2,11 +2,11 @@
 // the layer's output, and into the next product's operands, while it lies in the first-level cache.
 #include "highway/layers.h"
 
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast::highway {
@@ -40,29 +40,27 @@ ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T*
 // One layer on `rows` rows: y from x and, where operands differ from values, y's operands in `next`.
 template <typename T>
 void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* next, int64_t rows) {
-  const int64_t depth = row_width(w.k, w.operand), size = element_size(w.operand);
-  for (int64_t strip = 0; strip < rows; strip += kStrip) {
-    const int64_t strip_end = std::min(rows, strip + kStrip);
-    at::parallel_for(0, w.blocks(), 1, [&](int64_t begin, int64_t end) {
-      alignas(64) T tile[kRows * kBlock], bias[kBlock];
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = block * kUnits, units = std::min(kUnits, l.width - first);
-        std::fill_n(bias, kBlock, T(0));
-        std::copy_n(l.bias + first, units, bias);
-        std::copy_n(l.bias + l.width + first, units, bias + kUnits);
-        for (int64_t row = strip; row < strip_end; row += kRows) {
-          const int64_t m = std::min(kRows, strip_end - row);
-          multiply_block<T>(w, block, operands + row * depth * size, depth, m, tile, kBlock, false);
-          for (int64_t i = 0; i < m; ++i) {
-            mix(l, tile + i * kBlock, bias, row + i, first, units);
-            if (next != nullptr)
-              to_operands(l.y + (row + i) * l.width + first, next + ((row + i) * depth + first) * size, units, w.operand);
-          }
+  const int64_t depth = row_width(w.k, w.operand), size = element_size(w.operand), strips = (rows + kStrip - 1) / kStrip;
+  parallel_for(strips * w.blocks(), 1, [&](int64_t begin, int64_t end) {
+    alignas(64) T tile[kRows * kBlock], bias[kBlock];
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t strip = task / w.blocks() * kStrip, strip_end = std::min(rows, strip + kStrip);
+      const int64_t block = task % w.blocks(), first = block * kUnits, units = std::min(kUnits, l.width - first);
+      std::fill_n(bias, kBlock, T(0));
+      std::copy_n(l.bias + first, units, bias);
+      std::copy_n(l.bias + l.width + first, units, bias + kUnits);
+      for (int64_t row = strip; row < strip_end; row += kRows) {
+        const int64_t m = std::min(kRows, strip_end - row);
+        multiply_block<T>(w, block, operands + row * depth * size, depth, m, tile, kBlock, false);
+        for (int64_t i = 0; i < m; ++i) {
+          mix(l, tile + i * kBlock, bias, row + i, first, units);
+          if (next != nullptr)
+            to_operands(l.y + (row + i) * l.width + first, next + ((row + i) * depth + first) * size, units, w.operand);
         }
       }
-      release_kernels(w);
-    });
-  }
+    }
+    release_kernels(w);
+  });
 }
 
 // All layers on x, whose operands are replaced by those of the result. A layer's parts go into `saved` [layers, 3, N, W] when

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <cstring>
@@ -47,20 +46,17 @@ class Backward {
   Backward(const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip)
       : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip) {}
 
-  void run(std::span<Direction<T>> directions) {
-    const int64_t count = static_cast<int64_t>(directions.size());
-    const int64_t cell_tasks = (n.cells + kBlock - 1) / kBlock, output_tasks = (n.output + kBlock - 1) / kBlock;
+  void run(Direction<T>& d) const {
     for (int64_t s = steps.time - 1; s >= 0; --s) {
       if (steps.active(s) == 0) continue;
-      for (auto& d : directions) enter_projection(d, s);
-      at::parallel_for(0, count * cell_tasks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) cells_of_block(directions[task / cell_tasks], task % cell_tasks, s);
-        release_kernels(*directions[0].recurrent_weight);
+      enter_projection(d, s);
+      parallel_for((n.cells + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+        for (int64_t block = first; block < last; ++block) cells_of_block(d, block, s);
+        release_kernels(*d.recurrent_weight);
       });
-      at::parallel_for(0, count * output_tasks, 1, [&](int64_t begin, int64_t end) {
-        each_direction(
-            begin, end, output_tasks, [&](int64_t r, int64_t first, int64_t last) { through_recurrence(directions[r], first, last, s); });
-        release_kernels(*directions[0].recurrent_weight);
+      parallel_for((n.output + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+        through_recurrence(d, first, last, s);
+        release_kernels(*d.recurrent_weight);
       });
     }
   }
@@ -150,7 +146,7 @@ class Backward {
 // Packed gate columns [positions, 4H'] -> [4H, positions] in torch's gate order: the left operand of the weights' gradients.
 template <typename T>
 void transpose_gates(const T* dgates, int64_t ld_gates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
-  at::parallel_for(0, n.cell_blocks(), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(n.cell_blocks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block)
       for (int64_t p0 = 0; p0 < positions; p0 += kCells)
         for (int64_t j = 0; j < kBlock; ++j) {
@@ -235,9 +231,12 @@ Gradients backward_of(
   const int64_t positions = steps.valid(), columns = n.gate_columns();
   const auto options = inputs[0].options(), held = options.dtype(storage_type(operand));
   const auto order = gate_order(n);
-  std::vector<Direction<T>> directions(n.directions);
-  for (int64_t r = 0; r < n.directions; ++r) {
-    auto& d = directions[r];
+  const auto each = [&](bool needed) { return std::vector<at::Tensor>(needed ? n.directions : 0); };
+  auto dx = each(need_inputs), d_ih = each(need_weights), d_hh = each(need_weights), d_bias = each(need_weights);
+  auto d_hr = each(need_weights && !weight_hr.empty());
+  auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);
+  each_direction(n.directions, [&](int64_t r) {
+    Direction<T> d;
     d.reverse = reverse.get(r);
     d.recurrent_weight = packed_of(weight_hh[r], "gates, transposed", operand, [&] { return pack(weight_hh[r], operand, {}, order); });
     if (!weight_hr.empty())
@@ -255,40 +254,28 @@ Gradients backward_of(
     d.gates = gates[r].const_data_ptr<T>();
     d.cells = cells[r].const_data_ptr<T>();
     d.projections = projections[r].const_data_ptr<T>();
-  }
-  side_by_side(directions, [&](std::span<Direction<T>> group) {
-    Backward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip)).run(group);
-  });
+    Backward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip)).run(d);
 
-  std::vector<at::Tensor> dx, d_ih, d_hh, d_bias, d_hr;
-  auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);
-  for (int64_t r = 0; r < n.directions; ++r) {
-    auto& d = directions[r];
-    const auto dc = from_blocks(d.dc);
-    for (int64_t i = 0; i < n.batch; ++i) {
-      std::copy_n(d.dh.template const_data_ptr<T>() + i * n.output, n.output, dh0[r][steps.order[i]].template mutable_data_ptr<T>());
-      std::copy_n(dc.template const_data_ptr<T>() + i * n.padded_cells(), n.cells, dc0[r][steps.order[i]].template mutable_data_ptr<T>());
-    }
+    restore_order<T>(d.dh, steps, n.output, dh0[r].mutable_data_ptr<T>());
+    restore_order<T>(from_blocks(d.dc), steps, n.cells, dc0[r].mutable_data_ptr<T>());
     if (need_inputs) {
       const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order); });
       auto rows = at::empty({positions, n.input}, options);
       multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
-      dx.push_back(scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse));
+      dx[r] = scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse);
     }
-    if (need_weights) {
-      const auto left = transposed_gates(d.dgates, n, operand);
-      const auto start = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
-      d_ih.push_back(product<T>(left, gather_steps<T>(inputs[r], steps, d.reverse), operand));
-      if (!h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
-      d_hh.push_back(product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(projection_clip)), operand));
-      if (d.projection)
-        d_hr.push_back(product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.slice(1, 0, n.cells), operand));
-      auto b = at::empty({n.cells * kGates}, options);
-      for (int64_t j = 0; j < columns; ++j)
-        if (order[j] >= 0) b.template mutable_data_ptr<T>()[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
-      d_bias.push_back(b);
-    }
-  }
+    if (!need_weights) return;
+    const auto left = transposed_gates(d.dgates, n, operand);
+    const auto start = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
+    d_ih[r] = product<T>(left, gather_steps<T>(inputs[r], steps, d.reverse), operand);
+    if (!h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
+    d_hh[r] = product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(projection_clip)), operand);
+    if (d.projection) d_hr[r] = product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.slice(1, 0, n.cells), operand);
+    d_bias[r] = at::empty({n.cells * kGates}, options);
+    for (int64_t j = 0; j < columns; ++j)
+      if (order[j] >= 0)
+        d_bias[r].template mutable_data_ptr<T>()[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
+  });
   return {dx, d_ih, d_hh, d_bias, d_hr, dh0, dc0};
 }
 

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <cstring>
@@ -74,29 +73,25 @@ class Forward {
       : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip), residual(residual), save(save),
         capacity(capacity) {}
 
-  void run(std::span<Direction<T>> directions, bool zero_state) {
-    const int64_t blocks = n.cell_blocks(), outputs = (n.output + kBlock - 1) / kBlock, count = static_cast<int64_t>(directions.size());
+  void run(Direction<T>& d, bool zero_state) {
     chunk_end = 0;
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
-      if (s == chunk_end) multiply_inputs(directions, s);
-      const bool stepwise = std::is_same_v<T, float> && !(zero_state && s == 0) && goes_in_steps(*directions[0].recurrent_weight, steps.active(s));
-      at::parallel_for(0, count * blocks, 1, [&](int64_t begin, int64_t end) {
-        each_direction(begin, end, blocks, [&](int64_t r, int64_t first, int64_t last) {
-          if (stepwise)
-            update_cells_stepwise(directions[r], first, last, s);
-          else
-            for (int64_t block = first; block < last; ++block) update_cells(directions[r], block, s, zero_state && s == 0);
-        });
-        release_kernels(*directions[0].recurrent_weight);
+      if (s == chunk_end) multiply_inputs(d, s);
+      const bool from_zero = zero_state && s == 0;
+      const bool stepwise = std::is_same_v<T, float> && !from_zero && goes_in_steps(*d.recurrent_weight, steps.active(s));
+      parallel_for(n.cell_blocks(), 1, [&](int64_t first, int64_t last) {
+        if (stepwise)
+          update_cells_stepwise(d, first, last, s);
+        else
+          for (int64_t block = first; block < last; ++block) update_cells(d, block, s, from_zero);
+        release_kernels(*d.recurrent_weight);
       });
-      if (needs_whole_rows(operand))
-        for (auto& d : directions) round_rows(d.hidden, d.hidden_operands, n.cells, s);
-      at::parallel_for(0, count * outputs, 1, [&](int64_t begin, int64_t end) {
-        each_direction(begin, end, outputs, [&](int64_t r, int64_t first, int64_t last) { project(directions[r], first, last, s); });
-        release_kernels(*directions[0].recurrent_weight);
+      if (needs_whole_rows(operand)) round_rows(d.hidden, d.hidden_operands, n.cells, s);
+      parallel_for((n.output + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+        project(d, first, last, s);
+        release_kernels(*d.recurrent_weight);
       });
-      if (needs_whole_rows(operand))
-        for (auto& d : directions) round_rows(d.h, d.h_operands, n.output, s);
+      if (needs_whole_rows(operand)) round_rows(d.h, d.h_operands, n.output, s);
     }
   }
 
@@ -110,14 +105,13 @@ class Forward {
   int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
 
   // W_ih x for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
-  void multiply_inputs(std::span<Direction<T>> directions, int64_t s) {
+  void multiply_inputs(Direction<T>& d, int64_t s) {
     chunk_begin = s;
     chunk_end = chunk_after(steps, s);
     const int64_t first = steps.offset[s], rows = steps.offset[chunk_end] - first;
-    for (auto& d : directions)
-      multiply<T>(
-          *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false,
-          nullptr, capacity * kBlock);
+    multiply<T>(
+        *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false, nullptr,
+        capacity * kBlock);
   }
 
   T* gates_of(Direction<T>& d, int64_t block, int64_t packed) const {
@@ -229,10 +223,22 @@ class Forward {
   }
 };
 
+// The bias of each packed column, zero where the column holds no cell.
 template <typename T>
-void restore_order(const at::Tensor& sorted, const Steps& steps, int64_t width, T* target) {
-  for (int64_t i = 0; i < steps.batch; ++i)
-    std::copy_n(sorted.template const_data_ptr<T>() + i * sorted.size(1), width, target + steps.order[i] * width);
+std::vector<T> ordered_bias(const at::Tensor& bias, const std::vector<int64_t>& order) {
+  const auto given = bias.contiguous();
+  std::vector<T> ordered(order.size());
+  for (size_t j = 0; j < order.size(); ++j) ordered[j] = order[j] < 0 ? T(0) : given.template const_data_ptr<T>()[order[j]];
+  return ordered;
+}
+
+// Zeros of [B, T, width] at the positions past a row's length.
+template <typename T>
+void clear_padding(T* output, const Steps& steps, int64_t width) {
+  for (int64_t i = 0; i < steps.batch; ++i) {
+    T* row = output + steps.order[i] * steps.time * width;
+    std::fill(row + steps.length[i] * width, row + steps.time * width, T(0));
+  }
 }
 
 using Saved = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
@@ -245,18 +251,16 @@ Saved forward_of(
   const Sizes n = sizes_of(inputs, weight_hh);
   const Steps steps(lengths, n.time);
   const auto options = inputs[0].options();
-  const int64_t positions = n.batch * n.time, columns = n.gate_columns(), blocks = n.cell_blocks(), saved = save ? positions : 0;
+  const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
   const int64_t capacity = save ? positions : largest_chunk(steps);
-  auto outputs = at::zeros({n.directions, n.batch, n.time, n.output}, options);
+  auto outputs = at::empty({n.directions, n.batch, n.time, n.output}, options);
   auto h = at::empty({n.directions, n.batch, n.output}, options), c = at::empty({n.directions, n.batch, n.cells}, options);
   auto gates = empty_buffer({n.directions, blocks, capacity, kBlock}, options);
   auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
   auto projections = at::empty({n.directions, saved, n.output}, options);
   const auto order = gate_order(n);
-
-  std::vector<Direction<T>> directions(n.directions);
-  for (int64_t r = 0; r < n.directions; ++r) {
-    auto& d = directions[r];
+  each_direction(n.directions, [&](int64_t r) {
+    Direction<T> d;
     d.reverse = reverse.get(r);
     d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });
     d.recurrent_weight = packed_of(weight_hh[r], "gates", operand, [&] { return pack(weight_hh[r].t(), operand, order); });
@@ -274,22 +278,17 @@ Saved forward_of(
     d.projections = projections[r].mutable_data_ptr<T>();
     d.output = outputs[r].mutable_data_ptr<T>();
     d.x_operands = to_operand_rows(d.x, operand);
-    d.bias.resize(columns);
-    const auto b = bias[r].contiguous();
-    for (int64_t j = 0; j < columns; ++j) d.bias[j] = order[j] < 0 ? T(0) : b.template const_data_ptr<T>()[order[j]];
+    d.bias = ordered_bias<T>(bias[r], order);
+    clear_padding(d.output, steps, n.output);
     if (save) {  // what no position owns is zero, not whatever the memory held
       gates[r].slice(1, steps.valid()).zero_();
       cells[r].slice(1, steps.valid()).zero_();
       projections[r].slice(0, steps.valid()).zero_();
     }
-  }
-  side_by_side(directions, [&](std::span<Direction<T>> group) {
-    Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity).run(group, !h0);
+    Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity).run(d, !h0);
+    restore_order<T>(d.h, steps, n.output, h[r].mutable_data_ptr<T>());
+    restore_order<T>(from_blocks(d.c), steps, n.cells, c[r].mutable_data_ptr<T>());
   });
-  for (int64_t r = 0; r < n.directions; ++r) {
-    restore_order<T>(directions[r].h, steps, n.output, h[r].mutable_data_ptr<T>());
-    restore_order<T>(from_blocks(directions[r].c), steps, n.cells, c[r].mutable_data_ptr<T>());
-  }
   return {outputs, h, c, save ? gates : at::empty({n.directions, blocks, 0, kBlock}, options), cells, projections};
 }
 

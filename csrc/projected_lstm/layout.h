@@ -2,16 +2,15 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "common/checks.h"
 #include "common/gemm.h"
+#include "common/parallel.h"
 
 namespace elmo_fast::projected_lstm {
 
@@ -107,25 +106,13 @@ inline std::vector<int64_t> gate_order(const Sizes& n) {
   return order;
 }
 
-// Runs the directions: on few threads each by itself, one after another on one thread (its weights then stay in the cache), each on its own
-// thread on two or three (so that no thread waits for another within a step, which on a busy machine costs more than the step); on more
-// threads all together, every step's blocks shared out.
-template <typename D, typename F>
-void side_by_side(std::vector<D>& directions, const F& f) {
-  if (at::get_num_threads() >= 4) return f(std::span<D>(directions));
-  at::parallel_for(0, static_cast<int64_t>(directions.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) f(std::span<D>(&directions[r], 1));
-  });
-}
-
-// Cuts tasks begin..end-1, of which every direction has `count`, into runs within one direction: f(direction, first, last).
+// Calls f(r) for each direction from beginning to end: on one thread one after another (its weights then stay in the cache), on two each on
+// its own, so that no thread waits for another within a step; on more, each on its own group of threads.
 template <typename F>
-void each_direction(int64_t begin, int64_t end, int64_t count, const F& f) {
-  for (int64_t task = begin; task < end;) {
-    const int64_t direction = task / count, last = std::min(end, (direction + 1) * count);
-    f(direction, task - direction * count, last - direction * count);
-    task = last;
-  }
+void each_direction(int64_t directions, const F& f) {
+  parallel_for(directions, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) f(r);
+  });
 }
 
 // x[b, position(i, s)] -> row offset[s] + i, for every valid position.
@@ -161,6 +148,13 @@ at::Tensor sorted_rows(const std::optional<at::Tensor>& state, int64_t r, const 
     std::copy_n(
         given.template const_data_ptr<T>() + steps.order[i] * given.size(1), given.size(1), sorted.template mutable_data_ptr<T>() + i * width);
   return sorted;
+}
+
+// Sorted rows -> rows in the caller's order, the first `width` columns.
+template <typename T>
+void restore_order(const at::Tensor& sorted, const Steps& steps, int64_t width, T* target) {
+  for (int64_t i = 0; i < steps.batch; ++i)
+    std::copy_n(sorted.template const_data_ptr<T>() + i * sorted.size(1), width, target + steps.order[i] * width);
 }
 
 }  // namespace elmo_fast::projected_lstm

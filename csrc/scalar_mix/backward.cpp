@@ -70,7 +70,7 @@ template <typename T>
 void layer_gradients(
     const T* dy, const std::vector<const T*>& layers, Shape shape, const std::vector<LayerTerms<T>>& terms, int64_t mixes,
     bool layer_norm, const bool* counted, const std::vector<T*>& out) {
-  at::parallel_for(0, shape.positions, kPositions, [&](int64_t begin, int64_t end) {
+  parallel_for(shape.positions, kPositions, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const bool counts = layer_norm && (counted == nullptr || counted[p]);
       const int64_t at = p * shape.width;

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "common/checks.h"
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast::scalar_mix {
@@ -70,7 +70,7 @@ inline const bool* data_or_null(const std::optional<at::Tensor>& counted) {
 template <typename Fill>
 std::vector<double> block_sums(int64_t blocks, int64_t count, const Fill& fill) {
   std::vector<double> partial(blocks * count, 0.0), total(count, 0.0);
-  at::parallel_for(0, blocks, 4, [&](int64_t begin, int64_t end) {
+  parallel_for(blocks, 4, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) fill(block, partial.data() + block * count);
   });
   for (int64_t block = 0; block < blocks; ++block)

@@ -61,7 +61,7 @@ void mix(const std::vector<const T*>& layers, Shape shape, const at::Tensor& fac
   const T* factor = factors.const_data_ptr<T>();
   const T* mean = means.const_data_ptr<T>();
   const int64_t tiles = (shape.elements() + kTile - 1) / kTile;
-  at::parallel_for(0, tiles, 8, [&](int64_t begin, int64_t end) {
+  parallel_for(tiles, 8, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t first = tile * kTile, n = std::min(kTile, shape.elements() - first);
       for (int64_t m = 0; m < mixes; ++m)

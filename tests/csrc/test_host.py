@@ -1,4 +1,4 @@
-"""Arithmetic and index maps of the CUDA kernels, and the products of every CPU, compiled alone, with ASan and UBSan."""
+"""Index maps of the CUDA kernels, the products of every CPU, and the workers, compiled alone, with sanitizers."""
 
 import functools
 import pathlib
@@ -14,7 +14,10 @@ HERE = pathlib.Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
 # What a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
-LINKED = {"block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp"))}
+LINKED = {
+    "block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp")),
+    "workers": [CSRC / "common" / "workers.cpp"],
+}
 EVERY_SET = (
     "-mavx2",
     "-mfma",
@@ -25,7 +28,7 @@ EVERY_SET = (
     "-mavx512bf16",
     "-Wno-maybe-uninitialized",
 )
-FLAGS = ("-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
+FLAGS = ("-std=c++20", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _folder = tempfile.TemporaryDirectory(prefix="elmo_fast_csrc_")
 
@@ -56,6 +59,12 @@ def run(program, *arguments):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_finds_nothing_wrong(name):
     done = run(compiled(name))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_workers_race_nowhere():
+    """With ThreadSanitizer, which sees a read that no lock and no atomic puts after the write."""
+    done = run(compiled("workers", flags=(*FLAGS, "-fsanitize=thread")), "no fork")
     assert done.returncode == 0, done.stderr[-3000:]
 
 

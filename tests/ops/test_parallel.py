@@ -1,0 +1,179 @@
+"""Loops shared by threads (csrc/common/parallel.h): the same bits on any number; errors; forked processes."""
+
+import os
+import pathlib
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from elmo_fast.ops import LSTMWeights, _native, highway, projected_lstm, scalar_mix
+from elmo_fast.threads import torch_threads
+from tests.ops import char_cnn_cases, highway_cases
+from tests.ops.lstm_cases import cast, leaves, make, outputs_and_gradients
+
+pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+COUNTS = (2, 3, 4, 5)
+TASKS = pathlib.Path("/proc/self/task")
+
+
+def assert_the_same_on_any_number_of_threads(work):
+    """work(): tensors. Three runs of each number, since each divides the work anew."""
+    with torch_threads(1):
+        wanted = work()
+    for count in COUNTS:
+        with torch_threads(count):
+            for _ in range(3):
+                for i, (ours, one) in enumerate(zip(work(), wanted, strict=True)):
+                    assert torch.equal(ours, one), f"tensor {i} on {count} threads"
+            assert torch.get_num_threads() == count
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(("batch", "directions"), [(5, 2), (5, 1), (70, 2), (0, 2), (3, 3)])
+def test_projected_lstm(batch, directions, precision):
+    lengths = torch.randint(0, 7, (batch,))
+    case = cast(make(batch, 6, 24, 40, 150, directions=directions, lengths=lengths), torch.float32)
+    reverse = [r % 2 == 1 for r in range(directions)]
+    options = {"reverse": reverse, "cell_clip": 3.0, "projection_clip": 3.0}
+    assert_the_same_on_any_number_of_threads(lambda: outputs_and_gradients(case, "native", precision, **options))
+
+
+@pytest.mark.parametrize("batch", [5, 70])
+def test_projected_lstm_in_int8(batch):
+    inputs, weights, lengths, state = make(batch, 6, 24, 40, 150)
+
+    def run():
+        with torch.no_grad():
+            out, held = projected_lstm(inputs, weights, lengths, state, precision="int8", backend="native")
+        return [out, *held]
+
+    assert_the_same_on_any_number_of_threads(run)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [0, 7, 600])
+def test_highway(rows, precision):
+    case = highway_cases.case(rows, 96, projection=70).to(torch.float32)
+
+    def run():
+        y, gradients = highway_cases.gradients(case, precision=precision, backend="native")
+        with torch.no_grad():
+            return [y, *gradients, highway(*case, precision="int8", backend="native")]
+
+    assert_the_same_on_any_number_of_threads(run)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [0, 7, 129])
+def test_char_cnn(rows, precision):
+    case = char_cnn_cases.case("mixed", rows).to(torch.float32)
+
+    def run():
+        features, gradients = char_cnn_cases.gradients(case, precision=precision, backend="native")
+        return [features, *gradients]
+
+    assert_the_same_on_any_number_of_threads(run)
+
+
+def test_scalar_mix():
+    layers = [torch.randn(37, 11, 96, requires_grad=True) for _ in range(3)]
+    weights, gammas = torch.randn(2, 3, requires_grad=True), torch.randn(2, requires_grad=True)
+
+    def run():
+        mixed = scalar_mix(layers, weights, gammas, layer_norm=True, backend="native")
+        return [mixed, *torch.autograd.grad(mixed.square().sum(), [*layers, weights, gammas])]
+
+    assert_the_same_on_any_number_of_threads(run)
+
+
+def test_products_of_many_rows():
+    """Two strips of rows by three blocks of columns."""
+    a, b = torch.randn(700, 33), torch.randn(33, 150)
+    assert_the_same_on_any_number_of_threads(lambda: [torch.ops.elmo_fast.matmul(a, b, "float32")])
+
+
+def without_memory():
+    """The arguments of a layer that no memory holds: both directions fail, on two threads one of them on a helper."""
+    huge = 2**44
+    weights = LSTMWeights(torch.zeros(1).expand(16, huge), torch.zeros(16, 4), torch.zeros(16), None)
+    x = torch.zeros(1).expand(1, 1, huge)
+    return [x, x], [weights, weights]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_an_error_of_any_thread_is_the_callers(count):
+    case = make(3, 4, 8, 8, 20)
+    wanted = projected_lstm(*case, backend="native")[0]
+    with torch_threads(count):
+        for _ in range(5):
+            with pytest.raises(Exception, match="memory"):
+                projected_lstm(*without_memory(), backend="native")
+            assert torch.get_num_threads() == count
+            assert torch.equal(projected_lstm(*case, backend="native")[0], wanted)
+
+
+def test_threads_of_python_at_once_get_what_one_gets():
+    """Each with helpers of its own, and with its own number of threads."""
+    cases = [cast(make(9, 5, 16, 24, 70), torch.float32) for _ in range(4)]
+
+    def work(case):
+        out, _ = projected_lstm(*case, backend="native")
+        return [out, *torch.autograd.grad(out.square().sum(), leaves(case))]
+
+    wanted = [work(case) for case in cases]
+
+    def run(number):
+        torch.get_num_threads()  # only from then on a thread keeps the number that it sets
+        torch.set_num_threads(1 + number % 3)
+        found = [work(cases[number]) for _ in range(10)]
+        assert torch.get_num_threads() == 1 + number % 3
+        return found
+
+    with torch_threads(1), ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(run, range(4))):
+            for results in found:
+                assert all(torch.equal(a, b) for a, b in zip(results, wanted[number], strict=True))
+
+
+def in_a_child(work):
+    """The exit status of a forked process that runs work() and may take 30 seconds."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(30)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_forked_process_computes_with_threads_of_its_own():
+    """What a process has started is not there in its child, which neither waits for it nor does without."""
+    case = make(9, 5, 16, 24, 70)
+    with torch_threads(3), torch.no_grad():
+        wanted = projected_lstm(*case, backend="native")[0]
+
+        def work():
+            assert torch.equal(projected_lstm(*case, backend="native")[0], wanted)
+            assert not TASKS.exists() or len(list(TASKS.iterdir())) == 2  # three threads: two directions, each on one
+
+        assert in_a_child(work) == 0
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="/proc does not list threads here")
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_no_more_threads_begin_than_torch_has(count):
+    case = highway_cases.case(130, 96)
+
+    def work():
+        torch.set_num_threads(count)
+        for _ in range(3):
+            with torch.no_grad():
+                highway(*case, backend="native")
+        assert len(list(TASKS.iterdir())) == count
+
+    assert in_a_child(work) == 0
