@@ -17,7 +17,7 @@ class Settings(NamedTuple):
 
 
 # Cases whose results are kept for each instruction set of the CPU, in a folder of its name.
-BY_INSTRUCTION_SET = ("embed", "train_step", "precision", "projected_lstm", "threads")
+BY_INSTRUCTION_SET = ("embed", "train_step", "precision", "projected_lstm", "threads", "embed_file")
 
 CASES = {
     "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",

@@ -168,8 +168,15 @@ class BiLM(nn.Module):
             replayed = self._graph_replay.run(self, self._elmo_lstm, self._whole, inputs, carry)
             if replayed is not None:
                 return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
-        words, mask = self._words(inputs, word_inputs)
-        layers = self._elmo_lstm(words, mask, stateful=carry)
+        return self.in_context(*self._words(inputs, word_inputs), stateful=carry)
+
+    def context_free(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The first half of `forward`: the words' vectors [B, T+2, D], of each by itself, and their mask [B, T+2]."""
+        return self._words(inputs, None)
+
+    def in_context(self, words: Tensor, mask: Tensor, *, stateful: bool) -> dict[str, Any]:
+        """The second half of `forward`: from what `context_free` gave, what `forward` returns."""
+        layers = self._elmo_lstm(words, mask, stateful=stateful)
         return {"activations": [_lowest(words, mask), *layers.unbind(0)], "mask": mask}
 
     def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -7,13 +7,14 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from elmo_fast.ahead import ahead, beside_torch
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
-from elmo_fast.modules.sentence_vectors import Array, embed_batch, embed_batches
+from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, embed_batches, run_batches
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
@@ -154,16 +155,19 @@ class ElmoEmbedder:
         )
         check_room(output_file_path, contents.nbytes, "; output_format average or top and dtype float16 take less")
         done, total = 0, int(text.lengths.sum())
-        with FORMATS[file_format](output_file_path, contents) as write:
-            for batch in embed_batches(
-                self.elmo_bilm, text.sentences(), output_format, side_by_side=output_format != "all",
-                stateful=self.elmo_bilm.stateful, batch_size=batch_size, max_tokens=max_tokens,
-                name=lambda index: f"line {index + 1}",
-            ):  # fmt: skip
-                for index, vectors in zip(batch.indices, batch.vectors, strict=True):
+        with FORMATS[file_format](output_file_path, contents) as write, beside_torch() as beside:
+            ran = run_batches(
+                self.elmo_bilm, text.sentences(), output_format, stateful=self.elmo_bilm.stateful,
+                batch_size=batch_size, max_tokens=max_tokens, name=lambda index: f"line {index + 1}", beside=beside,
+            )  # fmt: skip
+
+            def write_batch(batch: LayerBatch) -> int:
+                for index, vectors in zip(batch.indices, batch.vectors(output_format != "all"), strict=True):
                     write(index, finite(vectors, contents.dtype, f"line {index + 1} of {text.name}"))
-                done += sum(map(len, batch.sentences))
-                del batch, vectors  # or they would stay in memory while the next batch runs
+                return sum(map(len, batch.sentences))
+
+            for tokens in ahead(beside, write_batch, ran):
+                done += tokens
                 if progress is not None:
                     progress(done, total)
         if hasattr(input_file, "close"):

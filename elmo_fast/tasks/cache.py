@@ -14,11 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_fast.ahead import ahead, beside_torch
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.lock import only_one
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.model_digest import model_digest
-from elmo_fast.modules.sentence_vectors import embed_batches
+from elmo_fast.modules.sentence_vectors import LayerBatch, run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
 from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_file
@@ -169,12 +170,18 @@ def _write(
     """Runs the biLM over the sentences, longest first, and writes the layers of each at its place."""
     shape = model.num_layers, model.get_output_dim()
     done, total = 0, sum(lengths)
-    with writing_cache_file(path, lengths, *shape, key, dtype=storage, digest=True) as file:
-        for batch in embed_batches(model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize):
-            for index, layers in zip(batch.indices, batch.vectors, strict=True):
+    with writing_cache_file(path, lengths, *shape, key, dtype=storage, digest=True) as file, beside_torch() as beside:
+        ran = run_batches(
+            model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize, beside=beside
+        )
+
+        def write_batch(batch: LayerBatch) -> int:
+            for index, layers in zip(batch.indices, batch.vectors(side_by_side=False), strict=True):
                 file.write(index, _stored(layers, storage))
-                done += lengths[index]
-            del batch, layers  # or they would stay in memory while the next batch runs
+            return sum(lengths[index] for index in batch.indices)
+
+        for tokens in ahead(beside, write_batch, ran):
+            done += tokens
             if progress is not None:
                 progress(done, total)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.modules import sentence_vectors
+from elmo_fast.modules import batch_memory
 from elmo_fast.text import survey
 from tests.command_line import elmo_fast
 
@@ -76,8 +76,8 @@ def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run,
 
 
 def test_a_batch_that_cannot_fit_into_memory_names_its_longest_line(text, toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sentence_vectors, "UNASKED_BYTES", 0)
-    monkeypatch.setattr(sentence_vectors.memory, "available", lambda: 1000)
+    monkeypatch.setattr(batch_memory, "UNASKED_BYTES", 0)
+    monkeypatch.setattr(batch_memory.memory, "available", lambda: 1000)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
     error = capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_the_old_file(run, tmp_path, name):
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "old"]
 
 
-@pytest.mark.parametrize("words", [[], ["--no-stateful"]])
+@pytest.mark.parametrize("words", [["--threads", "1"], ["--threads", "2"], ["--threads", "4", "--no-stateful"]])
 @pytest.mark.parametrize("name", ["hdf5", "safetensors"])
 def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(toy, tmp_path, capsys, monkeypatch, name, words):
     """The disk has room for whole sentences, and then for a part of one."""
@@ -212,9 +212,20 @@ def test_devices_are_no_output(run):
     assert not os.path.isfile("/dev/full")
 
 
-def begun(folder, toy, text):
+def begun(folder, toy, text, threads):
     """An `embed` process that has begun to write: its temporary file is there and has grown."""
-    words = ["embed", text, str(folder / "out"), "--all", "--batch-size", "1", "--options-file", toy[0]]
+    words = [
+        "embed",
+        text,
+        str(folder / "out"),
+        "--all",
+        "--batch-size",
+        "1",
+        "--threads",
+        threads,
+        "--options-file",
+        toy[0],
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "elmo_fast", *words, "--weight-file", toy[1]], stderr=subprocess.PIPE, text=True
     )
@@ -228,15 +239,21 @@ def begun(folder, toy, text):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "threads", "status"),
+    [
+        (signal.SIGINT, "1", 130),
+        (signal.SIGINT, "2", 130),
+        (signal.SIGTERM, "2", 143),
+        (signal.SIGKILL, "2", -signal.SIGKILL),
+    ],
 )
-def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, number, status):
+def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, number, threads, status):
     """The old file is still whole under its name; but for kill -9, which nothing can tidy up after, nothing else is."""
     text = tmp_path / "in.txt"
     text.write_text("a b c d e f g h\n" * 100_000)
     with h5py.File(tmp_path / "out", "w") as file:
         file["old"] = np.ones(3)
-    process = begun(tmp_path, toy, str(text))
+    process = begun(tmp_path, toy, str(text), threads)
     process.send_signal(number)
     _, error = process.communicate(timeout=120)
     assert process.returncode == status, error

@@ -1,7 +1,9 @@
 """ElmoEmbedder: arrays per sentence, files of vectors, empty sentences, repeatability."""
 
+import gc
 import io
 import json
+import threading
 import weakref
 
 import h5py
@@ -12,9 +14,11 @@ from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import sentence_vectors
+from elmo_fast.modules import BiLM, sentence_vectors
+from elmo_fast.modules.text_embedding import finite
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import survey
+from elmo_fast.threads import torch_threads
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 
@@ -116,22 +120,96 @@ def test_a_path_another_format_and_progress(files, tmp_path):
         embedder.embed_file(tmp_path / "in.txt", out, dtype="f16")
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
-def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format):
-    """The vectors of one batch at a time are in memory."""
-    made, alive = [], []
+def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
+    """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
+    made, alive, original = [], [], sentence_vectors._run
 
-    def embed_batch(*arguments, **settings):
+    def run(*arguments):
         alive.append(sum(reference() is not None for reference in made))
-        arrays = original(*arguments, **settings)
-        made.extend(map(weakref.ref, arrays))
-        return arrays
+        batch = original(*arguments)
+        made.extend(map(weakref.ref, batch.layers))
+        return batch
 
-    original = sentence_vectors.embed_batch
-    monkeypatch.setattr(sentence_vectors, "embed_batch", embed_batch)
-    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
-    ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
-    assert alive == [0, 0]
+    monkeypatch.setattr(sentence_vectors, "_run", run)
+    (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
+    with torch_threads(count):
+        ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
+    assert len(alive) == 6
+    assert max(alive) <= (0 if count == 1 else 3)
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+@pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
+def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatch, file_format, stateful):
+    """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
+    pair, ran, original = files(), [], sentence_vectors._run
+
+    def run(*arguments):
+        ran.append(threading.current_thread().name)
+        return original(*arguments)
+
+    monkeypatch.setattr(sentence_vectors, "_run", run)
+    (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
+    found = {}
+    for count in (1, 2, 4):
+        ran.clear()
+        with torch_threads(count):
+            settings = {"file_format": file_format, "batch_size": 8, "max_tokens": 60}
+            ElmoEmbedder(*pair, stateful=stateful).embed_file(tmp_path / "in.txt", tmp_path / "out", **settings)
+        found[count] = (tmp_path / "out").read_bytes()
+        assert set(ran) == ({"elmo_fast_0", "elmo_fast_1"} if count == 4 and not stateful else {"MainThread"})
+    assert found[1] == found[2] == found[4]
+
+
+@pytest.mark.parametrize(("count", "stateful"), [(1, True), (2, True), (2, False), (4, False)])
+def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_path, monkeypatch, count, stateful):
+    """Of vectors, of the words' ids and of the text, on whichever thread it happens."""
+    source, embedder, ids, check = (
+        tmp_path / "in.txt",
+        ElmoEmbedder(*files(), stateful=stateful),
+        BiLM.batch_to_ids,
+        finite,
+    )
+
+    def write(numbers):
+        source.write_text("".join(f"word {number}\n" for number in range(numbers)))
+
+    def spoilt(vectors, dtype, what):
+        return check(vectors * np.nan if what.startswith("line 51 of") else vectors, dtype, what)
+
+    def refusing(bilm, batch):
+        if ["word", "51"] in batch:
+            raise ElmoFastError("no ids for word 51")
+        return ids(bilm, batch)
+
+    write(99)
+    text = survey(source, keep_lines=True)
+    for change, said in (
+        (lambda patch: patch.setattr("elmo_fast.modules.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
+        (lambda patch: patch.setattr(BiLM, "batch_to_ids", refusing), "no ids for word 51"),
+        (lambda patch: write(70), "it had 99 lines and now has 70"),
+    ):
+        with monkeypatch.context() as patch, torch_threads(count):
+            change(patch)
+            with pytest.raises(ElmoFastError, match=said):
+                embedder.embed_file(text, tmp_path / "out", batch_size=8)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model0"]
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("elmo_fast")]
+
+
+def test_a_consumer_may_stop_or_wait_between_sentences(files):
+    """On two threads too: sentences are read, and the state is carried, no further than the batch that is asked for."""
+    taken, embedder, other = [], ElmoEmbedder(*files()), ElmoEmbedder(*files())
+    with torch_threads(2):
+        vectors = embedder.embed_sentences((taken.append(line) or line.split() for line in LINES), 2)
+        next(vectors)
+        vectors.close()
+    other.embed_batch([line.split() for line in LINES[:2]])
+    assert taken == LINES[:3]  # with the third the batch of two is known to be complete
+    assert np.array_equal(embedder.embed_sentence(["a"]), other.embed_sentence(["a"]))
 
 
 def test_keys_of_a_file_of_vectors(files, tmp_path):
