@@ -136,7 +136,10 @@ class Blocks:
         return at + 1
 
     def wait(self, i: Instruction, at: int, active: np.ndarray | None):
-        """bar.sync: each block's lanes wait until all that live are there."""
+        """bar.sync: each block's lanes wait until all that live are there. Lanes of a warp are never apart anyway."""
+        if "warp" in i.modifiers:
+            self.lanes.demand_whole_warps()
+            return at + 1
         if "sync" not in i.modifiers:
             raise PtxError("only bar.sync is known")
         if active is None:

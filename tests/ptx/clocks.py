@@ -58,21 +58,35 @@ class Clocks(Intervals):
 class ClockShadow(Shadow):
     """As `Shadow`, with the time of every warp's last read of a place: a later write must know of all of them."""
 
+    order: Clocks
+
     def __init__(self, places: int, order: Clocks):
         super().__init__(places, order)
-        if places * len(order.clocks) * 4 > MOST:
-            raise PtxError(
-                f"{places} places times {len(order.clocks)} warps are too many to watch: take a smaller case"
-            )
-        self.read_times = np.zeros((places, len(order.clocks)), np.int32)
+        self.read_times: np.ndarray | None = None
+        self.reads: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        """places, warps, times: kept like that while nobody writes, as most tensors are never written"""
+
+    def times_of_reads(self) -> np.ndarray:
+        """[places, warps]"""
+        if self.read_times is None:
+            shape = len(self.writer), len(self.order.clocks)
+            if shape[0] * shape[1] * 4 > MOST:
+                raise PtxError(f"{shape[0]} places times {shape[1]} warps are too many to watch: take a smaller case")
+            self.read_times = np.zeros(shape, np.int32)
+            for places, by, times in self.reads:
+                self.read_times[places, by] = times
+            self.reads.clear()
+        return self.read_times
 
     def read(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
-        self.read_times[places, by] = self.order.times(by)
+        if self.read_times is None:
+            self.reads.append((places, by, self.order.times(by)))
+        else:
+            self.read_times[places, by] = self.order.times(by)
         return self.order.unordered(by, self.writer[places], self.written[places])
 
     def write(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
-        bad = self.order.unordered(by, self.writer[places], self.written[places])
-        bad |= (self.read_times[places] > self.order.clocks[by]).any(1)
+        bad = self.atomic(places, by)
         self.writer[places] = by
         self.written[places] = self.order.times(by)
         return bad
@@ -80,4 +94,4 @@ class ClockShadow(Shadow):
     def atomic(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
         """True where a plain access races with this atomic; atomics race with none of their kind."""
         bad = self.order.unordered(by, self.writer[places], self.written[places])
-        return bad | (self.read_times[places] > self.order.clocks[by]).any(1)
+        return bad | (self.times_of_reads()[places] > self.order.clocks[by]).any(1)

@@ -58,6 +58,9 @@ class Emulator(DriverBase):
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Kernel, int, int, int]:
         return self, kernel(binary.decode(), name), REGISTERS, 0, THREADS
 
+    def launch(self, launch: Launch) -> None:
+        run(launch, self.counts, self.random)
+
 
 class Launcher:
     """What Triton calls to launch a compiled kernel."""
@@ -74,8 +77,7 @@ class Launcher:
             kernel, (x, y, z), self.metadata.num_warps * WARP, self.metadata.shared, arguments,
             bool(self.metadata.launch_cooperative_grid),
         )  # fmt: skip
-        emulator = triton.runtime.driver.active
-        run(shape, emulator.counts, emulator.random)
+        triton.runtime.driver.active.launch(shape)
 
 
 def without_assembler(backend: Any = None, stages: dict | None = None, *rest: Any) -> tuple[str, str] | None:

@@ -10,17 +10,21 @@ from tests.ptx.races import Intervals, Shadow
 from tests.ptx.values import UNSIGNED
 
 LARGEST = 16  # bytes of an access
+PAGE = 4096  # addresses keep their place in it
+APART = 1 << 36  # so many bytes from each other, no access past one tensor's end is within another
 
 
 class Region:
-    """Addresses from start to stop, of tensors that overlap."""
+    """The bytes of tensors that overlap; kernels see them at addresses of their own, `shift` from the host's."""
 
-    def __init__(self, start: int, stop: int, name: str, item: int):
-        self.start, self.stop, self.name, self.item = start, stop, name, item
+    def __init__(self, start: int, stop: int, name: str, item: int, number: int):
+        self.name, self.item, self.host = name, item, (start, stop)
         # From an address on that every access's size divides; what lies outside start .. stop is never touched.
-        self.base = start // LARGEST * LARGEST
-        size = -(-(stop - self.base) // LARGEST) * LARGEST
-        self.bytes = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(self.base))
+        base = start // LARGEST * LARGEST
+        size = -(-(stop - base) // LARGEST) * LARGEST
+        self.bytes = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(base))
+        self.shift = APART * (number + 1) + base % PAGE - base
+        self.start, self.stop, self.base = (address + self.shift for address in (start, stop, base))
         self.shadow: Shadow | None = None
 
     def units(self, bits: int) -> np.ndarray:
@@ -38,15 +42,21 @@ class GlobalMemory:
         """Accesses are held against that order."""
         self.order = order
         found = sorted((*extent(t), name, t.element_size()) for name, t in tensors if t.numel())
-        self.regions: list[Region] = []
+        joined: list[list] = []
         for start, stop, name, item in found:
-            last = self.regions[-1] if self.regions else None
-            if last is not None and start < last.stop:
-                joined = name if name in last.name.split(", ") else f"{last.name}, {name}"
-                self.regions[-1] = Region(last.start, max(stop, last.stop), joined, min(item, last.item))
+            if joined and start < joined[-1][1]:
+                last = joined[-1]
+                last[1], last[3] = max(stop, last[1]), min(item, last[3])
+                last[2] += "" if name in last[2].split(", ") else f", {name}"
             else:
-                self.regions.append(Region(start, stop, name, item))
+                joined.append([start, stop, name, item])
+        self.regions = [Region(*each, number) for number, each in enumerate(joined)]
         self.starts = np.array([r.start for r in self.regions], np.uint64)
+
+    def address_of(self, tensor: torch.Tensor) -> int:
+        """What a kernel is given for it."""
+        at = tensor.data_ptr()
+        return next((at + r.shift for r in self.regions if r.host[0] <= at < r.host[1] and tensor.numel()), 0)
 
     def located(self, addresses: np.ndarray, size: int) -> list[tuple[Region, np.ndarray | slice]]:
         """The regions that lanes access, and which lanes; raises where any accesses something else."""

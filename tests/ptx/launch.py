@@ -31,13 +31,13 @@ class Launch(NamedTuple):
     """all blocks are resident at once and may wait for each other"""
 
 
-def encoded(launch: Launch) -> bytes:
+def encoded(launch: Launch, memory: GlobalMemory) -> bytes:
     """The parameters' bytes, where the program looks for them. Those that no argument is given for are 0."""
     parameters = launch.kernel.program.parameters
     out = bytearray(parameters[-1][1] + parameters[-1][2] // 8 if parameters else 0)
     for (_, offset, bits), (_, value) in zip(parameters, launch.arguments, strict=False):
         if isinstance(value, torch.Tensor):
-            value = value.data_ptr()
+            value = memory.address_of(value)
         if isinstance(value, float):
             number = np.array(value, {32: np.float32, 64: np.float64}[bits]).tobytes()
         else:
@@ -96,7 +96,7 @@ def together(
 ) -> Blocks:
     """Those blocks of the launch."""
     kernel = launch.kernel
-    lanes = Lanes(kernel.program, numbers, launch.grid, launch.threads, encoded(launch))
+    lanes = Lanes(kernel.program, numbers, launch.grid, launch.threads, encoded(launch, memory))
     order = Intervals(int(np.prod(launch.grid)), lanes.warps)
     shared = SharedMemory(len(numbers), kernel.program.static + launch.shared, kernel.granule, order)
     return Blocks(kernel, lanes, memory, shared, counts, random)

@@ -10,24 +10,36 @@ import os
 os.environ["TRITON_INTERPRET"] = "0"  # read when triton is imported
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # and a GPU, where there is one, stays out of it
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    import torch
+
+    from tests.ptx.driver import Emulator
 
 OURS = ("triton", "triton_persistent")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def install() -> "Emulator":
+    """From now on Triton's kernels serve tensors of the CPU, on the emulator."""
     from elmo_fast.ops import _native, _triton
     from tests.ptx import driver
 
     asked = _native.no_gpu_for
 
-    def no_gpu_for(kernels, device):
+    def no_gpu_for(kernels: str, device: "torch.device") -> str | None:
         return None if device.type == "cpu" and kernels == "the Triton kernels" else asked(kernels, device)
 
     _triton.no_gpu_for = no_gpu_for
     for name, run in _triton._undispatched.items():
         _triton._LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    config.emulator = driver.install()
+    return driver.install()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.emulator = install()
 
 
 def is_ours(item: pytest.Item) -> bool:

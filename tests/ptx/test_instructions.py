@@ -159,6 +159,15 @@ def test_what_no_kernel_may_do(body, message, options):
         launch(body, torch.zeros(128 if "cp.async" in body else 32), **options)
 
 
+def test_one_tensor_is_not_reached_from_another():
+    """Halves of one storage, one after the other in the host's memory."""
+    both = torch.zeros(64)
+    text = f".entry k(.param .u64 x, .param .u64 y) {{ {REGISTERS} {AT_THREAD} ld.global.b32 %r3, [%a2+128]; ret; }}"
+    arguments = [("x", both[:32]), ("y", both[32:])]
+    with pytest.raises(PtxError, match="byte 128 of x, which has 128"):
+        run(Launch(kernel(text), (1, 1, 1), 32, 0, arguments), Counts(), np.random.default_rng(0))
+
+
 EXCHANGE = (
     "st.shared.b32 [%r2], %r0; {0} xor.b32 %r3, %r2, 128; ld.shared.b32 %r4, [%r3]; {1} st.shared.b32 [%r2], %r4;"
 )

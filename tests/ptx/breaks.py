@@ -1,0 +1,126 @@
+"""Takes out of a compiled kernel one barrier, wait, mask or ordering after the other, and sees whether that is found.
+
+Found: the emulator says what is wrong, or other memory is left. What is not found is not needed in this case (a barrier
+after the last use, a mask on memory that is there and adds nothing) and is counted in tests/ptx/breaks.json.
+"""
+
+import collections
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tests.ptx.access import is_atomic
+from tests.ptx.blocks import Kernel, made
+from tests.ptx.clocks import ACQUIRES, RELEASES
+from tests.ptx.counts import Counts
+from tests.ptx.launch import Launch, run
+from tests.ptx.program import Immediate, Instruction, PtxError
+
+MASKS = 12  # of a kernel's masks, so many are tried
+NOTHING = Instruction(None, False, "fence", (), (), "(removed)", "")
+
+
+class Recorded(NamedTuple):
+    """A launch, and what the memory of its tensors was before and after."""
+
+    launch: Launch
+    memory: list[torch.UntypedStorage]
+    before: list[torch.UntypedStorage]
+    after: list[torch.UntypedStorage]
+
+    def repeat(self, kernel: Kernel) -> bool:
+        """Runs another kernel in its place; whether it left the same memory."""
+        for storage, kept in zip(self.memory, self.before, strict=True):
+            storage.copy_(kept)
+        run(self.launch._replace(kernel=kernel), Counts(), np.random.default_rng(1))
+        return all(same(a, b) for a, b in zip(self.memory, self.after, strict=True))
+
+
+def same(a: torch.UntypedStorage, b: torch.UntypedStorage) -> bool:
+    return torch.equal(*(torch.empty(0, dtype=torch.uint8).set_(storage) for storage in (a, b)))
+
+
+def record(emulator: Any, call: Callable[[], None]) -> dict[str, Recorded]:
+    """The first launch of each kernel that `call` launches; its second variant is "name 2"."""
+    found: dict[str, Recorded] = {}
+    seen: set[int] = set()
+
+    def launch(one: Launch) -> None:
+        name, variant = one.kernel.program.name, 1
+        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in one.arguments if torch.is_tensor(t)}
+        before = [s.clone() for s in storages.values()]
+        run(one, Counts(), np.random.default_rng(0))
+        if id(one.kernel) not in seen:
+            seen.add(id(one.kernel))
+            variant += sum(each.split()[0] == name for each in found)
+            memory = list(storages.values())
+            found[name if variant == 1 else f"{name} {variant}"] = Recorded(
+                one, memory, before, [s.clone() for s in memory]
+            )
+
+    emulator.launch = launch
+    try:
+        call()
+    finally:
+        del emulator.launch
+    return found
+
+
+def without(kind: str, i: Instruction) -> Instruction:
+    """The instruction without what `kind` names."""
+    if kind == "mask" and i.opcode == "cp":
+        return i._replace(operands=(*i.operands[:3], Immediate(i.operands[2].bits)))
+    if kind == "mask":
+        return i._replace(guard=None)
+    if kind == "order":
+        return i._replace(modifiers=tuple("relaxed" if m in (*RELEASES, *ACQUIRES) else m for m in i.modifiers))
+    if kind == "scope":
+        return i._replace(modifiers=tuple("cta" if m == "gpu" else m for m in i.modifiers))
+    return NOTHING
+
+
+def kinds(i: Instruction) -> tuple[str, ...]:
+    """What can be taken from an instruction."""
+    if i.opcode == "bar" and "warp" not in i.modifiers:
+        return ("barrier",)
+    if i.opcode == "cp":
+        return ("wait",) if "wait_group" in i.modifiers else ("mask",) if len(i.operands) > 3 else ()
+    if is_atomic(i):
+        return ("order", "scope")
+    return ("mask",) if i.opcode in ("ld", "st") and i.guard and "global" in i.modifiers else ()
+
+
+def breaks(code: list[Instruction]) -> Iterator[tuple[str, int]]:
+    """(what is taken, the number of the instruction); of masks some."""
+    found = collections.defaultdict(list)
+    for number, i in enumerate(code):
+        for kind in kinds(i):
+            found[kind].append(number)
+    for kind, numbers in found.items():
+        step = -(-len(numbers) // MASKS) if kind == "mask" else 1
+        yield from ((kind, number) for number in numbers[::step])
+
+
+def broken(kernel: Kernel, kind: str, number: int) -> Kernel:
+    code, runs = list(kernel.program.code), list(kernel.runs)
+    code[number] = without(kind, code[number])
+    runs[number] = made(code[number])
+    return kernel._replace(program=kernel.program._replace(code=code), runs=runs, atomic=[is_atomic(i) for i in code])
+
+
+def is_found(recorded: Recorded, kernel: Kernel) -> bool:
+    try:
+        return not recorded.repeat(kernel)
+    except PtxError:
+        return True
+
+
+def tried(recorded: Recorded) -> dict[str, list[int]]:
+    """kind -> [how many were found, how many were tried]"""
+    kernel, counted = recorded.launch.kernel, {}
+    for kind, number in breaks(kernel.program.code):
+        found, all_of_them = counted.get(kind, (0, 0))
+        counted[kind] = [found + is_found(recorded, broken(kernel, kind, number)), all_of_them + 1]
+    return counted

@@ -1,0 +1,100 @@
+"""Calls of the ops, forward and backward, that launch every family of Triton kernels at a small fixed shape."""
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+import torch
+
+from elmo_fast.ops import (
+    adagrad_rows_,
+    char_cnn,
+    full_softmax,
+    gather_rows,
+    highway,
+    projected_lstm,
+    sampled_softmax,
+    scalar_mix,
+)
+from elmo_fast.ops.projected_lstm import host, host_persistent
+from tests.ops import char_cnn_cases, highway_cases, lstm_cases
+
+# So that small layers have what large ones have: several blocks, tiles and slices, and sums in parts of several tiles.
+SMALL = {host_persistent: {"CELLS": 8, "COLUMNS": 16, "DEPTH": 16}, host: {"MULTIPROCESSORS": 12}}
+
+
+@contextlib.contextmanager
+def small_blocks() -> Iterator[None]:
+    """Within it the LSTM's host functions choose for `SMALL`."""
+    with contextlib.ExitStack() as stack:
+        for module, values in SMALL.items():
+            stack.enter_context(mock.patch.multiple(module, **values))
+        yield
+
+
+BACKEND = {"backend": "triton"}
+
+
+def backward(*results):
+    torch.autograd.backward(results, [torch.randn_like(r) for r in results])
+
+
+def run_highway(rows=20, width=272, precision="float16"):
+    made = highway_cases.case(rows, width, 1, 24).to(torch.float32)
+    backward(highway(*made, precision=precision, **BACKEND))
+
+
+def run_char_cnn(rows=20, precision="float16"):
+    made = char_cnn_cases.case("mixed", rows, 12, 16, char_cnn_cases.FEW).to(torch.float32)
+    backward(char_cnn(*made, precision=precision, **BACKEND))
+
+
+def run_projected_lstm(batch=5, size=160, cells=288, precision="float16"):
+    lengths = torch.randint(1, 3, (batch,))
+    lengths[0] = 2
+    made = lstm_cases.cast(lstm_cases.make(batch, 2, 9, size, cells, directions=1, lengths=lengths), torch.float32)
+    out, state = projected_lstm(*made, precision=precision, reverse=(True,), **BACKEND)
+    backward(out, *state)
+
+
+def run_persistent(batch=3, size=20, cells=28):
+    lengths = torch.arange(batch) % 2 + 1
+    made = lstm_cases.make(batch, 2, 9, size, cells, directions=1, lengths=lengths)
+    with torch.no_grad():
+        projected_lstm(*made, precision="float16", reverse=(False,), backend="triton_persistent")
+
+
+def run_scalar_mix(shape=(3, 5, 70)):
+    layers = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+    weights = torch.randn(2, 3, requires_grad=True), torch.randn(2, requires_grad=True)
+    mask = torch.rand(shape[:-1]) < 0.7
+    backward(scalar_mix(layers, *weights, layer_norm=True, statistics_mask=mask, **BACKEND))
+
+
+def run_unique_rows(rows=130, entries=7, width=33):
+    table = torch.randn(entries, width, requires_grad=True)
+    backward(gather_rows(table, torch.randint(0, entries, (rows,)), **BACKEND))
+
+
+def softmax_case(rows, width, words):
+    hidden, weight = torch.randn(rows, width, requires_grad=True), torch.randn(words, width, requires_grad=True)
+    return hidden, torch.randint(0, words, (rows,)), weight, torch.randn(words, requires_grad=True)
+
+
+def run_full_softmax(rows=40, width=32, words=150, precision="float16"):
+    backward(full_softmax(*softmax_case(rows, width, words), precision=precision, **BACKEND))
+
+
+def run_sampled_softmax(rows=40, width=32, words=150, samples=70, precision="float16"):
+    made = softmax_case(rows, width, words)
+    drawn = torch.randperm(words)[:samples]
+    backward(sampled_softmax(*made, drawn, 90, precision=precision, **BACKEND))
+
+
+def run_adagrad(rows=100, words=12, width=33):
+    table, sums = torch.randn(words, width), torch.rand(words, width) + 0.5
+    adagrad_rows_(table, sums, torch.randint(0, words, (rows,)), torch.randn(rows, width), 0.1, **BACKEND)
+
+
+CASES = {name.removeprefix("run_"): call for name, call in list(globals().items()) if name.startswith("run_")}
+"""name of the op -> call"""
