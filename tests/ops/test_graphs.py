@@ -1,6 +1,7 @@
 """CUDA graphs by bucket: on a GPU a replay equals eager launches; without one, a stand-in that runs the function again
 shows that padding, copying, making room and forgetting are right."""
 
+import contextlib
 import gc
 import sys
 import threading
@@ -304,8 +305,9 @@ class FakeCuda:
 
         self.current = User()
         for name, value in {
-            "Stream": Stream, "stream": On, "graph": Capture, "CUDAGraph": Graph, "device": lambda _: On(fake.current),
-            "current_stream": lambda *_: fake.current, "graph_pool_handle": lambda: "handle",
+            "Stream": Stream, "stream": On, "graph": Capture, "CUDAGraph": Graph,
+            "device": lambda _: contextlib.nullcontext(), "current_stream": lambda *_: fake.current,
+            "graph_pool_handle": lambda: "handle",
         }.items():  # fmt: skip
             monkeypatch.setattr(torch.cuda, name, value)
 
