@@ -28,6 +28,15 @@ def tensors_of(value):
     return [tensor for each in value for tensor in tensors_of(each)] if isinstance(value, list | tuple) else []
 
 
+def numbers_of(value):
+    """All numbers in arguments: a captured graph would hold them as they are."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [number for each in value for number in numbers_of(each)]
+    return [value] if isinstance(value, int | float) else []
+
+
 class Watching(TorchDispatchMode):
     """Counts what torch launches, and lists copies between host and device, for which the host waits."""
 
@@ -37,7 +46,9 @@ class Watching(TorchDispatchMode):
         given, made = (sorted({t.device.type for t in tensors_of(x)}) for x in ((arguments, options or {}), result))
         if name[0] == "aten" and name[2] not in NO_LAUNCH and "cuda" in made:
             torch_launches[name[2]] += 1
-        trace.append(f"{function} {[facts(tensor) for tensor in tensors_of(result)]}")
+        trace.append(
+            f"{function} {numbers_of([arguments, options])} {[facts(tensor) for tensor in tensors_of(result)]}"
+        )
         if name[2] in ("_to_copy", "copy_") and len({*given, *made}) > 1:
             waits.append(f"{function}: {given} to {made}")
         return result
