@@ -30,7 +30,8 @@ def install() -> "Emulator":
     asked = _native.no_gpu_for
 
     def no_gpu_for(kernels: str, device: "torch.device") -> str | None:
-        return None if device.type == "cpu" and kernels == "the Triton kernels" else asked(kernels, device)
+        ours = kernels == "the Triton kernels" and device.type in ("cpu", "cuda")  # cuda: tensors that pretend
+        return None if ours else asked(kernels, device)
 
     _triton.no_gpu_for = no_gpu_for
     for name, run in _triton._undispatched.items():
