@@ -13,8 +13,9 @@ def tanh(x):
     far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
     far = tl.where(x < 0, -far, far)
     s = x * x
-    near = -5.37397155531e-2 + s * (2.06390887954e-2 - s * 5.70498872745e-3)
-    near = x + x * s * (-3.33332819422e-1 + s * (1.33314422036e-1 + s * near))
+    near = tl.fma(s, tl.fma(s, -5.70498872745e-3, 2.06390887954e-2), -5.37397155531e-2)
+    near = tl.fma(s, tl.fma(s, near, 1.33314422036e-1), -3.33332819422e-1)
+    near = tl.fma(x * s, near, x)
     return tl.where(tl.abs(x) < 0.625, near, far)
 
 

@@ -82,7 +82,7 @@ def launch(
         kernel[tuple(grid)](*arguments, **constants)
         return
     with torch.cuda.device_of(tensors[0]):
-        kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=True)
+        kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=False)
 
 
 def why_never() -> str | None:

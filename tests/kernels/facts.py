@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 
 TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
+# Without `.rn` the assembler may make one fma of a product and a sum, in one kernel and not in its twin (docs/gpu.md).
+CONTRACTIBLE = re.compile(r"\b(?:add|sub|mul)(?:\.ftz|\.sat)*\.(?:f16x2|f16|bf16x2|bf16|f32x2|f32|f64)\b")
 
 
 def assembled(ptx, capability):
@@ -30,7 +32,8 @@ def assembled(ptx, capability):
 
 
 def facts(made, capability):
-    """Which tensor-core instruction is used, registers, bytes spilled and of shared memory of what Triton made."""
+    """Which tensor-core instruction is used, registers, bytes spilled and of shared memory of what Triton made, and how
+    many of its sums and products the assembler may contract."""
     report = assembled(made.asm["ptx"], capability)
     used = [name for name in TENSOR_CORES if name in made.asm["ptx"]]
     return {
@@ -38,4 +41,5 @@ def facts(made, capability):
         "registers": int(re.search(r"Used (\d+) registers", report)[1]),
         "spilled": int(re.search(r"(\d+) bytes spill stores", report)[1]),
         "shared": made.metadata.shared,
+        "contractible": len(CONTRACTIBLE.findall(made.asm["ptx"])),
     }

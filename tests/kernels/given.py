@@ -26,7 +26,7 @@ def source_of(launch):
 
 
 def target_and_options(launch, capability):
-    return GPUTarget("cuda", capability, 32), {**launch.options, "enable_fp_fusion": True}
+    return GPUTarget("cuda", capability, 32), {**launch.options, "enable_fp_fusion": False}
 
 
 def digest(launch, capability):

@@ -1,6 +1,7 @@
-"""Every Triton kernel, compiled ahead of time for sm_80, sm_90 and sm_100 at its production shapes, against a golden
-table: the same tensor-core instruction, not a byte more spilled, registers and shared memory within limits. A row whose
-digest is unchanged is not compiled again (given.py)."""
+"""Every Triton kernel, compiled ahead of time for sm_80, sm_90 and sm_100 at its production
+shapes, against a golden table: the same tensor-core instruction, not a byte more spilled, nothing that the
+assembler may contract, registers and shared memory within limits. A row whose digest is unchanged is not compiled again
+(given.py)."""
 
 import json
 import pathlib
@@ -44,6 +45,8 @@ def complaints(golden, found):
                 wrong.append(f"{name}, {arch}: spills {got['spilled']} bytes, wanted at most {wanted['spilled']}")
             if got["registers"] > wanted["registers"] + REGISTER_SLACK:
                 wrong.append(f"{name}, {arch}: {got['registers']} registers, wanted about {wanted['registers']}")
+            if got["contractible"]:
+                wrong.append(f"{name}, {arch}: the assembler may contract {got['contractible']} sums and products")
             if any(got[key] != wanted[key] for key in wanted.keys() & IN_THE_LOOP):
                 wrong.append(f"{name}, {arch}: its time loop is another than the table's")
             if got["shared"] > SHARED[arch]:
@@ -64,12 +67,22 @@ def test_golden_tables_are_of_todays_kernels(rows):
         pytest.skip(f"{len(stale)} stale rows were compiled; `make kernels` would spare that: {', '.join(stale[:3])}")
 
 
-FINE = {"tensor_cores": "wgmma.mma_async", "registers": 128, "spilled": 0, "shared": 1000, "within": ["h", "wait"]}
+FINE = {
+    "tensor_cores": "wgmma.mma_async", "registers": 128, "spilled": 0, "shared": 1000, "contractible": 0,
+    "within": ["h", "wait"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"tensor_cores": "mma.sync"}, {"spilled": 8}, {"registers": 200}, {"shared": 300000}, {"within": ["wait", "h"]}],
+    [
+        {"tensor_cores": "mma.sync"},
+        {"spilled": 8},
+        {"registers": 200},
+        {"shared": 300000},
+        {"contractible": 2},
+        {"within": ["wait", "h"]},
+    ],
     ids=str,
 )
 def test_each_complaint_is_made(change):

@@ -70,7 +70,8 @@ class Turns:
 def at_once(kernel, seed, *, often=0.5, absent=(), slow=()):
     """Within it, launches of `kernel` (a triton.jit function) run all their blocks at once, but those of `absent`.
 
-    often: the chance that another block may go on, before each memory operation; slow: blocks that seldom do.
+    absent: numbers along the grid's first axis, or whole positions. often: the chance that another block may go on,
+    before each memory operation; slow: blocks that seldom do.
     """
     from triton.runtime.interpreter import interpreter_builder as builder
 
@@ -79,7 +80,7 @@ def at_once(kernel, seed, *, often=0.5, absent=(), slow=()):
     def collect(**arguments):
         waiting.append((builder.grid_idx, functools.partial(original, **arguments)))
         if len(waiting) == math.prod(builder.grid_dim):
-            programs = [p for p in waiting if p[0][0] not in absent]
+            programs = [p for p in waiting if p[0][0] not in absent and p[0] not in absent]
             waiting.clear()
             active.append(Turns(builder, seed, often, slow))
             active[-1].run(programs)

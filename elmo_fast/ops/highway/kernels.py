@@ -86,8 +86,8 @@ def mix(
         tl.store(to + width + at, saved_gate(small, closes, pre_ptr.dtype.element_ty), mask=some)
     at = r[:, None] * width + c[None, :]
     gate, closed = unfolded(small, closes)
-    y = closed * tl.where(transform < 0, 0.0, transform)
-    y += gate * tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
+    x = tl.load(x_ptr + start + column + at, mask=counts, other=0.0)
+    y = tl.fma(gate, x, closed * tl.where(transform < 0, 0.0, transform))
     y = tl.where((first + r < n)[:, None], y, 0.0)
     if y_ptr is not None:
         tl.store(y_ptr + start + column + at, y, mask=inside)

@@ -1,5 +1,6 @@
 """Allocates, chooses tiles and starts the kernels of a layer forwards; shapes and step order as in docs/gpu.md."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,13 +9,16 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _memory, _triton
+from elmo_fast.ops._card import MULTIPROCESSORS, multiprocessors
 from elmo_fast.ops._packed import packed
 from elmo_fast.ops._triton import Tiles, cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
 
-# Of an H100 or H200, less four for a round number of blocks. On another GPU the same tiles, so the same bits.
-MULTIPROCESSORS = 128
 LENGTHS = torch.int64
+# Numbers of a tile from which on the sum of its parts is spread over blocks: 16 KiB a part.
+SPREAD_FROM = 64 * 64
+# Reads of a counter before a block gives up: some seconds, a million times as long as a step.
+MOST_POLLS = 2**22
 Scan = Callable[..., None]  # `scan`, or another of its signature
 
 
@@ -78,6 +82,16 @@ def tiles(layer: Layer, kernel: str) -> tuple[Tiles, int]:
         while parts < 16 and 2 * parts * whole <= MULTIPROCESSORS:
             parts *= 2
     return Tiles(rows, columns, *rest), parts
+
+
+def spreads(tile: Tiles, parts: int, grid: tuple[int, int, int], device: torch.device) -> bool:
+    """Whether the blocks of a split product wait for each other and add up a share each, with the same bits either way.
+
+    That takes blocks that are all resident. For small tiles the last block adds all in less time than a wait takes.
+    """
+    if parts == 1 or tile.rows * tile.columns < SPREAD_FROM or _triton.INTERPRETED:
+        return False
+    return math.prod(grid) <= multiprocessors(device)
 
 
 def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -161,6 +175,7 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     chunk = cdiv(cdiv(h, split), part.depth) * part.depth
     hidden = steps.hidden.new_empty(r, b, h)
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
+    spread = spreads(part, split, grid, lengths.device)
     parts = bias.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t):
@@ -174,8 +189,8 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
         if projection:
             launch(
                 kernels_forward.project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
-                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
-                MASKED=masks is not None, SPLIT=split,
+                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
+                MASKED=masks is not None, SPLIT=split, SPREAD=spread, launch_cooperative_grid=spread,
                 BM=part.rows, BN=part.columns, BK=part.depth, **part.options,
             )  # fmt: skip
 

@@ -8,7 +8,16 @@ from torch import Tensor
 from elmo_fast.ops import _memory, _triton
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
-from elmo_fast.ops.projected_lstm.host import Layer, Steps, arrange, layer_of, packed_layer, tiles
+from elmo_fast.ops.projected_lstm.host import (
+    MOST_POLLS,
+    Layer,
+    Steps,
+    arrange,
+    layer_of,
+    packed_layer,
+    spreads,
+    tiles,
+)
 
 
 class Gradients(NamedTuple):
@@ -60,14 +69,16 @@ def scan(
     (tile, _), (part, split) = tiles(layer, "cells_backward"), tiles(layer, "recur")
     chunk = cdiv(cdiv(4 * h, split), part.depth) * part.depth
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
+    spread = spreads(part, split, grid, lengths.device)
     parts = grads.h.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t, -1, -1):
         launch(
             kernels_backward.recur_backward, grid,
             grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
-            parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
-            PRODUCT=step < t, MASKED=masks is not None, SPLIT=split,
+            parts, arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
+            PRODUCT=step < t, MASKED=masks is not None, SPLIT=split, SPREAD=spread and step < t,
+            launch_cooperative_grid=spread and step < t,
             BM=part.rows, BN=part.columns, BK=part.depth, **part.options,
         )  # fmt: skip
         if step > 0:

@@ -9,7 +9,7 @@ from elmo_fast.ops import _triton
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import host, kernels_persistent
 from elmo_fast.ops.projected_lstm.failure import flags
-from elmo_fast.ops.projected_lstm.host import MULTIPROCESSORS, Layer, Steps
+from elmo_fast.ops.projected_lstm.host import MOST_POLLS, MULTIPROCESSORS, Layer, Steps
 
 # Name of a GPU -> precision -> the largest batch for which the persistent scan was measured to be the faster one.
 # Nobody has measured any: until then "triton" takes the stepwise scan everywhere.
@@ -19,8 +19,6 @@ THRESHOLDS: dict[str, dict[str, int]] = {}
 CELLS, COLUMNS, DEPTH = 32, 64, 256
 LARGEST_BATCH, LARGEST_SIZE, LARGEST_CELLS = 32, 512, 4096
 SHARED_BYTES = 227 * 1024
-# Reads of a counter before a block gives up: some seconds, a million times as long as a step.
-MOST_POLLS = 2**22
 WANTS_16_BIT = 'the persistent scan keeps 16-bit weights on chip; take precision="float16" or "bfloat16"'
 COUNTER_STRIDE = 32  # int32 between two counters: a line of the L2 each
 # The interpreter runs blocks one after the other, and none can wait there: then each phase of a step is a launch.

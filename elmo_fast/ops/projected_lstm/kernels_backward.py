@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from elmo_fast.ops._kernels import tanh
-from elmo_fast.ops.projected_lstm.kernels_forward import sum_of_parts
+from elmo_fast.ops.projected_lstm.kernels_arrival import leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
@@ -16,60 +16,97 @@ def as_operand(x, dtype: tl.constexpr):
     return x.to(dtype)
 
 
+@triton.jit
+def finish_recurrence(
+    acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound,
+    PRODUCT: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Some rows of d_h, and the gradient before the clip of step - 1, of which d_y, out and d_out are the addresses."""
+    length = tl.load(lengths + row, mask=row < batch, other=0)
+    active = (row < batch) & (length > step)
+    within = (row < batch)[:, None] & (column < size)[None, :]
+    at = row[:, None] * size + column[None, :]
+    if PRODUCT:
+        tl.store(d_h + at, acc, mask=active[:, None] & within)
+    if step > 0:
+        before = (row < batch) & (length > step - 1)
+        inside = before[:, None] & (column < size)[None, :]
+        held = tl.load(d_h + at, mask=inside & (active == 0)[:, None], other=0.0)
+        value = tl.where(active[:, None], acc, held)
+        value += tl.load(d_y + at, mask=inside, other=0.0)
+        if MASKED:
+            value *= tl.load(masks + at, mask=within, other=0.0)
+        reached = tl.load(out + at, mask=inside, other=0.0)
+        value = tl.where(tl.abs(reached) > bound, 0.0, value)
+        value = tl.where(before[:, None], value, 0.0)
+        tl.store(d_out + at, as_operand(value, d_out.dtype.element_ty), mask=within)
+
+
 @triton.jit(do_not_specialize=["step"])
 def recur_backward(
-    d_gates, weight, d_h, d_y, masks, out, d_out, lengths, parts, arrived, step, batch, time, size, count, chunk, bound,
-    PRODUCT: tl.constexpr, MASKED: tl.constexpr, SPLIT: tl.constexpr,
+    d_gates, weight, d_h, d_y, masks, out, d_out, lengths, parts, arrived, step, batch, time, size, count, chunk,
+    bound, polls,
+    PRODUCT: tl.constexpr, MASKED: tl.constexpr, SPLIT: tl.constexpr, SPREAD: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """d_h = d_gates at `step` · W_hh for rows with such a step; from it, the gradient before the clip of step - 1.
 
     d_gates [R, T, B, 4H]; weight [R, 4H, D]; d_h [R, B, D] float32; d_y, out [R, T, B, D]: the outputs' gradient, and
     the projections before their clip; d_out [R, T, B, D] operands, written at step - 1 (0 for rows without that step).
-    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. Floor: as `cells`' product.
+    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. parts, arrived, SPREAD and polls as
+    `project` has them. Floor: as `cells`' product.
     """
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
-    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    top = tl.program_id(1) * BM
+    row = top + tl.arange(0, BM)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     length = tl.load(lengths + row, mask=row < batch, other=0)
-    active = (row < batch) & (length > step)
-    within = (row < batch)[:, None] & (column < size)[None, :]
-    at = row[:, None] * size + column[None, :]
-    d_h += direction * batch * size + at
+    longest = tl.max(length)
+    d_h += direction * batch * size
+    offset = (direction * time + step - 1) * batch * size
+    d_y += offset
+    out += offset
+    d_out += offset
+    if MASKED:
+        masks += direction * batch * size
+    parts += direction * SPLIT * batch * size
     acc = tl.zeros((BM, BN), dtype=tl.float32)
-    is_last = part == 0
+    first, last, ok = part, part + 1, longest >= 0
     if PRODUCT:  # noqa: SIM102 (one is known when compiling, the other is not)
-        if tl.max(active.to(tl.int32)) > 0:
+        if longest > step:
             operands = d_gates + ((direction * time + step) * batch + row)[:, None] * 4 * count
             columns = weight + direction * 4 * count * size + column[None, :]
             begin = part * chunk
             end = tl.minimum(4 * count, begin + chunk)
             for start in range(begin, end, BK):
                 k = start + tl.arange(0, BK)
-                a = tl.load(operands + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
+                a = tl.load(operands + k[None, :], mask=(length > step)[:, None] & (k < end)[None, :], other=0.0)
                 inside = (k < end)[:, None] & (column < size)[None, :]
                 b = tl.load(columns + k.to(tl.int64)[:, None] * size, mask=inside, other=0.0)
                 acc = tl.dot(a, b, acc, input_precision="ieee")
             if SPLIT > 1:
-                mine = parts + direction * SPLIT * batch * size
                 tile = (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
-                acc, is_last = sum_of_parts(acc, mine, arrived + tile, at, within, batch * size, SPLIT)
-            if is_last:
-                tl.store(d_h, acc, mask=active[:, None] & (column < size)[None, :])
-    if is_last:  # noqa: SIM102
-        if step > 0:
-            before = (row < batch) & (length > step - 1)
-            inside = before[:, None] & (column < size)[None, :]
-            held = tl.load(d_h, mask=inside & (active == 0)[:, None], other=0.0)
-            value = tl.where(active[:, None], acc, held)
-            offset = (direction * time + step - 1) * batch * size + at
-            value += tl.load(d_y + offset, mask=inside, other=0.0)
-            if MASKED:
-                value *= tl.load(masks + direction * batch * size + at, mask=within, other=0.0)
-            reached = tl.load(out + offset, mask=inside, other=0.0)
-            value = tl.where(tl.abs(reached) > bound, 0.0, value)
-            value = tl.where(before[:, None], value, 0.0)
-            tl.store(d_out + offset, as_operand(value, d_out.dtype.element_ty), mask=within)
+                at = row[:, None] * size + column[None, :]
+                within = (row < batch)[:, None] & (column < size)[None, :]
+                first, last, ok = leave_part(
+                    acc, parts, arrived + tile, longest - step, polls, part, at, within, batch * size, SPLIT, SPREAD
+                )  # fmt: skip
+    if SPLIT == 1:
+        finish_recurrence(
+            acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound, PRODUCT, MASKED
+        )  # fmt: skip
+    else:
+        share_rows: tl.constexpr = BM // SPLIT
+        for share in range(first, last):
+            own = top + share * share_rows + tl.arange(0, share_rows)
+            total = tl.zeros((share_rows, BN), dtype=tl.float32)
+            if PRODUCT:
+                active = (own < batch) & (tl.load(lengths + own, mask=own < batch, other=0) > step)
+                there, here = own[:, None] * size + column[None, :], active[:, None] & (column < size)[None, :]
+                total = sum_of_parts(parts, there, here, batch * size, ok, SPLIT)
+            finish_recurrence(
+                total, own, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound, PRODUCT, MASKED
+            )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["step"])

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from elmo_fast.ops._kernels import tanh
+from elmo_fast.ops.projected_lstm.kernels_arrival import leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
@@ -15,6 +16,60 @@ def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
     if SAVE:
         tl.store(gates, product.to(gates.dtype.element_ty), mask=inside)
     return product
+
+
+@triton.jit
+def halves(x, BM: tl.constexpr, BC: tl.constexpr):
+    """The columns of x [BM, BC] as two tensors [BM, BC // 2]."""
+    return tl.split(tl.permute(tl.reshape(x, (BM, 2, BC // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def update_cells(
+    i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
+    SAVE: tl.constexpr, PROJECT: tl.constexpr, MASKED: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """update for cells from `first` on, 16 columns after the other: a whole tile's addresses would spill registers."""
+    if BC > 16:
+        i0, i1 = halves(i, BM, BC)
+        f0, f1 = halves(f, BM, BC)
+        g0, g1 = halves(g, BM, BC)
+        o0, o1 = halves(o, BM, BC)
+        update_cells(
+            i0, f0, g0, o0, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound,
+            first, SAVE, PROJECT, MASKED, BM, BC // 2,
+        )  # fmt: skip
+        update_cells(
+            i1, f1, g1, o1, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound,
+            first + BC // 2, SAVE, PROJECT, MASKED, BM, BC // 2,
+        )  # fmt: skip
+    else:
+        row = tl.program_id(1) * BM + tl.arange(0, BM)
+        cell = first + tl.arange(0, BC)
+        active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+        inside = active[:, None] & (cell < count)[None, :]
+        bias += cell
+        gates += row[:, None] * 4 * count + cell[None, :]
+        at = row[:, None] * count + cell[None, :]
+        # One gate after the other, so that few of them wait in registers beside the sums.
+        i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
+        g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
+        after = tl.sigmoid(i) * tanh(g)
+        f = pre_activation(f, bias + count, gates + count, cell < count, inside, SAVE)
+        held = tl.load(before + at, mask=inside, other=0.0)
+        after = tl.fma(tl.sigmoid(f), tl.where(step == 0, held, clipped(held, bound)), after)
+        tl.store(c + at, after, mask=inside)
+        o = pre_activation(o, bias + 3 * count, gates + 3 * count, cell < count, inside, SAVE)
+        value = tl.sigmoid(o) * tanh(clipped(after, bound))
+        if PROJECT:
+            tl.store(hidden + at, value.to(hidden.dtype.element_ty), mask=inside)
+        else:
+            tl.store(out + at, value, mask=inside)
+            if MASKED:
+                value *= tl.load(masks + at, mask=inside, other=0.0)
+            value = tl.where(active[:, None], value, 0.0)
+            within = (row < batch)[:, None] & (cell < count)[None, :]
+            tl.store(h_next + at, value.to(h_next.dtype.element_ty), mask=within)
 
 
 @triton.jit(do_not_specialize=["step"])
@@ -53,71 +108,61 @@ def cells(
         g = tl.dot(a, tl.load(at + 2 * gate, mask=inside, other=0.0), g, input_precision="ieee")
         o = tl.dot(a, tl.load(at + 3 * gate, mask=inside, other=0.0), o, input_precision="ieee")
 
-    inside = active[:, None] & (cell < count)[None, :]
-    bias += direction * 4 * count + cell
-    gates += ((direction * time + step) * batch + row)[:, None] * 4 * count + cell[None, :]
-    at = row[:, None] * count + cell[None, :]
-    # One gate after the other, so that few of them wait in registers beside the sums.
-    i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
-    g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
-    after = tl.sigmoid(i) * tanh(g)
-    f = pre_activation(f, bias + count, gates + count, cell < count, inside, SAVE)
-    before = tl.load(c + (direction * c_slots + step % c_slots) * batch * count + at, mask=inside, other=0.0)
-    after += tl.sigmoid(f) * tl.where(step == 0, before, clipped(before, bound))
-    tl.store(c + (direction * c_slots + (step + 1) % c_slots) * batch * count + at, after, mask=inside)
-    o = pre_activation(o, bias + 3 * count, gates + 3 * count, cell < count, inside, SAVE)
-    value = tl.sigmoid(o) * tanh(clipped(after, bound))
-    if PROJECT:
-        tl.store(hidden + direction * batch * count + at, value.to(hidden.dtype.element_ty), mask=inside)
-    else:
-        tl.store(out + (direction * time + step) * batch * count + at, value, mask=inside)
+    bias += direction * 4 * count
+    gates += (direction * time + step) * batch * 4 * count
+    before = c + (direction * c_slots + step % c_slots) * batch * count
+    c += (direction * c_slots + (step + 1) % c_slots) * batch * count
+    hidden += direction * batch * count
+    if not PROJECT:
+        out += (direction * time + step) * batch * count
+        h_next += (direction * (time + 1) + step + 1) * batch * count
         if MASKED:
-            value *= tl.load(masks + direction * batch * count + at, mask=inside, other=0.0)
-        value = tl.where(active[:, None], value, 0.0)
-        within = (row < batch)[:, None] & (cell < count)[None, :]
-        target = h_next + (direction * (time + 1) + step + 1) * batch * count + at
-        tl.store(target, value.to(h_next.dtype.element_ty), mask=within)
+            masks += direction * batch * count
+    first = tl.program_id(0) * BC
+    update_cells(
+        i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
+        SAVE, PROJECT, MASKED, BM, BC,
+    )  # fmt: skip
 
 
 @triton.jit
-def sum_of_parts(acc, parts, arrived, at, inside, stride, SPLIT: tl.constexpr):
-    """(sum of all parts in their order, whether this block was the last to arrive and so has it).
-
-    Each of SPLIT blocks leaves its part; the one that counts to SPLIT adds them. The barrier lets no thread's store
-    stay behind the counter's release; .cg reads past the L1, which is not coherent.
-    """
-    part = tl.program_id(2) % SPLIT
-    tl.store(parts + part * stride + at, acc, mask=inside)
-    tl.debug_barrier()
-    is_last = tl.atomic_add(arrived, 1, sem="acq_rel") == SPLIT - 1
-    if is_last:
-        acc = tl.zeros_like(acc)
-        for other in range(SPLIT):
-            acc += tl.load(parts + other * stride + at, mask=inside, other=0.0, cache_modifier=".cg")
-        tl.store(arrived, 0)
-    return acc, is_last
+def finish_projection(
+    acc, row, column, masks, out, h, lengths, step, batch, size, bound, MASKED: tl.constexpr
+):  # fmt: skip
+    """The projections of some rows, before the clip to `out`, after it and the mask to `h` (0 for rows that ended)."""
+    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    within = (row < batch)[:, None] & (column < size)[None, :]
+    at = row[:, None] * size + column[None, :]
+    tl.store(out + at, acc, mask=active[:, None] & within)
+    value = clipped(acc, bound)
+    if MASKED:
+        value *= tl.load(masks + at, mask=within, other=0.0)
+    tl.store(h + at, tl.where(active[:, None], value, 0.0).to(h.dtype.element_ty), mask=within)
 
 
 @triton.jit(do_not_specialize=["step"])
 def project(
-    hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound,
-    MASKED: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound, polls,
+    MASKED: tl.constexpr, SPLIT: tl.constexpr, SPREAD: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` of the cells.
 
     out [R, T, B, D] float32 before the clip; h [R, T+1, B, D] operands after clip and mask, written at step + 1 (0 for
-    rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile.
+    rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile,
+    0 at first. SPREAD: see `leave_part`; polls: after how many looks at the counter a block's share becomes NaN.
     """
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
-    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    top = tl.program_id(1) * BM
+    row = top + tl.arange(0, BM)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
     within = (row < batch)[:, None] & (column < size)[None, :]
     at = row[:, None] * size + column[None, :]
-    h += (direction * (time + 1) + step + 1) * batch * size + at
+    h += (direction * (time + 1) + step + 1) * batch * size
     if tl.max(active.to(tl.int32)) == 0:
         if part == 0:
-            tl.store(h, tl.zeros((BM, BN), dtype=h.dtype.element_ty), mask=within)
+            tl.store(h + at, tl.zeros((BM, BN), dtype=h.dtype.element_ty), mask=within)
         return
     hidden += (direction * batch + row)[:, None] * count
     weight += (direction * size + column)[None, :] * count
@@ -129,15 +174,21 @@ def project(
         a = tl.load(hidden + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
         b = tl.load(weight + k[:, None], mask=(k < end)[:, None] & (column < size)[None, :], other=0.0)
         acc = tl.dot(a, b, acc, input_precision="ieee")
-    is_last = True
-    if SPLIT > 1:
+    out += (direction * time + step) * batch * size
+    if MASKED:
+        masks += direction * batch * size
+    if SPLIT == 1:
+        finish_projection(acc, row, column, masks, out, h, lengths, step, batch, size, bound, MASKED)
+    else:
         parts += direction * SPLIT * batch * size
         arrived += (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
-        acc, is_last = sum_of_parts(acc, parts, arrived, at, within, batch * size, SPLIT)
-    if is_last:
-        inside = active[:, None] & (column < size)[None, :]
-        tl.store(out + (direction * time + step) * batch * size + at, acc, mask=inside)
-        value = clipped(acc, bound)
-        if MASKED:
-            value *= tl.load(masks + direction * batch * size + at, mask=within, other=0.0)
-        tl.store(h, tl.where(active[:, None], value, 0.0).to(h.dtype.element_ty), mask=within)
+        first, last, ok = leave_part(
+            acc, parts, arrived, step + 1, polls, part, at, within, batch * size, SPLIT, SPREAD
+        )  # fmt: skip
+        share_rows: tl.constexpr = BM // SPLIT
+        for share in range(first, last):
+            own = top + share * share_rows + tl.arange(0, share_rows)
+            there = own[:, None] * size + column[None, :]
+            inside = (own < batch)[:, None] & (column < size)[None, :]
+            total = sum_of_parts(parts, there, inside, batch * size, ok, SPLIT)
+            finish_projection(total, own, column, masks, out, h, lengths, step, batch, size, bound, MASKED)

@@ -9,27 +9,8 @@ import triton
 import triton.language as tl
 
 from elmo_fast.ops._kernels import tanh
+from elmo_fast.ops.projected_lstm.kernels_arrival import arrive, wait
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
-
-
-@triton.jit
-def arrive(counter, ok):
-    """Counts this block in, after all its threads' stores. A block that has given up counts itself in no more."""
-    tl.debug_barrier()
-    if ok:
-        tl.atomic_add(counter, 1, sem="release", scope="gpu")
-
-
-@triton.jit
-def wait(counter, target, polls, ok):
-    """Whether `counter` came to `target` within `polls` looks at it; False at once for a block that has given up."""
-    seen = tl.atomic_add(counter, 0, sem="acquire", scope="gpu")
-    left = tl.where(ok, polls, 0)
-    while (seen < target) & (left > 0):
-        seen = tl.atomic_add(counter, 0, sem="acquire", scope="gpu")
-        left -= 1
-    tl.debug_barrier()
-    return ok & (seen >= target)
 
 
 @triton.jit
@@ -149,7 +130,7 @@ def persistent(
                 tl.store(gates + gate_at, acc.to(gates.dtype.element_ty), mask=owned[:, None] & active)
             i, f, g, o = gates_apart(acc, BC, BM)
             kept = tl.where(step == 0, before, clipped(before, cell_bound))
-            before = tl.sigmoid(i) * tanh(g) + tl.sigmoid(f) * kept
+            before = tl.fma(tl.sigmoid(f), kept, tl.sigmoid(i) * tanh(g))
             present = (cell < count)[:, None] & active
             tl.store(c + ((step + 1) % c_slots).to(tl.int64) * batch * count, before, mask=present)
             value = tl.sigmoid(o) * tanh(clipped(before, cell_bound))
