@@ -14,7 +14,7 @@ struct Float32 {
   using W = float;
   using C = float;
   using Sum = __m256;
-  static constexpr int kWidth = 8, kTerms = 1, kRows = 6;
+  static constexpr int kWidth = 8, kTerms = 1, kVectors = 2, kRows = 6;
   static Sum zero() { return _mm256_setzero_ps(); }
   static __m256 load(const float* w) { return _mm256_loadu_ps(w); }
   static __m256 broadcast(const float* x) { return _mm256_set1_ps(*x); }
@@ -24,11 +24,27 @@ struct Float32 {
   }
 };
 
-struct BFloat16Widened : Float32 {
+// 16 columns at a time, the even ones and the odd ones apart until they are stored: one load, one shift, one mask.
+struct BFloat16Widened {
+  using X = float;
   using W = uint16_t;
-  static __m256 load(const uint16_t* w) {
-    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+  using C = float;
+  struct Vector {
+    __m256 even, odd;
+  };
+  using Sum = Vector;
+  static constexpr int kWidth = 16, kTerms = 1, kVectors = 1, kRows = 6;
+  static Sum zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static Vector load(const uint16_t* w) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)), _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-65536)))};
+  }
+  static __m256 broadcast(const float* x) { return _mm256_set1_ps(*x); }
+  static Sum add(Sum sum, __m256 x, Vector w) { return {_mm256_fmadd_ps(x, w.even, sum.even), _mm256_fmadd_ps(x, w.odd, sum.odd)}; }
+  static void store(float* c, Sum sum, bool accumulate) {
+    const __m256 low = _mm256_unpacklo_ps(sum.even, sum.odd), high = _mm256_unpackhi_ps(sum.even, sum.odd);  // of each half
+    Float32::store(c, _mm256_permute2f128_ps(low, high, 0x20), accumulate);
+    Float32::store(c + 8, _mm256_permute2f128_ps(low, high, 0x31), accumulate);
   }
 };
 
@@ -42,7 +58,7 @@ struct Float64 {
   using W = double;
   using C = double;
   using Sum = __m256d;
-  static constexpr int kWidth = 4, kTerms = 1, kRows = 6;
+  static constexpr int kWidth = 4, kTerms = 1, kVectors = 2, kRows = 6;
   static Sum zero() { return _mm256_setzero_pd(); }
   static __m256d load(const double* w) { return _mm256_loadu_pd(w); }
   static __m256d broadcast(const double* x) { return _mm256_set1_pd(*x); }
@@ -52,35 +68,24 @@ struct Float64 {
   }
 };
 
-// Bytes widened to 16 bits, whose products are added in pairs: exact, where an addition of bytes' products would saturate. A column's two
-// pairs stay apart until they are stored.
-struct Int8Quads {
-  using X = uint8_t;
+// Bytes widened to 16 bits, whose products are added in pairs: exact, where an addition of bytes' products would saturate.
+struct Int8Widened {
+  using X = int16_t;
   using W = int8_t;
   using C = int32_t;
-  struct Vector {
-    __m256i low, high;  // of four columns each
-  };
-  using Sum = Vector;
-  static constexpr int kWidth = 8, kTerms = 4, kRows = 3;
-  static Sum zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-  static Vector load(const int8_t* w) {
-    const auto* bytes = reinterpret_cast<const __m128i*>(w);
-    return {_mm256_cvtepi8_epi16(_mm_loadu_si128(bytes)), _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes + 1))};
+  using Sum = __m256i;
+  static constexpr int kWidth = 8, kTerms = 2, kVectors = 2, kRows = 6;
+  static Sum zero() { return _mm256_setzero_si256(); }
+  static __m256i load(const int8_t* w) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w))); }
+  static __m256i broadcast(const int16_t* x) {
+    int pair;
+    __builtin_memcpy(&pair, x, sizeof(pair));
+    return _mm256_set1_epi32(pair);
   }
-  static __m256i broadcast(const uint8_t* x) {
-    int quad;
-    __builtin_memcpy(&quad, x, sizeof(quad));
-    return _mm256_cvtepu8_epi16(_mm_set1_epi32(quad));
-  }
-  static Sum add(Sum sum, __m256i x, Vector w) {
-    return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(x, w.low)), _mm256_add_epi32(sum.high, _mm256_madd_epi16(x, w.high))};
-  }
+  static Sum add(Sum sum, __m256i x, __m256i w) { return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w)); }
   static void store(int32_t* c, Sum sum, bool accumulate) {
-    const __m256i mixed = _mm256_hadd_epi32(sum.low, sum.high);  // columns 0 1 4 5 2 3 6 7
-    const __m256i total = _mm256_permute4x64_epi64(mixed, 0b11011000);
     auto* target = reinterpret_cast<__m256i*>(c);
-    _mm256_storeu_si256(target, accumulate ? _mm256_add_epi32(_mm256_loadu_si256(target), total) : total);
+    _mm256_storeu_si256(target, accumulate ? _mm256_add_epi32(_mm256_loadu_si256(target), sum) : sum);
   }
 };
 
@@ -88,7 +93,7 @@ struct Int8Quads {
 
 const BlockKernels kAvx2Kernels = {
     multiply_block<Float64>, multiply_block<Float32>, multiply_block<BFloat16Widened>, multiply_block<Float16Widened>,
-    multiply_block<Int8Quads>};
+    multiply_block<Int8Widened>};
 
 }  // namespace elmo_fast
 

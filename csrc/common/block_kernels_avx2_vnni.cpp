@@ -14,7 +14,7 @@ struct Int8Quads {
   using W = int8_t;
   using C = int32_t;
   using Sum = __m256i;
-  static constexpr int kWidth = 8, kTerms = 4, kRows = 6;
+  static constexpr int kWidth = 8, kTerms = 4, kVectors = 2, kRows = 6;
   static Sum zero() { return _mm256_setzero_si256(); }
   static __m256i load(const int8_t* w) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)); }
   static __m256i broadcast(const uint8_t* x) {

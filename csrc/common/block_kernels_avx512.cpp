@@ -1,7 +1,7 @@
-// AVX-512, and AVX512_BF16 where the compiler's flags for this file have it.
+// AVX-512 with its instructions on 16 bits (AVX512BW).
 #include "common/block_kernels.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && defined(__AVX512BW__)
 #include <immintrin.h>
 
 #include "common/block_product.h"
@@ -14,7 +14,7 @@ struct Float32 {
   using W = float;
   using C = float;
   using Sum = __m512;
-  static constexpr int kWidth = 16, kTerms = 1, kRows = 12;
+  static constexpr int kWidth = 16, kTerms = 1, kVectors = 2, kRows = 12;
   static Sum zero() { return _mm512_setzero_ps(); }
   static __m512 load(const float* w) { return _mm512_loadu_ps(w); }
   static __m512 broadcast(const float* x) { return _mm512_set1_ps(*x); }
@@ -42,7 +42,7 @@ struct Float64 {
   using W = double;
   using C = double;
   using Sum = __m512d;
-  static constexpr int kWidth = 8, kTerms = 1, kRows = 12;
+  static constexpr int kWidth = 8, kTerms = 1, kVectors = 2, kRows = 12;
   static Sum zero() { return _mm512_setzero_pd(); }
   static __m512d load(const double* w) { return _mm512_loadu_pd(w); }
   static __m512d broadcast(const double* x) { return _mm512_set1_pd(*x); }
@@ -52,11 +52,31 @@ struct Float64 {
   }
 };
 
+// Bytes widened to 16 bits, whose products are added in pairs: exact, where an addition of bytes' products would saturate.
+struct Int8Widened {
+  using X = int16_t;
+  using W = int8_t;
+  using C = int32_t;
+  using Sum = __m512i;
+  static constexpr int kWidth = 16, kTerms = 2, kVectors = 2, kRows = 12;
+  static Sum zero() { return _mm512_setzero_si512(); }
+  static __m512i load(const int8_t* w) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w))); }
+  static __m512i broadcast(const int16_t* x) {
+    int pair;
+    __builtin_memcpy(&pair, x, sizeof(pair));
+    return _mm512_set1_epi32(pair);
+  }
+  static Sum add(Sum sum, __m512i x, __m512i w) { return _mm512_add_epi32(sum, _mm512_madd_epi16(x, w)); }
+  static void store(int32_t* c, Sum sum, bool accumulate) {
+    _mm512_storeu_si512(c, accumulate ? _mm512_add_epi32(_mm512_loadu_si512(c), sum) : sum);
+  }
+};
+
 }  // namespace
 
 const BlockKernels kAvx512Kernels = {
     multiply_block<Float64>, multiply_block<Float32>, multiply_block<BFloat16Widened>, multiply_block<Float16Widened>,
-    nullptr};  // int8 without VNNI: AVX2 has the 16-bit products that AVX-512F lacks
+    multiply_block<Int8Widened>};
 
 }  // namespace elmo_fast
 

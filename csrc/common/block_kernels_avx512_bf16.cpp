@@ -14,7 +14,7 @@ struct BFloat16Pairs {
   using W = uint16_t;
   using C = float;
   using Sum = __m512;
-  static constexpr int kWidth = 16, kTerms = 2, kRows = 12;
+  static constexpr int kWidth = 16, kTerms = 2, kVectors = 2, kRows = 12;
   static Sum zero() { return _mm512_setzero_ps(); }
   static __m512bh load(const uint16_t* w) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(w)); }
   static __m512bh broadcast(const uint16_t* x) {

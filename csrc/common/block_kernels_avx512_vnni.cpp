@@ -14,7 +14,7 @@ struct Int8Quads {
   using W = int8_t;
   using C = int32_t;
   using Sum = __m512i;
-  static constexpr int kWidth = 16, kTerms = 4, kRows = 12;
+  static constexpr int kWidth = 16, kTerms = 4, kVectors = 2, kRows = 12;
   static Sum zero() { return _mm512_setzero_si512(); }
   static __m512i load(const int8_t* w) { return _mm512_loadu_si512(w); }
   static __m512i broadcast(const uint8_t* x) {

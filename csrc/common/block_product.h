@@ -1,5 +1,5 @@
 // The product of block_kernels.h, written once. A form F says how an instruction set holds and multiplies operands: types X, W, C and Sum;
-// kWidth columns of a vector; kTerms of a unit; kRows multiplied together; zero, load, broadcast, add, store.
+// kWidth columns of a vector; kTerms of a unit; kRows multiplied together with kVectors vectors; zero, load, broadcast, add, store.
 #pragma once
 
 #include "common/block_kernels.h"
@@ -10,72 +10,109 @@ namespace elmo_fast {
 // of columns stays in the first-level cache while all rows are multiplied with it.
 constexpr int64_t kRun = 128;
 
-// What is multiplied after: fetched while this is multiplied, because few rows are bound by streaming W.
-struct Ahead {
-  const char *first = nullptr, *second = nullptr;
+constexpr int64_t kNearBytes = 1024;
+
+// What one call of multiply_rows reads and writes: units first..end-1, rows from x, columns from w, sums from c.
+template <class F>
+struct Part {
+  int64_t first, end;
+  const typename F::X* x;
+  int64_t ldx;
+  const typename F::W* w;
+  int64_t group;
+  const typename F::W* ahead;  // W that is read after: fetched meanwhile, because few rows are bound by streaming W; or null
+  typename F::C* c;
+  int64_t ldc;
+  bool accumulate;
 };
 
-// R rows, two vectors of columns, units first..end-1: 2 R sums in registers.
-template <class F, int R>
-inline void multiply_rows(
-    int64_t first, int64_t end, const typename F::X* x, int64_t ldx, const typename F::W* left, const typename F::W* right, Ahead ahead,
-    typename F::C* c, int64_t ldc, bool accumulate) {
-  constexpr int64_t step = kGroup * F::kTerms, bytes = step * sizeof(typename F::W);
-  typename F::Sum sum[R][2];
+// Whether few rows fetch what they multiply next into the first-level cache, not whole groups ahead into the second: better where W is so
+// small that the last-level cache has it.
+template <class F>
+constexpr bool is_near(int64_t rows) {
+  return rows * sizeof(typename F::W) <= 2;
+}
+
+// Vectors for few rows: as many as registers hold beside their sums, and a block has; with kVectors an addition would wait for the one before.
+// Not of float32, which comes from memory: fewer streams are read faster.
+template <class F>
+constexpr int vectors_for(int64_t rows) {
+  int vectors = F::kVectors;
+  if (sizeof(typename F::W) < sizeof(float))
+    while (2 * vectors * (rows + 1) <= F::kVectors * (F::kRows + 1) && 2 * vectors * F::kWidth <= kBlock) vectors *= 2;
+  return vectors;
+}
+
+// R rows, V vectors of columns: R V sums in registers. Few: there are no other rows.
+template <class F, int R, int V, bool Few>
+inline void multiply_rows(const Part<F>& p) {
+  constexpr int64_t step = kGroup * F::kTerms;
+  constexpr int groups = (V * F::kWidth + kGroup - 1) / kGroup;
+  constexpr bool near = Few && is_near<F>(R);
+  typename F::Sum sum[R][V];
 #pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = F::zero();
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sum[i][v] = F::zero();
 #pragma GCC unroll 2
-  for (int64_t t = first; t < end; ++t) {
-    const auto w0 = F::load(left + t * step), w1 = F::load(right + t * step);
-    if (ahead.first != nullptr) __builtin_prefetch(ahead.first + t * bytes, 0, 2);
-    if (ahead.second != nullptr) __builtin_prefetch(ahead.second + t * bytes, 0, 2);
+  for (int64_t t = p.first; t < p.end; ++t) {
+    decltype(F::load(p.w)) w[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v)
+      w[v] = F::load(p.w + v * F::kWidth / kGroup * p.group + t * step + v * F::kWidth % kGroup * F::kTerms);
+    if (near || p.ahead != nullptr) {
+#pragma GCC unroll 4
+      for (int g = 0; g < (Few ? groups : 1); ++g)
+        if constexpr (near)
+          __builtin_prefetch(reinterpret_cast<const char*>(p.w + g * p.group + t * step) + kNearBytes, 0, 3);
+        else
+          __builtin_prefetch(p.ahead + g * p.group + t * step, 0, 2);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const auto value = F::broadcast(x + i * ldx + t * F::kTerms);
-      sum[i][0] = F::add(sum[i][0], value, w0);
-      sum[i][1] = F::add(sum[i][1], value, w1);
+      const auto value = F::broadcast(p.x + i * p.ldx + t * F::kTerms);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sum[i][v] = F::add(sum[i][v], value, w[v]);
     }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) {
-    F::store(c + i * ldc, sum[i][0], accumulate);
-    F::store(c + i * ldc + F::kWidth, sum[i][1], accumulate);
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) F::store(p.c + i * p.ldc + v * F::kWidth, sum[i][v], p.accumulate);
+}
+
+// multiply_rows for `rows` rows, at most R.
+template <class F, int R, bool Few>
+inline void multiply_some_rows(int64_t rows, const Part<F>& p) {
+  if constexpr (R > 0) {
+    if (rows >= R) return multiply_rows<F, R, Few ? vectors_for<F>(R) : F::kVectors, Few>(p);
+    multiply_some_rows<F, R - 1, Few>(rows, p);
   }
 }
 
-// The same for `rows` rows, at most R.
-template <class F, int R>
-inline void multiply_some_rows(
-    int64_t rows, int64_t first, int64_t end, const typename F::X* x, int64_t ldx, const typename F::W* left, const typename F::W* right,
-    Ahead ahead, typename F::C* c, int64_t ldc, bool accumulate) {
-  if constexpr (R > 0) {
-    if (rows >= R) return multiply_rows<F, R>(first, end, x, ldx, left, right, ahead, c, ldc, accumulate);
-    multiply_some_rows<F, R - 1>(rows, first, end, x, ldx, left, right, ahead, c, ldc, accumulate);
+template <class F, bool Few>
+inline void multiply_columns(const BlockProduct& p) {
+  const int64_t columns = (Few ? vectors_for<F>(p.m) : F::kVectors) * F::kWidth, groups = (columns + kGroup - 1) / kGroup;
+  const int64_t units = p.terms / F::kTerms, parts = (p.m + F::kRows - 1) / F::kRows;
+  for (int64_t column = 0; column < kBlock; column += columns) {
+    const auto* w = static_cast<const typename F::W*>(p.w) + column / kGroup * p.group + column % kGroup * F::kTerms;
+    for (int64_t first = 0; first < units; first += kRun) {
+      const int64_t end = units - first < kRun ? units : first + kRun;
+      for (int64_t part = 0; part < parts; ++part) {  // as many rows in each: few in the last would wait for their sums
+        const int64_t i = p.m * part / parts, rows = p.m * (part + 1) / parts - i;
+        // One line a unit with each of the first two parts: more would wait for the CPU's line buffers.
+        const auto* ahead = p.prefetch && column % kGroup == 0 && part < groups ? w + (groups + part) * p.group : nullptr;
+        multiply_some_rows<F, F::kRows, Few>(
+            rows, {first, end, static_cast<const typename F::X*>(p.x) + i * p.ldx, p.ldx, w, p.group, ahead,
+                   static_cast<typename F::C*>(p.c) + i * p.ldc + column, p.ldc, p.accumulate || first > 0});
+      }
+    }
   }
 }
 
 template <class F>
 void multiply_block(const BlockProduct& p) {
-  constexpr int64_t columns = 2 * F::kWidth, groups = columns > kGroup ? 2 : 1;
-  const auto* x = static_cast<const typename F::X*>(p.x);
-  const int64_t units = p.terms / F::kTerms;
-  for (int64_t column = 0; column < kBlock; column += columns) {
-    const auto* left = static_cast<const typename F::W*>(p.w) + column / kGroup * p.group + column % kGroup * F::kTerms;
-    const auto* right = groups == 2 ? left + p.group : left + F::kWidth * F::kTerms;
-    const bool prefetch = p.prefetch && column % kGroup == 0;
-    const auto* next = prefetch ? reinterpret_cast<const char*>(left + groups * p.group) : nullptr;
-    const auto* after = prefetch && groups == 2 ? reinterpret_cast<const char*>(right + groups * p.group) : nullptr;
-    for (int64_t first = 0; first < units; first += kRun) {
-      const int64_t end = units - first < kRun ? units : first + kRun;
-      for (int64_t i = 0; i < p.m; i += F::kRows) {
-        // One line a unit with each of the first two groups of rows: more would wait for the CPU's line buffers.
-        const Ahead ahead = p.m <= F::kRows ? Ahead{next, after} : i == 0 ? Ahead{next} : i == F::kRows ? Ahead{after} : Ahead{};
-        multiply_some_rows<F, F::kRows>(
-            p.m - i, first, end, x + i * p.ldx, p.ldx, left, right, ahead, static_cast<typename F::C*>(p.c) + i * p.ldc + column, p.ldc,
-            p.accumulate || first > 0);
-      }
-    }
-  }
+  p.m <= F::kRows ? multiply_columns<F, true>(p) : multiply_columns<F, false>(p);
 }
 
 }  // namespace elmo_fast

@@ -19,21 +19,15 @@ constexpr int64_t kDepth = 512;  // terms summed in one call, which bounds what 
 constexpr int64_t kTile = 128;   // rows of x multiplied in one call
 constexpr int64_t kStrip = 512;  // rows of x that are multiplied with every block before the next rows are touched
 
-bool uses_tiles(Operand operand) { return operand == Operand::BFloat16Pairs && isa() == Isa::Amx; }
+bool uses_tiles(Operand operand) { return (operand == Operand::BFloat16Pairs || operand == Operand::Int8Quads) && isa().tiles; }
 
 // Terms of one call. Tiles keep their sums in registers; the sums of int8 are exact, and become float32 when all are there.
 int64_t depth_of(Operand operand) {
-  if (operand == Operand::Int8) return std::numeric_limits<int32_t>::max();
+  if (is_int8(operand)) return std::numeric_limits<int32_t>::max();
   return uses_tiles(operand) ? 4 * kDepth : operand == Operand::BFloat16Pairs ? 2 * kDepth : kDepth;
 }
 
-void multiply_on_tiles(const BlockProduct& p) {
-  multiply_tiles(
-      p.m, p.terms, static_cast<const uint16_t*>(p.x), p.ldx, static_cast<const uint16_t*>(p.w), p.group, static_cast<float*>(p.c), p.ldc,
-      p.accumulate);
-}
-
-// c: sums of q + 128 times q as int32, made what they stand for. scales: of x's rows, `stride` bytes apart.
+// c: sums as int32, with the offset that w has, made what they stand for. scales: of x's rows, `stride` bytes apart.
 ELMO_MULTIVERSION void scale_sums(float* c, int64_t ldc, int64_t m, const char* scales, int64_t stride, const float* scale, const int32_t* offset) {
   for (int64_t i = 0; i < m; ++i) {
     float of_row;
@@ -46,22 +40,22 @@ ELMO_MULTIVERSION void scale_sums(float* c, int64_t ldc, int64_t m, const char* 
 }
 
 BlockKernel kernel_of(Operand operand) {
-  if (operand == Operand::BFloat16Pairs) return uses_tiles(operand) ? multiply_on_tiles : kAvx512Bf16Kernel;
-  const Isa used = isa();
-  const auto& kernels = used >= Isa::Avx512 ? kAvx512Kernels : used >= Isa::Avx2 ? kAvx2Kernels : kGenericKernels;
+  const InstructionSet& set = isa();
   switch (operand) {
     case Operand::Float64:
-      return kernels.float64;
+      return set.kernels.float64;
+    case Operand::BFloat16Pairs:
+      return set.bfloat16_pairs;
     case Operand::BFloat16Widened:
-      return kernels.bfloat16_widened;
+      return set.kernels.bfloat16_widened;
     case Operand::Float16Widened:
-      return kernels.float16_widened;
-    case Operand::Int8:
-      if (used >= Isa::Avx512Vnni) return kAvx512VnniKernel;
-      if (used == Isa::Avx2Vnni) return kAvx2VnniKernel;
-      return used >= Isa::Avx2 ? kAvx2Kernels.int8 : kGenericKernels.int8;
+      return set.kernels.float16_widened;
+    case Operand::Int8Quads:
+      return set.int8_quads;
+    case Operand::Int8Widened:
+      return set.kernels.int8_widened;
     default:
-      return kernels.float32;
+      return set.kernels.float32;
   }
 }
 
@@ -78,17 +72,18 @@ void multiply_blocks(
   if (depth == 0 && !accumulate)  // no terms, which the kernels are not made for
     for (int64_t block = 0; block < last - first; ++block)
       for (int64_t i = 0; i < m; ++i) std::fill_n(c + block * block_stride + i * ldc, kBlock, T(0));
-  TORCH_INTERNAL_ASSERT(w.operand != Operand::Int8 || !accumulate);
+  TORCH_INTERNAL_ASSERT(!is_int8(w.operand) || !accumulate);
   for (int64_t k = 0; k < depth; k += most)
     for (int64_t block = first; block < last; ++block)
       kernel(
           {m, std::min(most, depth - k), rows + k * element_size(w.operand), ldx, data + (block * depth * kBlock + k * kGroup) * size,
            depth * kGroup, block + 1 < w.blocks(), c + (block - first) * block_stride, ldc, accumulate || k > 0});
   if constexpr (std::is_same_v<T, float>) {
-    if (w.operand != Operand::Int8 || depth == 0) return;
+    if (!is_int8(w.operand) || depth == 0) return;
+    const int64_t bytes = element_size(w.operand);
     for (int64_t block = first; block < last; ++block)
       scale_sums(
-          c + (block - first) * block_stride, ldc, m, rows + depth, ldx, w.scale.const_data_ptr<float>() + block * kBlock,
+          c + (block - first) * block_stride, ldc, m, rows + depth * bytes, ldx * bytes, w.scale.const_data_ptr<float>() + block * kBlock,
           w.offset.const_data_ptr<int32_t>() + block * kBlock);
   }
 }

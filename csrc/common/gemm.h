@@ -16,7 +16,7 @@ namespace elmo_fast {
 
 struct Packed {
   at::Tensor data;  // [blocks][4][units][16][terms of a unit], as block_kernels.h reads it
-  at::Tensor scale, offset;  // of int8: float and int32 [blocks * 64]; offset: what the 128 in each q + 128 adds to a column's sum
+  at::Tensor scale, offset;  // of int8: float and int32 [blocks * 64]; offset: what the 128 in each q + 128 adds to a column's sum, else 0
   int64_t k = 0, n = 0;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
@@ -40,11 +40,11 @@ void release_kernels(const Packed& w);
 
 // Whether a product of m rows with one block can go in steps (common/tiles.h), and that product: c[M, 64] = x[M, K] · block `block`.
 inline bool goes_in_steps(const Packed& w, int64_t m) {
-  return w.operand == Operand::BFloat16Pairs && isa() == Isa::Amx && m <= 2 * kTileRows && w.k % kTileTerms == 0 && w.k > 0;
+  return w.operand == Operand::BFloat16Pairs && isa().tiles && m <= 2 * kTileRows && 2 * w.k % kTileBytes == 0 && w.k > 0;
 }
 inline TileProduct tile_product(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, float* c) {
-  const auto* data = static_cast<const uint16_t*>(w.data.const_data_ptr());
-  return {m, w.k, static_cast<const uint16_t*>(x), ldx, data + block * w.k * kBlock, w.k * 16, c};
+  const auto* data = static_cast<const char*>(w.data.const_data_ptr());
+  return {m, 2 * w.k, static_cast<const char*>(x), 2 * ldx, data + 2 * block * w.k * kBlock, 2 * w.k * kGroup, c};
 }
 
 // c[M, N] (+)= x[M, K] · W (+ bias[N]), in parallel over blocks, whose columns start `block_stride` apart.

@@ -2,93 +2,95 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 
-#include "common/block_kernels.h"
 #include "common/tiles.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace elmo_fast {
 namespace {
 
-constexpr std::array<const char*, 7> kNames = {"generic", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+bool always() { return true; }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-bool has_avx_vnni() {  // a name that compilers' own test learned late
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool has_avx2_vnni() {  // a name that compilers' own test learned late
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1) && kAvx2VnniKernel != nullptr;
+}
+bool has_avx512() { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
+bool has_amx() { return has_avx512_bf16() && has_tile_kernel(); }
+#elif defined(__aarch64__) && defined(__linux__)
+bool has_neon_bf16() {
+  const unsigned long int8 = 1ul << 13, bfloat16 = 1ul << 14;  // HWCAP2_I8MM and HWCAP2_BF16, which older headers lack
+  return (getauxval(AT_HWCAP2) & (int8 | bfloat16)) == (int8 | bfloat16) && kNeonBf16Kernel != nullptr;
 }
 #endif
 
-bool has(Isa isa) {
+// Slowest first.
+const InstructionSet kSets[] = {
+    {"generic", always, kGenericKernels, nullptr, nullptr, false},
 #if defined(__x86_64__) && defined(__GNUC__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  switch (isa) {
-    case Isa::Generic:
-      return true;
-    case Isa::Avx2:
-      return avx2;
-    case Isa::Avx2Vnni:
-      return avx2 && has_avx_vnni() && kAvx2VnniKernel != nullptr;
-    case Isa::Avx512:
-      return avx2 && __builtin_cpu_supports("avx512f");
-    case Isa::Avx512Vnni:
-      return has(Isa::Avx512) && __builtin_cpu_supports("avx512vnni");
-    case Isa::Avx512Bf16:
-      return has(Isa::Avx512Vnni) && __builtin_cpu_supports("avx512bf16");
-    default:
-      return has(Isa::Avx512Bf16) && has_tile_kernel();
-  }
-#else
-  return isa == Isa::Generic;
+    {"avx2", has_avx2, kAvx2Kernels, nullptr, nullptr, false},
+    {"avx2_vnni", has_avx2_vnni, kAvx2Kernels, nullptr, kAvx2VnniKernel, false},
+    {"avx512", has_avx512, kAvx512Kernels, nullptr, nullptr, false},
+    {"avx512_vnni", has_avx512_vnni, kAvx512Kernels, nullptr, kAvx512VnniKernel, false},
+    {"avx512_bf16", has_avx512_bf16, kAvx512Kernels, kAvx512Bf16Kernel, kAvx512VnniKernel, false},
+    {"amx", has_amx, kAvx512Kernels, multiply_bfloat16_tiles, multiply_int8_tiles, true},
+#elif defined(__aarch64__) && defined(__linux__)
+    {"neon_bf16", has_neon_bf16, kGenericKernels, kNeonBf16Kernel, kNeonI8mmKernel, false},
 #endif
-}
+};
 
-Isa fastest() {
-  auto found = Isa::Amx;
-  while (!has(found)) found = static_cast<Isa>(static_cast<int>(found) - 1);
+const InstructionSet* fastest() {
+  const auto* found = std::end(kSets) - 1;
+  while (!found->is_here()) --found;
   return found;
 }
 
-Isa named(const std::string& name) {
+const InstructionSet* named(const std::string& name) {
   std::string known;
-  for (const auto& each : isa_names()) {
-    if (name == each) return static_cast<Isa>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
-    known += (known.empty() ? "" : ", ") + each;
+  for (const auto& each : kSets) {
+    if (!each.is_here()) continue;
+    if (name == each.name) return &each;
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
   }
   TORCH_CHECK_VALUE(false, "ELMO_FAST_ISA must be an instruction set that this CPU has (", known, "); got ", name);
 }
 
-Isa chosen() {
+const InstructionSet* chosen() {
   const char* name = std::getenv("ELMO_FAST_ISA");
   return name == nullptr || *name == '\0' ? fastest() : named(name);
 }
 
-std::atomic<int> limit{-1};
+std::atomic<const InstructionSet*> limit{nullptr};
 
 }  // namespace
 
-Isa isa() {
-  static const Isa first = chosen();
-  const int limited = limit.load(std::memory_order_relaxed);
-  return limited < 0 ? first : static_cast<Isa>(limited);
+const InstructionSet& isa() {
+  static const InstructionSet* const first = chosen();
+  const auto* limited = limit.load(std::memory_order_relaxed);
+  return limited == nullptr ? *first : *limited;
 }
 
-std::string isa_name() { return kNames[static_cast<size_t>(isa())]; }
+std::string isa_name() { return isa().name; }
 
 std::vector<std::string> isa_names() {
   std::vector<std::string> names;
-  for (size_t i = 0; i < kNames.size(); ++i)
-    if (has(static_cast<Isa>(i))) names.emplace_back(kNames[i]);
+  for (const auto& each : kSets)
+    if (each.is_here()) names.emplace_back(each.name);
   return names;
 }
 
-void limit_isa(const std::string& name) { limit.store(name.empty() ? -1 : static_cast<int>(named(name))); }
+void limit_isa(const std::string& name) { limit.store(name.empty() ? nullptr : named(name)); }
 
 }  // namespace elmo_fast

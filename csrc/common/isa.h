@@ -1,16 +1,24 @@
-// The instruction sets that products are written for, slowest first.
+// The instruction sets that products are written for: one table.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "common/block_kernels.h"
+
 namespace elmo_fast {
 
-enum class Isa { Generic, Avx2, Avx2Vnni, Avx512, Avx512Vnni, Avx512Bf16, Amx };
+struct InstructionSet {
+  const char* name;
+  bool (*is_here)();  // whether this CPU and system have it
+  const BlockKernels& kernels;
+  BlockKernel bfloat16_pairs, int8_quads;  // null: the widened kernels serve
+  bool tiles;                              // whether these two are those of tiles.h
+};
 
 // The fastest that this CPU and system have, or the slower one that ELMO_FAST_ISA or limit_isa names. Raises where ELMO_FAST_ISA names none
 // or one that this CPU lacks.
-Isa isa();
+const InstructionSet& isa();
 std::string isa_name();
 
 // The names of those that this CPU has, slowest first.

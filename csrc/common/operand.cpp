@@ -31,6 +31,9 @@ ELMO_MULTIVERSION uint32_t largest_magnitude(const float* source, int64_t n) {
 ELMO_MULTIVERSION void round_int8(const float* source, int8_t* target, int64_t n, float inverse) {
   for (int64_t i = 0; i < n; ++i) target[i] = static_cast<int8_t>(static_cast<int32_t>(std::rint(source[i] * inverse)));
 }
+ELMO_MULTIVERSION void round_int8(const float* source, int16_t* target, int64_t n, float inverse) {
+  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<int16_t>(static_cast<int32_t>(std::rint(source[i] * inverse)));
+}
 ELMO_MULTIVERSION void add_128(uint8_t* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] ^= 0x80u;  // of a byte, the same
 }
@@ -43,7 +46,7 @@ ELMO_MULTIVERSION void round_float16_as_float(const float* source, float* target
 Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool allow_int8) {
   if (allow_int8 && precision == "int8") {
     TORCH_CHECK_VALUE(dtype == at::kFloat, "precision=\"int8\" needs float32 tensors; got ", dtype);
-    return Operand::Int8;
+    return isa().int8_quads != nullptr ? Operand::Int8Quads : Operand::Int8Widened;
   }
   TORCH_CHECK_VALUE(
       precision == "float32" || precision == "bfloat16" || precision == "float16",
@@ -52,11 +55,12 @@ Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool
     TORCH_CHECK_VALUE(precision == "float32", "precision=\"", precision, "\" needs float32 tensors; got float64");
     return Operand::Float64;
   }
-  if (precision == "bfloat16") return isa() >= Isa::Avx512Bf16 ? Operand::BFloat16Pairs : Operand::BFloat16Widened;
+  if (precision == "bfloat16") return isa().bfloat16_pairs != nullptr ? Operand::BFloat16Pairs : Operand::BFloat16Widened;
   return precision == "float16" ? Operand::Float16Widened : Operand::Float32;
 }
 
-float quantize(const float* source, int8_t* target, int64_t n) {
+template <typename Integer>
+float quantize(const float* source, Integer* target, int64_t n) {
   const uint32_t largest = largest_magnitude(source, n), infinity = 0x7f800000u;
   const float bound = std::bit_cast<float>(largest);
   if (largest >= infinity || bound < 0x1p-100f) {
@@ -66,14 +70,22 @@ float quantize(const float* source, int8_t* target, int64_t n) {
   round_int8(source, target, n, 127.0f / bound);
   return bound / 127.0f;
 }
+template float quantize<int8_t>(const float*, int8_t*, int64_t);
 
 namespace {
 
+// Integers, padding, scale; of Int8Quads, q + 128.
 void quantize_row(const float* source, uint8_t* target, int64_t n) {
   const float scale = quantize(source, reinterpret_cast<int8_t*>(target), n);
   add_128(target, n);
-  const int64_t width = padded(n, Operand::Int8);
+  const int64_t width = padded(n, Operand::Int8Quads);
   std::fill_n(target + n, width - n, 128);
+  std::memcpy(target + width, &scale, sizeof(scale));
+}
+void quantize_row(const float* source, int16_t* target, int64_t n) {
+  const float scale = quantize(source, target, n);
+  const int64_t width = padded(n, Operand::Int8Widened);
+  std::fill_n(target + n, width - n, 0);
   std::memcpy(target + width, &scale, sizeof(scale));
 }
 
@@ -87,8 +99,10 @@ void to_operands(const float* source, void* target, int64_t n, Operand operand) 
       return round_bfloat16_as_float(source, static_cast<float*>(target), n);
     case Operand::Float16Widened:
       return round_float16_as_float(source, static_cast<float*>(target), n);
-    case Operand::Int8:
+    case Operand::Int8Quads:
       return quantize_row(source, static_cast<uint8_t*>(target), n);
+    case Operand::Int8Widened:
+      return quantize_row(source, static_cast<int16_t*>(target), n);
     default:
       std::copy_n(source, n, static_cast<float*>(target));
   }

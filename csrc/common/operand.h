@@ -13,7 +13,8 @@ enum class Operand {
   BFloat16Pairs,    // both as bfloat16, multiplied in pairs (AVX512_BF16, AMX), summed in float32
   BFloat16Widened,  // rounded to bfloat16; the packed one held in 16 bits and widened in registers, the other held as float32
   Float16Widened,   // likewise, rounded to float16
-  Int8,             // integers within 127 times a scale, of each row of the left one and of each column of the packed one
+  Int8Quads,        // integers within 127 times a scale, of each row of the left one and of each column of the packed one; in fours
+  Int8Widened,      // the same integers; the packed ones held in bytes and widened in registers, the others held in 16 bits
 };
 
 // What `precision` ("float32" | "bfloat16" | "float16") means for tensors of this dtype on this CPU.
@@ -22,27 +23,31 @@ Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool
 
 inline bool is_exact(Operand operand) { return operand == Operand::Float32 || operand == Operand::Float64; }
 inline bool is_float16(Operand operand) { return operand == Operand::Float16Widened; }
+inline bool is_int8(Operand operand) { return operand == Operand::Int8Quads || operand == Operand::Int8Widened; }
 
 // How the left operand is held, and the packed one.
 inline at::ScalarType storage_type(Operand operand) {
-  if (operand == Operand::Int8) return at::kByte;  // q + 128, which is what the products take
+  if (operand == Operand::Int8Quads) return at::kByte;  // q + 128, which is what the products take
+  if (operand == Operand::Int8Widened) return at::kShort;
   return operand == Operand::Float64 ? at::kDouble : operand == Operand::BFloat16Pairs ? at::kBFloat16 : at::kFloat;
 }
 inline at::ScalarType packed_type(Operand operand) {
-  if (operand == Operand::Int8) return at::kChar;
+  if (is_int8(operand)) return at::kChar;
   return is_exact(operand) ? storage_type(operand) : is_float16(operand) ? at::kHalf : at::kBFloat16;
 }
 inline int64_t element_size(Operand operand) { return static_cast<int64_t>(c10::elementSize(storage_type(operand))); }
 inline int64_t packed_size(Operand operand) { return static_cast<int64_t>(c10::elementSize(packed_type(operand))); }
-// Products take the terms in units: of pairs two, of int8 four. The terms past K are zero.
+// Products take the terms in units of one, two or four. The terms past K are zero.
 inline int64_t padded(int64_t k, Operand operand) {
-  const int64_t unit = operand == Operand::Int8 ? 4 : operand == Operand::BFloat16Pairs ? 2 : 1;
+  const int64_t unit = operand == Operand::Int8Quads ? 4 : operand == Operand::BFloat16Pairs || operand == Operand::Int8Widened ? 2 : 1;
   return (k + unit - 1) / unit * unit;
 }
 // Elements of a row of the left operand: behind the terms of int8 stands their scale, a float.
-inline int64_t row_width(int64_t k, Operand operand) { return padded(k, operand) + (operand == Operand::Int8 ? 4 : 0); }
+inline int64_t row_width(int64_t k, Operand operand) {
+  return padded(k, operand) + (is_int8(operand) ? static_cast<int64_t>(sizeof(float)) / element_size(operand) : 0);
+}
 // Whether a row can only be made of all its numbers at once.
-inline bool needs_whole_rows(Operand operand) { return operand == Operand::Int8; }
+inline bool needs_whole_rows(Operand operand) { return is_int8(operand); }
 
 // Rounds n numbers to the left operand; of int8, a whole row, its padding and its scale. The target may be unaligned; it is not padded
 // otherwise.
@@ -62,6 +67,7 @@ at::Tensor to_operand_rows(const at::Tensor& x, Operand operand);
 
 // n numbers as integers within 127, and the scale that they are times: the largest of the numbers / 127; 0 where that is below 2^-100, NaN
 // where one is not finite.
-float quantize(const float* source, int8_t* target, int64_t n);
+template <typename Integer>
+float quantize(const float* source, Integer* target, int64_t n);
 
 }  // namespace elmo_fast

@@ -140,7 +140,7 @@ void pack_all(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& c
 
 // Quantizes column by column: made once for the inference of many batches, so it need not be fast.
 void pack_int8(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  const int64_t depth = padded(w.k, Operand::Int8), held = w.blocks() * kBlock;
+  const int64_t depth = padded(w.k, w.operand), unit = w.operand == Operand::Int8Quads ? 4 : 2, held = w.blocks() * kBlock;
   w.scale = at::zeros({held}, at::kFloat);
   w.offset = at::zeros({held}, at::kInt);
   w.data.zero_();
@@ -156,9 +156,10 @@ void pack_int8(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& 
         line[i] = row < 0 ? 0.0f : source[row * weight.stride(0) + column * weight.stride(1)];
       }
       w.scale.mutable_data_ptr<float>()[j] = quantize(line.data(), integers.data(), w.k);
-      w.offset.mutable_data_ptr<int32_t>()[j] = 128 * std::accumulate(integers.begin(), integers.end(), int32_t{0});
-      int8_t* target = w.data.mutable_data_ptr<int8_t>() + j / kGroup * kGroup * depth + j % kGroup * 4;
-      for (int64_t i = 0; i < w.k; ++i) target[i / 4 * kGroup * 4 + i % 4] = integers[i];
+      if (w.operand == Operand::Int8Quads)
+        w.offset.mutable_data_ptr<int32_t>()[j] = 128 * std::accumulate(integers.begin(), integers.end(), int32_t{0});
+      int8_t* target = w.data.mutable_data_ptr<int8_t>() + j / kGroup * kGroup * depth + j % kGroup * unit;
+      for (int64_t i = 0; i < w.k; ++i) target[i / unit * kGroup * unit + i % unit] = integers[i];
     }
   });
 }
@@ -172,7 +173,7 @@ Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
   w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(packed_type(operand)));
   if (w.data.numel() == 0) return w;
-  if (operand == Operand::Int8)
+  if (is_int8(operand))
     pack_int8(weight, w, columns, rows);
   else if (operand == Operand::Float64)
     pack_all<double, double, double>(weight, w, columns, rows);

@@ -151,7 +151,7 @@ class Forward {
       const int64_t rows = steps.active(s);
       const char* x = operands(d.h_operands, 0, 0);
       multiply_block<T>(*d.recurrent_weight, first, x, d.h_operands.size(1), rows, products[first % 2], kBlock, false);
-      set_tile_shapes(rows, kTileTerms);
+      set_tile_shapes(rows);
       for (int64_t block = first; block < last; ++block) {
         const int64_t next = std::min(block + 1, last - 1);  // the last block's product is made twice, the second time for nothing
         const auto product = tile_product(*d.recurrent_weight, next, x, d.h_operands.size(1), rows, products[(block + 1) % 2]);

@@ -24,6 +24,7 @@ EVERY_SET = (
     "-mf16c",
     "-mavxvnni",
     "-mavx512f",
+    "-mavx512bw",
     "-mavx512vnni",
     "-mavx512bf16",
     "-Wno-maybe-uninitialized",
@@ -68,7 +69,9 @@ def test_workers_race_nowhere():
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.skipif(_native.C is None or len(_native.C.isas()) < 6, reason="this CPU lacks an instruction set")
+@pytest.mark.skipif(
+    _native.C is None or "avx512_bf16" not in _native.C.isas(), reason="this CPU lacks an instruction set"
+)
 def test_the_kernels_of_every_instruction_set_stay_inside_their_operands():
     """With ASan, which sees the memory of the program that is linked with them."""
     done = run(compiled("block_kernels", flags=(*FLAGS, *SANITIZERS, *EVERY_SET)), *_native.C.isas())
@@ -79,10 +82,14 @@ def test_the_kernels_of_every_instruction_set_stay_inside_their_operands():
     shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64") is None,
     reason="g++ for aarch64 (g++-aarch64-linux-gnu) or qemu-aarch64 (qemu-user) is not installed",
 )
-@pytest.mark.parametrize("name", ["block_kernels", "draw"])
-def test_program_finds_nothing_wrong_on_aarch64(name):
-    program = compiled(name, compiler="aarch64-linux-gnu-g++", flags=(*FLAGS, "-static"))
-    done = subprocess.run(["qemu-aarch64", program], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("name", "flags", "sets"),
+    [("block_kernels", (), ()), ("block_kernels", ("-march=armv8.6-a",), ("neon_bf16",)), ("draw", (), ())],
+    ids=["block_kernels", "block_kernels of Armv8.6", "draw"],
+)
+def test_program_finds_nothing_wrong_on_aarch64(name, flags, sets):
+    program = compiled(name, compiler="aarch64-linux-gnu-g++", flags=(*FLAGS, *flags, "-static"))
+    done = subprocess.run(["qemu-aarch64", "-cpu", "max", program, *sets], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
