@@ -13,6 +13,7 @@ from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _finite, _native, _triton
 from elmo_fast.ops._precision import check_precision
+from elmo_fast.ops._products import why_slower_on_cpu
 
 BACKENDS = tuple(name for name in op_choices.BACKENDS if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
@@ -148,6 +149,12 @@ def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -
 
 
 @functools.cache
+def warn_of_precision(sentence: str) -> None:
+    """One PerformanceWarning, at the line that called an op's public function, for all ops of a precision."""
+    warnings.warn(sentence, PerformanceWarning, stacklevel=4)
+
+
+@functools.cache
 def warn_once(op: str, backend: str, reasons: str) -> None:
     """One PerformanceWarning for equal arguments, at the line that called the op's public function."""
     warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
@@ -167,12 +174,14 @@ def _of_all(op: str, slower: list[str]) -> str:
     return "all ops that are C++" if slower == [_native.WHY_NOT] else op
 
 
-def told(op: str, choice: Choice, device: torch.device) -> None:
-    """Silences `warn_once` for a choice whose refusals the caller reports itself."""
+def told(op: str, choice: Choice, device: torch.device, precision: str) -> None:
+    """Silences the warnings for a choice whose refusals and precision the caller reports itself."""
     slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PerformanceWarning)
         warn_once(_of_all(op, slower), choice.backend, "; ".join(slower))
+        if (why := why_slower_on_cpu(precision)) is not None:
+            warn_of_precision(why)
 
 
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
@@ -186,6 +195,8 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         slower = _slower(op, device, refusals) if refusals or name == "reference" else []
         if slower and not torch.compiler.is_compiling():
             warn_once(_of_all(op, slower), name, "; ".join(slower))
+        if name == "native" and not torch.compiler.is_compiling() and (slow := why_slower_on_cpu(precision)):
+            warn_of_precision(slow)
     elif backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
     else:

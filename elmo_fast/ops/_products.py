@@ -1,10 +1,14 @@
 """What multiplies matrices on this CPU: one table for each instruction set and precision."""
 
+import platform
+from typing import NamedTuple
+
 from elmo_fast.ops import _native
 
 _WIDENED = "16-bit weights, widened to float32 in registers: half of float32's memory traffic, its arithmetic"
 _FLOAT32 = {
     "generic": "vectors of 16 bytes, which every CPU has",
+    "neon_bf16": "vectors of 16 bytes, which every CPU has",
     "avx2": "AVX2 and FMA",
     "avx2_vnni": "AVX2 and FMA",
     "avx512": "AVX-512",
@@ -12,23 +16,29 @@ _FLOAT32 = {
     "avx512_bf16": "AVX-512",
     "amx": "AVX-512",
 }
-INSTRUCTION_SETS = tuple(_FLOAT32)  # as csrc/common/isa.h orders them, slowest first
+INSTRUCTION_SETS = tuple(_FLOAT32)  # as csrc/common/isa.cpp orders them, slowest first
+_ARM = ("neon_bf16",)
+_PAIRS = "half of float32's memory traffic, twice its arithmetic"
 _BFLOAT16 = {
-    "avx512_bf16": "pairs of bfloat16 (AVX512_BF16): half of float32's memory traffic, twice its arithmetic",
+    "neon_bf16": f"pairs of bfloat16 (BF16): {_PAIRS}",
+    "avx512_bf16": f"pairs of bfloat16 (AVX512_BF16): {_PAIRS}",
     "amx": "tiles of bfloat16 (AMX): half of float32's memory traffic, many times its arithmetic",
 }
-_BYTES = "bytes widened to 16 bits (AVX2): a quarter of float32's memory traffic, about its arithmetic"
-_VNNI = "bytes (VNNI): a quarter of float32's memory traffic, four times its arithmetic"
+_QUARTER = "a quarter of float32's memory traffic"
+_BYTES = f"bytes widened to 16 bits: {_QUARTER}, up to twice its arithmetic"
+_VNNI = f"bytes (VNNI): {_QUARTER}, four times its arithmetic"
 _INT8 = {
-    "generic": "one column at a time: slower than float32",
+    "generic": _BYTES,
+    "neon_bf16": f"bytes (I8MM): {_QUARTER}, four times its arithmetic",
     "avx2": _BYTES,
     "avx2_vnni": _VNNI,
     "avx512": _BYTES,
     "avx512_vnni": _VNNI,
     "avx512_bf16": _VNNI,
-    "amx": _VNNI,
+    "amx": f"tiles of bytes (AMX): {_QUARTER}, many times its arithmetic",
 }
 _CPUS = {  # the first that had it
+    "neon_bf16": "Arm Neoverse V1 and N2, Apple M2",
     "avx2": "Intel Haswell, AMD Zen",
     "avx2_vnni": "Intel Alder Lake, AMD Zen 5",
     "avx512": "Intel Skylake-SP, AMD Zen 4",
@@ -38,37 +48,86 @@ _CPUS = {  # the first that had it
 }
 
 
+class Speed(NamedTuple):
+    """How many times as fast as float32 the LSTMs of the original size run."""
+
+    many_rows: float
+    """batches of 32"""
+    one_row: float
+    """one sentence at a time"""
+
+
+# Measured with benchmarks/lstm_speeds.py on an AMD EPYC (Zen 5), one thread, held to each instruction set in turn.
+# What is absent was not measured; generic is that of x86-64.
+_SPEEDS: dict[str, dict[str, Speed]] = {
+    "generic": {"bfloat16": Speed(0.8, 0.9), "float16": Speed(0.41, 0.35), "int8": Speed(1.4, 1.8)},
+    "avx2": {"bfloat16": Speed(0.99, 1.2), "float16": Speed(0.96, 1.2), "int8": Speed(1.1, 2.4)},
+    "avx2_vnni": {"bfloat16": Speed(1, 1.2), "float16": Speed(1, 1.3), "int8": Speed(3.1, 4.4)},
+    "avx512": {"bfloat16": Speed(1, 1.7), "float16": Speed(1, 1.7), "int8": Speed(1.3, 3.9)},
+    "avx512_vnni": {"bfloat16": Speed(0.99, 1.8), "float16": Speed(0.97, 1.7), "int8": Speed(2.6, 4.1)},
+    "avx512_bf16": {"bfloat16": Speed(1.8, 1.6), "float16": Speed(1, 1.5), "int8": Speed(2.6, 3.6)},
+}
+_AS_FAST = 0.95  # what differs less lies within the measurement's spread
+
+
+def _on_arm() -> bool:
+    return platform.machine() in ("aarch64", "arm64")
+
+
+def speed_on_cpu(precision: str) -> Speed | None:
+    """What was measured with the instruction set in use; None where nothing was."""
+    return None if _native.C is None or _on_arm() else _SPEEDS.get(_native.C.isa(), {}).get(precision)
+
+
+def why_slower_on_cpu(precision: str) -> str | None:
+    """One sentence, where many rows were measured to be slower than in float32; else None."""
+    speed = None if precision == "float32" else speed_on_cpu(precision)
+    if speed is None or speed.many_rows >= _AS_FAST:
+        return None
+    return (
+        f"precision={precision!r} is slower than float32 with the instruction set in use "
+        f'({products_on_cpu(precision)}); take precision="float32"'
+    )
+
+
 def is_faster_on_cpu(precision: str) -> bool:
     """Whether this CPU multiplies many rows of a 16-bit precision faster than float32."""
     return precision == "bfloat16" and _native.C is not None and _native.C.isa() in _BFLOAT16
 
 
 def products_on_cpu(precision: str) -> str:
-    """What computes the matrix products of a precision on this CPU, in words."""
+    """What computes the matrix products of a precision on this CPU, in words, and how fast where that was measured."""
     if _native.C is None:
         if precision == "float32":
             return "torch"
         how = "multiplied in float64" if precision == "int8" else "then multiplied in float32: no faster than float32"
         return f"operands rounded, {how}"
-    isa = _native.C.isa()
-    if precision == "int8":
-        return _INT8[isa]
-    if precision == "float32":
-        return _FLOAT32[isa]
-    return _BFLOAT16[isa] if is_faster_on_cpu(precision) else _WIDENED
+    kernel, speed = _kernel(_native.C.isa(), precision), speed_on_cpu(precision)
+    if speed is None:
+        return kernel
+    return (
+        f"{kernel}; on an AMD EPYC (Zen 5) {speed.many_rows:g} times float32's speed in batches of 32, "
+        f"{speed.one_row:g} times in batches of 1"
+    )
+
+
+def _kernel(isa: str, precision: str) -> str:
+    """What computes the products of a precision with an instruction set, in words."""
+    return {"float32": _FLOAT32, "bfloat16": _BFLOAT16, "int8": _INT8}.get(precision, {}).get(isa, _WIDENED)
 
 
 def newer_instruction_sets() -> list[str]:
-    """What each instruction set newer than the one in use would change, one line each."""
+    """What each instruction set newer than the one in use, of the same kind of CPU, would change; one line each."""
     if _native.C is None:
         return []
     current = _native.C.isa()
     lines = []
     for name in INSTRUCTION_SETS[INSTRUCTION_SETS.index(current) + 1 :]:
         gains = [
-            f"{precision}: {table[name]}"
-            for precision, table in (("float32", _FLOAT32), ("bfloat16", _BFLOAT16), ("int8", _INT8))
-            if name in table and table[name] != table.get(current)
+            f"{precision}: {_kernel(name, precision)}"
+            for precision in ("float32", "bfloat16", "int8")
+            if _kernel(name, precision) != _kernel(current, precision)
         ]
-        lines.append(f"{name} ({_CPUS[name]} and newer): {'; '.join(gains)}")
+        if (name in _ARM) == _on_arm():
+            lines.append(f"{name} ({_CPUS[name]} and newer): {'; '.join(gains)}")
     return lines

@@ -9,7 +9,8 @@ import torch
 import elmo_fast.static.glove  # noqa: F401  (registers itself)
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _dispatch, _native, _triton
+from elmo_fast.modules.projected_lstm import ProjectedLSTM
+from elmo_fast.ops import _dispatch, _native, _products, _triton
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -17,9 +18,11 @@ CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 @pytest.fixture(autouse=True)
 def unwarned():
     """Every test begins as a new process does."""
-    _dispatch.warn_once.cache_clear()
+    for warn in (_dispatch.warn_once, _dispatch.warn_of_precision):
+        warn.cache_clear()
     yield
-    _dispatch.warn_once.cache_clear()
+    for warn in (_dispatch.warn_once, _dispatch.warn_of_precision):
+        warn.cache_clear()
 
 
 @pytest.mark.parametrize("op", ["negative_sampling", "hierarchical_softmax", "glove"])
@@ -44,6 +47,32 @@ def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
         warnings.simplefilter("error")
         for op in ("char_cnn", "scalar_mix"):
             _dispatch.select(op, "auto", CPU, torch.float32)
+
+
+@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
+    """For all ops; not where the measured table has it as fast as float32, nor where a backend is named."""
+    slow = {"float16": _products.Speed(0.5, 0.9), "bfloat16": _products.Speed(1.0, 1.5)}
+    monkeypatch.setitem(_products._SPEEDS, _native.C.isa(), slow)
+    said = "precision='float16' is slower than float32 with .*0.5 times float32's speed in batches of 32"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _dispatch.select("highway", "native", CPU, torch.float32, "float16")
+        _dispatch.select("highway", "auto", CPU, torch.float32, "bfloat16")
+        _dispatch.select("highway", "auto", CPU, torch.float32, "int8")
+    with pytest.warns(PerformanceWarning, match=said):
+        _dispatch.select("highway", "auto", CPU, torch.float32, "float16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _dispatch.select("projected_lstm", "auto", CPU, torch.float32, "float16")
+
+
+@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+def test_a_module_of_a_precision_that_is_slower_here_says_so(monkeypatch):
+    monkeypatch.setitem(_products._SPEEDS, _native.C.isa(), {"int8": _products.Speed(0.5, 0.9)})
+    layer = ProjectedLSTM(8, 8, 16, precision="int8")
+    with torch.no_grad(), pytest.warns(PerformanceWarning, match="precision='int8' is slower than float32"):
+        layer(torch.randn(1, 3, 8))
 
 
 def test_an_op_that_needs_none_and_the_cpu_are_silent():

@@ -34,7 +34,7 @@ def describe_backends(
         if name == "auto":
             choice = ops.explain(op, device, torch.float32, operands)
             name = choice.backend
-            told(op, choice, device)
+            told(op, choice, device, operands)
             for faster, why in choice.refusals.items():
                 if made_for(faster, device):
                     slower.setdefault(f"{name}, not {faster}: {why}", []).append(op)
