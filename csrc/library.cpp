@@ -17,6 +17,13 @@ TORCH_LIBRARY(elmo_fast, m) {
   // common/simd: the sigmoid and tanh of the gates, for the tests of their accuracy
   m.def("activations(Tensor x) -> (Tensor sigmoid, Tensor tanh)");
 
+  // adagrad: the rows' ids rise, none twice; a scale that is not finite changes nothing
+  m.def(
+      "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, float learning_rate, Tensor? scale) -> ()");
+  m.def(
+      "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor rows, float learning_rate, Tensor? scale) -> ()");
+  m.def("square_norm(Tensor[] tensors) -> Tensor");
+
   // unique_rows
   m.def("unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse)");
 

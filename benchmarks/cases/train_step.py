@@ -1,7 +1,8 @@
 """One step of pretraining, original architecture, batch 8 x 20, 8192 negatives, 100,000 words: ours and plain torch.
 
-Plain torch is the reference backend of every op in float32, a dense gradient and a dense AdaGrad update of the softmax
-table. All sides start from equal weights, read the same batches, draw the same negatives and carry their own state.
+Plain torch is the reference backend of every op in float32, a dense gradient of the softmax table and torch's own fused
+AdaGrad over whole tensors; ELMO_FAST_ISA=avx2 holds torch to AVX2 as well. All sides start from equal weights, read the
+same batches, draw the same negatives and carry their own state.
 """
 
 import itertools
@@ -64,6 +65,13 @@ def batches_of(sentences: list[list[str]], words: int) -> Iterator[Words]:
         yield reading(running[start : start + count], running[start + count : start + 2 * count], ranks, ROWS)
 
 
+def optimizer_of(model: LanguageModel, backend: str) -> torch.optim.Optimizer:
+    """The same AdaGrad: ours, or torch's own for plain torch."""
+    if backend == "native":
+        return AdaGrad(model.parameters(), 0.2)
+    return torch.optim.Adagrad(model.parameters(), 0.2, eps=0.0, initial_accumulator_value=1.0, fused=True)
+
+
 class Stepper:
     """One side: a model with weights of a fixed seed, its optimizer, and how far it is in the batches."""
 
@@ -79,7 +87,7 @@ class Stepper:
         )
         torch.manual_seed(0)
         self.model = LanguageModel(options_of(model, words, n_negative_samples_batch=negatives), **how)
-        self.update = Step(self.model, AdaGrad(self.model.parameters()), clip_norm=10.0, sparse=sparse)
+        self.update = Step(self.model, optimizer_of(self.model, how["backend"]), clip_norm=10.0, sparse=sparse)
         self.batches = itertools.cycle(batches)
         self.state, self.taken = None, 0
         self.losses: list[float] = []

@@ -2,38 +2,22 @@
 // whole cache lines and leaves the elements to vector loops.
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <type_traits>
 
 #include "common/buffer.h"
 #include "common/gemm.h"
+#include "common/interleave.h"
 #include "common/parallel.h"
-#include "common/simd.h"
 
 namespace elmo_fast {
 namespace {
 
 constexpr int64_t kStrip = 8;   // blocks that are packed together when W is read by rows
 constexpr int64_t kPart = 512;  // rows of a task
-
-// target[i][j] = lines[j][i] for 16 lines, in stretches that stay in the first-level cache.
-template <typename Unit>
-ELMO_INLINE void interleave(const Unit* const* lines, int64_t count, Unit* target) {
-  constexpr int64_t stretch = 64;
-  for (int64_t first = 0; first < count; first += stretch)
-    for (int64_t i = first; i < std::min(first + stretch, count); ++i)
-      for (int64_t j = 0; j < kGroup; ++j) target[i * kGroup + j] = lines[j][i];
-}
-ELMO_MULTIVERSION void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* target) { interleave(lines, count, target); }
-ELMO_MULTIVERSION void interleave_units(const uint32_t* const* lines, int64_t count, uint32_t* target) { interleave(lines, count, target); }
-void interleave_units(const double* const* lines, int64_t count, double* target) { interleave(lines, count, target); }
-
-// target[group][j] = (even, odd) of column 16 group + j, groups `stride` pairs apart.
-ELMO_MULTIVERSION void zip(const uint16_t* even, const uint16_t* odd, uint32_t* target, int64_t stride) {
-  for (int64_t group = 0; group < kBlock / kGroup; ++group)
-    for (int64_t j = 0; j < kGroup; ++j)
-      target[group * stride + j] = even[group * kGroup + j] | static_cast<uint32_t>(odd[group * kGroup + j]) << 16;
-}
+constexpr int64_t kStretch = 128;  // terms of 16 columns that are packed together when W is read by columns
+constexpr int64_t kLarge = int64_t(8) << 20;  // bytes of a packed weight that does not stay in a cache until it is read
 
 int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
 
@@ -44,7 +28,7 @@ class BlockPacker {
  public:
   BlockPacker(const at::Tensor& weight, const Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows)
       : weight_(weight.const_data_ptr<Source>()), row_stride_(weight.stride(0)), column_stride_(weight.stride(1)), w_(w),
-        columns_(columns), rows_(rows), depth_(padded(w.k, w.operand)) {}
+        columns_(columns), rows_(rows), depth_(padded(w.k, w.operand)), large_(w.data.nbytes() >= kLarge) {}
 
   void pack_all(T* target) const { column_stride_ == 1 ? pack_by_rows(target) : pack_by_columns(target); }
 
@@ -56,6 +40,7 @@ class BlockPacker {
   const Packed& w_;
   const std::vector<int64_t>&columns_, &rows_;
   const int64_t depth_;
+  const bool large_;
 
   int64_t column_of(int64_t j) const { return j < w_.n ? picked(columns_, j) : -1; }
   int64_t row_of(int64_t i) const { return i < w_.k ? picked(rows_, i) : -1; }
@@ -78,13 +63,19 @@ class BlockPacker {
     return line;
   }
 
+  // `count` of what a kernel reads of a column, for each of 16 columns.
+  void write(const Unit* from, int64_t count, T* to) const {
+    const int64_t bytes = count * kGroup * static_cast<int64_t>(sizeof(Unit));
+    large_ && bytes % 64 == 0 ? write_past_caches(from, to, bytes) : (void)std::memcpy(to, from, bytes);
+  }
+
   void write_rows(int64_t first, int64_t last, int64_t i, const T* line, const T* next, T* target) const {
+    Unit zipped[kBlock];
     for (int64_t block = first; block < last; ++block, line += kBlock, next += kBlock) {
       T* to = target + block * depth_ * kBlock + i * kGroup;
-      if constexpr (kTerms == 2)
-        zip(line, next, reinterpret_cast<uint32_t*>(to), depth_ / 2 * kGroup);
-      else
-        for (int64_t column = 0; column < kBlock; column += kGroup) std::copy_n(line + column, kGroup, to + column * depth_);
+      if constexpr (kTerms == 2) zip_columns(line, next, zipped);
+      for (int64_t column = 0; column < kBlock; column += kGroup)
+        write(kTerms == 2 ? zipped + column : reinterpret_cast<const Unit*>(line + column), 1, to + column * depth_);
     }
   }
 
@@ -101,34 +92,42 @@ class BlockPacker {
           write_rows(first, last, i, even, kTerms == 2 ? read_row(first, last, i + 1, line[1]) : even, target);
         }
       }
+      finish_writes();
     });
   }
 
-  // All terms of packed column j, rounded.
-  void read_column(int64_t j, T* target) const {
+  // Terms first..last-1 of packed column j, rounded: where they lie if they need no rounding, else in `line`.
+  const T* read_column(int64_t j, int64_t first, int64_t last, T* line) const {
     const int64_t column = column_of(j);
-    if (column < 0) return (void)std::fill_n(target, depth_, T(0));
-    if (rows_.empty() && row_stride_ == 1 && depth_ == w_.k)
-      return to_packed(weight_ + column * column_stride_, target, depth_, w_.operand);
-    std::vector<Source> line(depth_);
-    for (int64_t i = 0; i < depth_; ++i) line[i] = at(row_of(i), column);
-    to_packed(line.data(), target, depth_, w_.operand);
+    if (column >= 0 && rows_.empty() && row_stride_ == 1 && last <= w_.k) {
+      const Source* source = weight_ + column * column_stride_ + first;
+      if constexpr (std::is_same_v<Source, T>) return source;
+      to_packed(source, line, last - first, w_.operand);
+      return line;
+    }
+    Source found[kStretch];
+    for (int64_t i = first; i < last; ++i) found[i - first] = at(row_of(i), column);
+    to_packed(found, line, last - first, w_.operand);
+    return line;
   }
 
   void pack_by_columns(T* target) const {
-    parallel_for(w_.blocks(), 1, [&](int64_t begin, int64_t end) {
-      std::vector<Unit> held(kGroup * depth_);
-      for (int64_t block = begin; block < end; ++block) pack_columns(block, held.data(), target + block * depth_ * kBlock);
+    parallel_for(w_.blocks() * (kBlock / kGroup), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; ++group) pack_columns(group * kGroup, target + group * kGroup * depth_);
+      finish_writes();
     });
   }
 
-  void pack_columns(int64_t block, Unit* held, T* target) const {
-    const int64_t count = depth_ / kTerms;
-    const Unit* lines[kGroup];
-    for (int64_t j = 0; j < kGroup; ++j) lines[j] = held + j * count;
-    for (int64_t first = 0; first < kBlock; first += kGroup) {
-      for (int64_t j = 0; j < kGroup; ++j) read_column(block * kBlock + first + j, reinterpret_cast<T*>(held + j * count));
-      interleave_units(lines, count, reinterpret_cast<Unit*>(target) + first * count);
+  // Columns j..j+15, a stretch of their terms at a time, which stays in the first-level cache.
+  void pack_columns(int64_t column, T* target) const {
+    alignas(64) T held[kGroup][kStretch];
+    alignas(64) Unit packed[kStretch * kGroup];
+    for (int64_t first = 0; first < depth_; first += kStretch) {
+      const int64_t last = std::min(first + kStretch, depth_);
+      const Unit* lines[kGroup];
+      for (int64_t j = 0; j < kGroup; ++j) lines[j] = reinterpret_cast<const Unit*>(read_column(column + j, first, last, held[j]));
+      interleave_units(lines, (last - first) / kTerms, packed);
+      write(packed, (last - first) / kTerms, target + first * kGroup);
     }
   }
 };

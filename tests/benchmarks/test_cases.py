@@ -1,9 +1,13 @@
 """Every case runs in its quick form, but for those that take long even so."""
 
 import importlib
+import os
 import random
+import subprocess
+import sys
 
 import pytest
+import torch
 
 from benchmarks.cases import CASES, Settings
 
@@ -21,3 +25,14 @@ def test_a_quick_case_gives_rows(case, tmp_path):
     assert len(report.rows) >= 2
     assert all(row.median > 0 for row in report.rows)
     assert not report.failures
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="this CPU has no AVX2")
+@pytest.mark.parametrize(("held", "wanted"), [("avx2", "AVX2"), ("", torch.backends.cpu.get_cpu_capability())])
+def test_a_measurement_with_avx2_holds_torch_to_it(held, wanted):
+    """torch reads the environment once: the package sets it before anything imports torch."""
+    program = "import benchmarks.run, torch; print(torch.backends.cpu.get_cpu_capability())"
+    given = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    environment = given | {"ELMO_FAST_ISA": held}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == wanted

@@ -12,10 +12,13 @@ from elmo_fast.ops import (
     adagrad_,
     adagrad_rows_,
     clip_scale,
+    highway,
     merged_square_norm,
     row_order,
     square_norm,
 )
+from elmo_fast.threads import torch_threads
+from tests.backends import backends
 from tests.ops.adagrad_cases import NO_NUMBER, every, tensors, triton, written_out
 from tests.tolerances import assert_close, assert_no_worse
 
@@ -104,17 +107,68 @@ def test_equals_torchs_adagrad_in_float64(backend):
         assert_close("a", sums.pop(0), optimizer.state[b]["sum"], "float64")
 
 
-def test_native_has_the_bits_of_torchs_fused_update():
-    weights, sums, gradients = tensors()
-    theirs = [torch.nn.Parameter(w.clone()) for w in weights]
-    optimizer = torch.optim.Adagrad(theirs, lr=0.2, eps=0.0, fused=True)
-    for parameter, a, g in zip(theirs, sums, gradients, strict=True):
-        optimizer.state[parameter]["sum"].copy_(a)
-        parameter.grad = g
-    optimizer.step()
-    adagrad_(weights, sums, gradients, 0.2, backend="native")
-    assert all(torch.equal(a, b) for a, b in zip(weights, theirs, strict=True))
-    assert all(torch.equal(a, optimizer.state[b]["sum"]) for a, b in zip(sums, theirs, strict=True))
+native = pytest.mark.parametrize("backend", [p for p in backends("adagrad") if p.values == ("native",)])
+
+
+@native
+def test_native_does_not_depend_on_the_number_of_threads(backend):
+    """Weights, sums, rows of a table and the norm: the same bits, though tensors are cut into pieces."""
+    shapes = [(100_003,), (16384,), (7, 11), (0,)]
+    weights, sums, gradients = tensors(shapes)
+    ids, rows = torch.arange(0, 900, 3), torch.randn(300, 129)
+    results = []
+    for threads in (1, 2, 3):
+        mine = copies(weights), copies(sums), torch.ones(900, 129), torch.ones(900, 129)
+        with torch_threads(threads):
+            norm = square_norm(gradients, backend=backend)
+            adagrad_(*mine[:2], gradients, 0.2, torch.tensor(0.3), backend=backend)
+            adagrad_rows_(*mine[2:], ids, rows, 0.2, torch.tensor(0.3), backend=backend)
+        results.append([*mine[0], *mine[1], *mine[2:], norm])
+    for others in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
+
+
+@native
+@pytest.mark.parametrize("width", [(), (1,), (129,)], ids=str)
+def test_native_gives_a_row_the_bits_of_the_dense_update(backend, width):
+    table, sums, rows = torch.randn(50, *width), torch.ones(50, *width), torch.randn(20, *width)
+    ids = torch.arange(1, 41, 2)
+    dense = table.clone(), sums.clone(), torch.zeros(50, *width).index_copy_(0, ids, rows)
+    adagrad_(*([each] for each in dense), 0.2, torch.tensor(0.7), backend=backend)
+    adagrad_rows_(table, sums, ids, rows, 0.2, torch.tensor(0.7), backend=backend)
+    assert torch.equal(table, dense[0])
+    assert torch.equal(sums, dense[1])
+
+
+@native
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_packed_weights_follow_every_change(backend, precision):
+    """Products read the weight of now, forward and backward: after updates, edits, load_state_dict, `.data`."""
+    layer, sums = torch.nn.Linear(40, 80, bias=False), torch.ones(80, 40)
+
+    def change_all_at_once():
+        layer.weight.data = torch.randn(80, 40)
+
+    changes = [
+        lambda: adagrad_([layer.weight], [sums], [torch.randn(80, 40)], 0.2, backend=backend),
+        lambda: adagrad_([layer.weight], [sums], [torch.randn(80, 40)], 0.2, torch.tensor(0.3), backend=backend),
+        lambda: adagrad_rows_(layer.weight, sums, torch.tensor([77]), torch.randn(1, 40), 0.2, backend=backend),
+        lambda: layer.weight.detach().view(-1)[1].mul_(3),
+        lambda: layer.load_state_dict({"weight": torch.randn(80, 40)}),
+        lambda: layer.weight.data.mul_(2),
+        change_all_at_once,
+    ]
+    x, before = torch.randn(5, 40), []
+    for change in changes:
+        found = []
+        for weight in (layer.weight, layer.weight.detach().clone()):
+            rows = x.clone().requires_grad_()
+            y = highway(rows, [weight], [torch.zeros(80)], precision=precision, backend="native")
+            found.append((y, *torch.autograd.grad(y.sum(), rows)))
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        assert not any(torch.equal(found[0][0], old) for old in before)
+        before.append(found[0][0])
+        change()
 
 
 @every
@@ -222,6 +276,17 @@ def test_opcheck(backend):
     torch.library.opcheck(ops.adagrad_rows_.default, (weights[0], sums[0], *order, rows, 0.2, scale))
     torch.library.opcheck(ops.adagrad_square_norm.default, (gradients,))
     torch.library.opcheck(ops.adagrad_merged_square_norm.default, (*order, rows, 30))
+
+
+@native
+def test_opcheck_of_native(backend):
+    ops = torch.ops.elmo_fast
+    weights, sums, gradients = tensors(shapes=[(30, 7), (5,)])
+    for scale in (None, torch.tensor(0.5)):
+        torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, 0.2, scale))
+        arguments = weights[0], sums[0], torch.tensor([2, 7, 29]), torch.randn(3, 7), 0.2, scale
+        torch.library.opcheck(ops.adagrad_rows_.default, arguments)
+    torch.library.opcheck(ops.square_norm.default, (gradients,))
 
 
 @triton

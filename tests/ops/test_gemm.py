@@ -11,6 +11,7 @@ import torch
 
 from elmo_fast.ops import _native, rounded
 from elmo_fast.ops._products import is_faster_on_cpu, newer_instruction_sets, products_on_cpu
+from elmo_fast.threads import torch_threads
 from tests.tolerances import assert_no_worse
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -38,6 +39,22 @@ def test_product_matches_float64(by_rows, shape, precision):
     a64, b64 = rounded(a, precision).double(), rounded(b, precision).double()
     ours = torch.ops.elmo_fast.matmul(a, b, precision)
     assert_no_worse("matmul", ours, rounded(a, precision) @ rounded(b, precision), a64 @ b64, "float32")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("by_rows", [False, True], ids=["columns contiguous", "rows contiguous"])
+@pytest.mark.parametrize("shape", [(4099, 1100), (1027, 4110)], ids=str)
+def test_a_weight_too_large_for_the_caches_is_packed_whole(shape, by_rows, precision):
+    """8 MiB and more are written past the caches, by one thread and by three; every packed number is read back."""
+    b = torch.randn(shape) if by_rows else torch.randn(shape[::-1]).t()
+    wanted = rounded(b, precision)
+    for threads in (1, 3):
+        with torch_threads(threads):
+            for first in (0, shape[0] // 2, shape[0] - 40):
+                rows = torch.zeros(40, shape[0])
+                rows[range(40), range(first, first + 40)] = 1
+                found = torch.ops.elmo_fast.matmul(rows, b, precision)
+                assert torch.equal(found, wanted[first : first + 40])
 
 
 @pytest.mark.usefixtures("isa")

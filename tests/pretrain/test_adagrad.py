@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import square_norm
+from elmo_fast.ops import adagrad_, adagrad_rows_, square_norm
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_by_global_norm
 from tests.backends import backends, device_of
 
@@ -127,7 +127,7 @@ def trained(backend, **more):
 @every
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])
 def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
-    """The same weights and norm; where the clip's factor goes with the update, gradients stay as they were."""
+    """The same weights and norm; the clip's factor goes with the update, and gradients stay as they were."""
     (parameters, optimizer), (others, other) = trained(backend), trained("auto")
     before = [p.grad.to_dense().clone() for p in parameters]
     norm = clip_and_step(optimizer, parameters, max_norm)
@@ -139,9 +139,8 @@ def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
         torch.testing.assert_close(ours, theirs)
         torch.testing.assert_close(optimizer.state[ours]["sum"], other.state[theirs]["sum"])
         assert ours.grad.is_sparse or optimizer.state[ours]["step"] == 1
-    if backend != "auto":
-        assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
-        assert not parameters[0].grad.is_coalesced()
+    assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
+    assert parameters[0].grad.is_coalesced() == (backend == "auto")
 
 
 def test_another_optimizer_is_clipped_and_stepped_too():
@@ -152,22 +151,31 @@ def test_another_optimizer_is_clipped_and_stepped_too():
     assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
 
 
-def test_the_cpu_keeps_its_bits():
-    """square_norm of each gradient, torch's fused update of what is scaled, rows gathered, stepped and put back."""
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_the_cpu_is_the_ops_called_by_hand(max_norm):
+    """square_norm of each gradient, rows merged; then the updates with the factor, or without one within the clip."""
     (parameters, optimizer), (others, _) = trained("auto"), trained("auto")
     table, matrix, bias = others
     merged = [p.grad.coalesce() for p in (table, bias)]
     values = [merged[0].values(), matrix.grad, merged[1].values()]
     norm = math.sqrt(sum(square_norm([each]).item() for each in values))
-    torch._foreach_mul_(values, 0.5 / norm)
-    plain = torch.optim.Adagrad([matrix], lr=0.2, initial_accumulator_value=1.0, eps=0.0, fused=True)
-    plain.step()
-    for parameter, gradient in zip((table, bias), merged, strict=True):
-        ids, rows = gradient.indices()[0], gradient.values()
-        sums = torch.ones_like(parameter).index_select(0, ids).addcmul_(rows, rows)
-        parameter.data.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-0.2)
-    assert clip_and_step(optimizer, parameters, 0.5) == norm
+    scale = torch.tensor(max_norm / norm) if norm > max_norm else None
+    sums = [torch.ones_like(p) for p in others]
+    adagrad_([matrix], [sums[1]], [matrix.grad], 0.2, scale)
+    for parameter, accumulator, gradient in ((table, sums[0], merged[0]), (bias, sums[2], merged[1])):
+        adagrad_rows_(parameter, accumulator, gradient.indices()[0], gradient.values(), 0.2, scale)
+    assert clip_and_step(optimizer, parameters, max_norm) == norm
     assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+    assert all(torch.equal(optimizer.state[p]["sum"], a) for p, a in zip(parameters, sums, strict=True))
+
+
+def test_the_cpu_leaves_out_an_update_whose_norm_is_no_number():
+    parameters, optimizer = trained("auto")
+    parameters[1].grad[0, 1] = math.nan
+    before = [p.detach().clone() for p in parameters]
+    assert math.isnan(clip_and_step(optimizer, parameters, 0.5))
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+    assert all(optimizer.state[p]["step"] == 0 for p in parameters)
 
 
 @as_on_a_gpu
@@ -252,7 +260,7 @@ def test_a_copy_and_a_group_added_later_are_trained_too(backend):
     assert optimizer.skipped is None
 
 
-@as_on_a_gpu
+@every
 def test_settings_of_another_optimizer_are_refused(backend):
     _, optimizer = trained(backend)
     (foreign := trained("auto")[1]).param_groups[0].update(eps=1e-10, weight_decay=0.1)

@@ -1,52 +1,34 @@
-"""AdaGrad on the CPU: torch's own fused update, and rows gathered, stepped and put back."""
+"""AdaGrad in C++: gradient, sum and weight in one pass, the clip's factor on the way; rows where they lie."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from elmo_fast.ops._native import describe
 from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.ops.adagrad import reference
 from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder
 
-RUN = 256  # numbers whose squares are summed in the tensors' dtype; the sums of runs are summed in float64
-
-
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """torch's fused update serves the CPU only: on a GPU it would need a separate pass for the clip."""
-    if device.type != "cpu":
-        return f"torch's fused AdaGrad serves tensors on the CPU, and these are on {device.type}"
-    return None
-
 
 def run(a: AdagradArguments) -> None:
-    gradients = a.gradients
-    if a.scale is not None:
-        if not a.scale.isfinite():
-            return
-        gradients = torch._foreach_mul(list(gradients), a.scale.to(gradients[0].dtype))
-    fused = []
-    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, gradients, strict=True):
+    """Tensors that are not one stretch of memory go through plain torch."""
+    whole: list[tuple[Tensor, Tensor, Tensor]] = []
+    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
         if weight.is_contiguous() and accumulator.is_contiguous():
-            fused.append((weight, accumulator, gradient.contiguous()))
+            whole.append((weight, accumulator, gradient))
         else:
-            reference.run(AdagradArguments([weight], [accumulator], [gradient], a.learning_rate, None))
-    if fused:
-        _fused_update(fused, a.learning_rate)
+            reference.run(AdagradArguments([weight], [accumulator], [gradient], a.learning_rate, a.scale))
+    if whole:
+        weights, sums, gradients = (list(column) for column in zip(*whole, strict=True))
+        torch.ops.elmo_fast.adagrad_(weights, sums, gradients, a.learning_rate, a.scale)
 
 
-def _fused_update(tensors: list[tuple[Tensor, Tensor, Tensor]], learning_rate: float) -> None:
-    """torch's kernel goes through memory, whatever the strides, and leaves the version counters as they are.
-
-    It does not use the number of the step, as lr_decay is 0.
-    """
-    parameters, accumulators, gradients = (list(column) for column in zip(*tensors, strict=True))
-    steps = [torch.ones((), dtype=torch.float32, device="cpu") for _ in parameters]
-    torch._fused_adagrad_(
-        parameters, gradients, accumulators, steps,
-        lr=learning_rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
-    )  # fmt: skip
-    torch.autograd.graph.increment_version([*parameters, *accumulators])
+def run_rows(a: AdagradRowsArguments) -> None:
+    if not (a.table.is_contiguous() and a.accumulator.is_contiguous()):
+        return reference.run_rows(a)
+    ids, rows = _merged(a.ids, a.rows, a.table.shape[0])
+    torch.ops.elmo_fast.adagrad_rows_(a.table, a.accumulator, ids, rows, a.learning_rate, a.scale)
 
 
 def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
@@ -61,28 +43,14 @@ def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     return gradient.indices()[0], gradient.values()
 
 
-def run_rows(a: AdagradRowsArguments) -> None:
-    if a.scale is not None and not a.scale.isfinite():
-        return
-    ids, rows = _merged(a.ids, a.rows, a.table.shape[0])
-    if a.scale is not None:
-        rows = rows * a.scale.to(rows.dtype)
-    sums = a.accumulator.index_select(0, ids).addcmul_(rows, rows)
-    a.accumulator.index_copy_(0, ids, sums)
-    a.table.index_add_(0, ids, torch.div(rows, sums.sqrt_(), out=sums), alpha=-a.learning_rate)
-
-
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """torch's norm of a whole tensor is one chain of sums, up to 1 % off over 8 million numbers; runs cost no more."""
-    parts = [part for tensor in tensors for part in _runs(tensor.reshape(-1)) if part.numel()]
-    norms = [torch.linalg.vector_norm(part, dim=-1).reshape(-1).double() for part in parts]
-    return torch.cat([*norms, tensors[0].new_zeros(1, dtype=torch.float64)]).square().sum().to(tensors[0].dtype)
-
-
-def _runs(flat: Tensor) -> tuple[Tensor, Tensor]:
-    whole = len(flat) // RUN * RUN
-    return flat[:whole].view(-1, RUN), flat[whole:]
+    return torch.ops.elmo_fast.square_norm(tensors)
 
 
 def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
     return square_norm([_merged(ids, rows, num_words)[1]])
+
+
+describe("adagrad_", lambda a: None)
+describe("adagrad_rows_", lambda a: None)
+describe("square_norm", lambda a: a.tensors[0].new_empty(()))

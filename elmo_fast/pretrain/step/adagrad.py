@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import RowOrder, adagrad_, adagrad_rows_, clip_scale
-from elmo_fast.pretrain.step.clip import clip_by_global_norm, global_norm, uses_torch_update
+from elmo_fast.pretrain.step.clip import clip_by_global_norm, global_norm, host_reads_norm, norm_on_host
 
 __all__ = ["AdaGrad", "clip_and_step", "clip_by_global_norm"]
 
@@ -16,9 +16,9 @@ __all__ = ["AdaGrad", "clip_and_step", "clip_by_global_norm"]
 class AdaGrad(torch.optim.Adagrad):
     """AdaGrad as TensorFlow has it: `a += g²; w -= lr·g / √a`, with `a` starting above zero and no ε.
 
-    On the CPU dense gradients go through torch's own (fused) update, on a GPU through `ops.adagrad_`, which never waits
-    for the device. A sparse gradient touches only its rows: the rows of one id are summed before they are squared
-    (Duchi et al. 2011; bilm-tf sums over directions and towers the same way).
+    Dense gradients go through `ops.adagrad_`, which never waits for a GPU. A sparse gradient touches only its rows: the
+    rows of one id are summed before they are squared (Duchi et al. 2011; bilm-tf sums over directions and towers the
+    same way).
 
     params: what to train; learning_rate: step size; initial_accumulator_value: where `a` starts, above 0; backend: of
     the ops, "auto", "native", "triton" or "reference".
@@ -53,21 +53,17 @@ class AdaGrad(torch.optim.Adagrad):
         self,
         closure: Callable[[], float] | None = None,
         *,
-        scale: Tensor | None = None,
+        scale: Tensor | float | None = None,
         orders: Mapping[Tensor, RowOrder] | None = None,
     ) -> float | None:
         """Updates every parameter that has a gradient; gradients are left as they are.
 
-        scale: factor of all gradients, a [] tensor on their device; one that is not finite leaves all weights as they
-        are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already computed.
+        scale: factor of all gradients, a number or a [] tensor on their device; a tensor that is not finite leaves all
+        weights as they are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already
+        computed.
         """
         loss = None if closure is None else torch.enable_grad()(closure)()
-        if scale is None and uses_torch_update(
-            (p for group in self.param_groups for p in group["params"]), self.backend
-        ):
-            self._plain_step()
-            return loss
-        if scale is not None:
+        if isinstance(scale, Tensor):
             if self.skipped is None:
                 self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
             self.skipped += ~scale.isfinite()
@@ -76,22 +72,6 @@ class AdaGrad(torch.optim.Adagrad):
                 raise ElmoFastError(f"AdaGrad: there is no {' and no '.join(extras)} here; got a state_dict that asks")
             self._update([p for p in group["params"] if p.grad is not None], group["lr"], scale, orders or {})
         return loss
-
-    def _plain_step(self) -> None:
-        sparse = []
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and parameter.grad.is_sparse:
-                    gradient = parameter.grad.coalesce()
-                    accumulator = self._accumulator(parameter)
-                    adagrad_rows_(parameter, accumulator, gradient.indices()[0], gradient.values(), group["lr"])
-                    sparse.append((parameter, parameter.grad))
-                    parameter.grad = None
-        try:
-            super().step()
-        finally:
-            for parameter, gradient in sparse:
-                parameter.grad = gradient
 
     def _accumulator(self, parameter: Tensor) -> Tensor:
         """`a` of a parameter; created here for one that was added later, as torch's own step does."""
@@ -103,7 +83,11 @@ class AdaGrad(torch.optim.Adagrad):
         return sums
 
     def _update(
-        self, parameters: list[Tensor], learning_rate: float, scale: Tensor | None, orders: Mapping[Tensor, RowOrder]
+        self,
+        parameters: list[Tensor],
+        learning_rate: float,
+        scale: Tensor | float | None,
+        orders: Mapping[Tensor, RowOrder],
     ) -> None:
         dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
         for parameter in parameters:
@@ -112,15 +96,20 @@ class AdaGrad(torch.optim.Adagrad):
             assert gradient is not None
             if gradient.is_sparse:
                 ids, rows = gradient._indices()[0], gradient._values()
-                order = orders.get(parameter)
+                order, factor = orders.get(parameter), _factor(scale, gradient)
                 adagrad_rows_(
-                    parameter, accumulator, ids, rows, learning_rate, scale, order=order, backend=self.backend
+                    parameter, accumulator, ids, rows, learning_rate, factor, order=order, backend=self.backend
                 )
             else:
                 dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
         for each in dense.values():
             weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
-            adagrad_(weights, sums, gradients, learning_rate, scale, backend=self.backend)
+            adagrad_(weights, sums, gradients, learning_rate, _factor(scale, gradients[0]), backend=self.backend)
+
+
+def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
+    """The scale as a tensor: a number of the host's in the gradient's dtype."""
+    return torch.tensor(scale, dtype=gradient.dtype, device=gradient.device) if isinstance(scale, float) else scale
 
 
 @torch.no_grad()
@@ -129,15 +118,21 @@ def clip_and_step(
 ) -> float | Tensor:
     """`clip_by_global_norm`, then the optimizer's step; returns the norm before the clip.
 
-    AdaGrad on a GPU reads the clip's factor from the device as it updates: gradients are not scaled in a pass of
-    their own (and stay unchanged), and if the norm is not finite the update is left out (`AdaGrad.skipped` counts).
+    AdaGrad multiplies the gradients by the clip's factor as it updates, not in a pass of their own: they stay
+    unchanged. If the norm is not finite, the update is left out. On a GPU the factor is read from the device
+    (`AdaGrad.skipped` counts the updates left out); on the CPU the host reads the norm.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if not isinstance(optimizer, AdaGrad) or uses_torch_update(trained, optimizer.backend):
+    if not isinstance(optimizer, AdaGrad):
         norm = clip_by_global_norm(trained, max_norm)
         # Other optimizers cannot skip an update on the device: the host reads the norm.
         if math.isfinite(norm):
             optimizer.step()
+        return norm
+    if host_reads_norm(trained, optimizer.backend):
+        norm = norm_on_host(trained)
+        if math.isfinite(norm):
+            optimizer.step(scale=max_norm / norm if norm > max_norm else None)
         return norm
     total, orders = global_norm(trained, optimizer.backend)
     optimizer.step(scale=clip_scale(total, max_norm), orders=orders)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import RowOrder, clip_scale, merged_square_norm, row_order, square_norm
+from elmo_fast.ops._table_rows import coalesced
 
 
-def uses_torch_update(parameters: Iterable[Tensor], backend: str) -> bool:
-    """Whether torch's own update and norm are used: on the CPU, where reading a number forces no sync, with "auto"."""
+def host_reads_norm(parameters: Iterable[Tensor], backend: str) -> bool:
+    """Whether the host reads the norm: on the CPU, where reading a number waits for nothing, with "auto"."""
     return backend == "auto" and all(p.device.type == "cpu" for p in parameters)
 
 
@@ -44,29 +45,27 @@ def clip_by_global_norm(
     waited for, sparse gradients stay as they are, and a norm that is not finite makes all gradients zero.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if uses_torch_update(trained, backend):
-        return _plain_clip(trained, max_norm)
-    norm, _ = global_norm(trained, backend)
-    scale, lost = clip_scale(norm, max_norm), ~norm.isfinite()
-    for parameter in trained:
-        gradient = parameter.grad
-        assert gradient is not None
-        values = gradient._values() if gradient.is_sparse else gradient
+    if host_reads_norm(trained, backend):
+        norm = norm_on_host(trained)
+        if norm > max_norm:
+            torch._foreach_mul_(_values(trained), max_norm / norm)
+        return norm
+    total, _ = global_norm(trained, backend)
+    scale, lost = clip_scale(total, max_norm), ~total.isfinite()
+    for values in _values(trained):
         values.mul_(scale).masked_fill_(lost, 0)
-    return norm
+    return total
 
 
-def _plain_clip(parameters: Sequence[Tensor], max_norm: float) -> float:
-    values = []
+def norm_on_host(parameters: Sequence[Tensor]) -> float:
+    """The norm of all gradients together; sparse ones are left coalesced."""
     for parameter in parameters:
-        gradient = parameter.grad
-        assert gradient is not None
-        if gradient.is_sparse:
-            parameter.grad = gradient = gradient.coalesce()
-            values.append(gradient.values())
-        else:
-            values.append(gradient)
-    norm = math.sqrt(sum(square_norm([each]).item() for each in values))
-    if norm > max_norm:
-        torch._foreach_mul_(values, max_norm / norm)
-    return norm
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = coalesced(parameter.grad)
+    return math.sqrt(sum(square_norm([values]).item() for values in _values(parameters)))
+
+
+def _values(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The numbers of the gradients, of sparse ones their rows."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]

@@ -1,0 +1,59 @@
+// square_norm: squares are summed in double, piece by piece, and the pieces in their order: the same bits on any number of threads.
+#include <torch/library.h>
+
+#include "adagrad/pieces.h"
+#include "common/checks.h"
+#include "common/simd.h"
+
+namespace elmo_fast::adagrad {
+namespace {
+
+constexpr int64_t kLanes = 32;  // sums side by side: a chain of additions waits for each one
+
+template <typename T>
+ELMO_MULTIVERSION double squares_of(const T* values, int64_t n) {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(values[i + j]) * static_cast<double>(values[i + j]);
+  for (; i < n; ++i) lanes[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  double sum = 0.0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+template <typename T>
+double sum_of_squares(const std::vector<at::Tensor>& tensors) {
+  const auto pieces = pieces_of(tensors);
+  std::vector<double> sums(pieces.size());
+  each_piece(pieces, [&](int64_t i, const Piece& piece) {
+    sums[i] = squares_of<T>(tensors[piece.tensor].template const_data_ptr<T>() + piece.first, piece.last - piece.first);
+  });
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+at::Tensor square_norm(at::TensorList given) {
+  const Arguments check("square_norm");
+  check.need(!given.empty(), "tensors must hold at least one tensor; got none");
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto name = c10::str("tensors[", i, "]");
+    check.floating(name, given[i], given[i].sizes());
+    check.tensor(name, given[i], given[0].scalar_type(), given[i].sizes());
+    tensors.push_back(given[i].contiguous());
+  }
+  const at::Tensor norm = at::empty({}, given[0].options());
+  if (given[0].scalar_type() == at::kDouble)
+    *norm.mutable_data_ptr<double>() = sum_of_squares<double>(tensors);
+  else
+    *norm.mutable_data_ptr<float>() = static_cast<float>(sum_of_squares<float>(tensors));  // too large: infinity
+  return norm;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("square_norm", square_norm); }
+
+}  // namespace elmo_fast::adagrad
