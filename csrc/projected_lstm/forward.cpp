@@ -47,12 +47,14 @@ struct Direction {
   T *cells, *projections, *output;  // [blocks][capacity][16], [positions, D], [B, T, D]
 };
 
-constexpr int64_t kChunkRows = 128;
+// Rows whose input products are made together. Few rows a step are bound by reading weights, so those of the inputs are read for many steps
+// at once; AMX multiplies so fast that 32 rows are few. Else the gates of more than one step only take the cache from the weights.
+int64_t chunk_rows(const Steps& steps) { return isa_name() == "amx" || steps.batch <= 16 ? 128 : 32; }
 
 // The step after the last whose input products are made together with those of step s.
 int64_t chunk_after(const Steps& steps, int64_t s) {
-  const int64_t first = steps.offset[s];
-  while (s < steps.time && steps.offset[s] - first < kChunkRows) ++s;
+  const int64_t first = steps.offset[s], rows = chunk_rows(steps);
+  while (s < steps.time && steps.offset[s] - first < rows) ++s;
   return s;
 }
 
