@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -47,6 +48,16 @@ def torch_threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def let_waiting_threads_sleep() -> None:
+    """Before torch is imported: OpenMP's threads sleep between torch's operators, and leave the processor to others.
+
+    Left alone they spin for some milliseconds, longer than it takes until the next operator, and so all the time. What
+    the user chose stays.
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 class Usage(NamedTuple):

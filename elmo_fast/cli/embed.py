@@ -6,6 +6,7 @@ from elmo_fast.cli import _common, _model, _progress
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import rereadable, survey
+from elmo_fast.threads import let_waiting_threads_sleep
 
 DTYPES = {"f32": "float32", "f16": "float16"}
 
@@ -51,6 +52,7 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Reads the text once to check it and count its tokens, then embeds it, writing as it goes."""
+    let_waiting_threads_sleep()
     if arguments.cuda_device >= 0:
         arguments.device = f"cuda:{arguments.cuda_device}"
     keys, hdf5 = arguments.use_sentence_keys, arguments.format == "hdf5"

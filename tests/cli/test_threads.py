@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -84,3 +86,30 @@ def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, ca
     said = capsys.readouterr().err
     line = "cpu    threads: 1: other programs keep 1.6 of 2 processors busy (--threads N sets the number)\n"
     assert (line in said, used) == ((False, 2) if given else (True, 1))
+
+
+def test_waiting_threads_sleep_where_that_can_still_be_chosen(monkeypatch):
+    """Before torch is imported; what the user chose stays."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    threads.let_waiting_threads_sleep()
+    assert "OMP_WAIT_POLICY" not in os.environ
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    threads.let_waiting_threads_sleep()
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    threads.let_waiting_threads_sleep()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_embed_chooses_it_before_torch_is_there():
+    code = """if True:
+    import os, sys
+    from elmo_fast.cli import embed
+    import elmo_fast.cli._model as model
+    model.resolve = lambda arguments: sys.exit(f"{os.environ.get('OMP_WAIT_POLICY')} {'torch' in sys.modules}")
+    embed.run(embed.build_parser().parse_args(["in.txt", "out", "--top"]))
+    """
+    clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean)
+    assert done.stderr == "PASSIVE False\n"
