@@ -85,10 +85,10 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
 
 
 def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
-    def refuse(*arguments):
+    def refuse(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
-    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(training_state, "_write_tensors", refuse))
+    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(training_state, "write_tensors", refuse))
     with pytest.raises(OSError, match="No space left on device"):
         pretrain(long_run(tmp_path), report=quiet)
     kept = saved_steps(tmp_path / "out")
