@@ -49,7 +49,9 @@ struct Direction {
 
 // Rows whose input products are made together. Few rows a step are bound by reading weights, so those of the inputs are read for many steps
 // at once; AMX multiplies so fast that 32 rows are few. Else the gates of more than one step only take the cache from the weights.
-int64_t chunk_rows(const Steps& steps) { return isa_name() == "amx" || steps.batch <= 16 ? 128 : 32; }
+constexpr int64_t kChunkRows = 128;
+constexpr int64_t kShortChunkRows = 32;
+int64_t chunk_rows(const Steps& steps) { return isa_name() == "amx" || steps.batch <= 16 ? kChunkRows : kShortChunkRows; }
 
 // The step after the last whose input products are made together with those of step s.
 int64_t chunk_after(const Steps& steps, int64_t s) {
