@@ -76,6 +76,17 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+THREADS = torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads():
+    """A command's --threads holds for its process. A child forked from one whose OpenMP threads have begun can hang."""
+    yield
+    if torch.get_num_threads() != THREADS:
+        torch.set_num_threads(THREADS)
+
+
 @pytest.fixture(autouse=True)
 def poisoned():
     """torch.empty* is filled with NaN, so that an output nothing wrote is seen."""

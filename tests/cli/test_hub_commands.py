@@ -199,7 +199,7 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
         (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
         (
             ["eval", "--model", "me/x", "--test_prefix", "y"],
-            "to download a model of that name from the hub: `elmo-fast download me/x`",
+            "download a model of that name from the hub with `elmo-fast download me/x`",
         ),
         (["download", "me/absent"], "cannot be downloaded from the hub (404 Client Error. Repository Not Found)"),
         (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
