@@ -19,7 +19,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 import triton
 
 from tests.kernels.facts import facts
-from tests.kernels.given import digest, source_of, target_and_options
+from tests.kernels.given import digests, source_of, target_and_options
 from tests.kernels.launch import distinct
 
 HERE = pathlib.Path(__file__).parent
@@ -35,13 +35,16 @@ def compiled(launch, capability, also):
 
 
 def job(asked):
-    """What a process does, for one kernel and architecture: (the row, whether it was compiled)."""
-    op, name, capability = asked
-    given, kept = digest(_launches[op][name], capability), _kept.get(op, {}).get(name, {}).get(f"sm_{capability}", {})
-    if kept.get("given") == given:
-        return kept, False
-    also = getattr(importlib.import_module(f"tests.kernels.{op}"), "also", None)
-    return compiled(_launches[op][name], capability, also) | {"given": given}, True
+    """What a process does, for one kernel: {"sm_80": (its row, whether it was compiled), ...}."""
+    op, name = asked
+    launch, module = _launches[op][name], importlib.import_module(f"tests.kernels.{op}")
+    found = {}
+    for capability, given in digests(launch, getattr(module, "ARCHITECTURES", ARCHITECTURES)).items():
+        kept = _kept.get(op, {}).get(name, {}).get(f"sm_{capability}", {})
+        anew = kept.get("given") != given
+        row = compiled(launch, capability, getattr(module, "also", None)) | {"given": given} if anew else kept
+        found[f"sm_{capability}"] = (row, anew)
+    return found
 
 
 def measure(ops, kept):
@@ -52,18 +55,13 @@ def measure(ops, kept):
     """
     global _launches, _kept
     _launches, _kept = {op: distinct(op) for op in ops}, kept
-    jobs = [
-        (op, name, capability)
-        for op in ops
-        for name in _launches[op]
-        for capability in getattr(importlib.import_module(f"tests.kernels.{op}"), "ARCHITECTURES", ARCHITECTURES)
-    ]
-    found, again = {op: {name: {} for name in _launches[op]} for op in ops}, []
+    jobs = [(op, name) for op in ops for name in _launches[op]]
+    found, again = {op: {} for op in ops}, []
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), fork) as pool:
-        for (op, name, capability), (row, anew) in zip(jobs, pool.map(job, jobs), strict=True):
-            found[op][name][f"sm_{capability}"] = row
-            again += [f"{op}: {name}, sm_{capability}"] if anew else []
+        for (op, name), rows in zip(jobs, pool.map(job, jobs), strict=True):
+            found[op][name] = {arch: row for arch, (row, _) in rows.items()}
+            again += [f"{op}: {name}, {arch}" for arch, (_, anew) in rows.items() if anew]
     return found, again
 
 

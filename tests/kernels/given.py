@@ -29,8 +29,17 @@ def target_and_options(launch, capability):
     return GPUTarget("cuda", capability, 32), {**launch.options, "enable_fp_fusion": False}
 
 
-def digest(launch, capability):
-    """16 hex digits of all that decides a row of the golden table, the code that measures it included."""
+def digests(launch, capabilities):
+    """{capability: 16 hex digits of all that decides a row of the golden table, the code that measures it included}.
+
+    The TTIR is made once, for the first of them: no kernel asks which GPU it is compiled for (test_given.py).
+    """
+    code = ttir(launch, capabilities[0])
+    return {capability: digest(launch, capability, code) for capability in capabilities}
+
+
+def ttir(launch, capability):
+    """The kernel as the compiler is given it, as text, without lines and files."""
     target, options = target_and_options(launch, capability)
     backend = make_backend(target)
     options = backend.parse_options(options)
@@ -40,7 +49,14 @@ def digest(launch, capability):
     module = source_of(launch).make_ir(
         target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
     )
+    return module.str_nodebug()
+
+
+def digest(launch, capability, code):
+    """16 hex digits of a kernel's TTIR, what it is compiled with, and what measures it."""
+    target, options = target_and_options(launch, capability)
+    backend = make_backend(target)
     environment = sorted(get_cache_invalidating_env_vars().items())
-    given = (module.str_nodebug(), options.hash(), target, environment, __version__, backend.hash())
+    given = (code, backend.parse_options(options).hash(), target, environment, __version__, backend.hash())
     given += (launch.kernel.arg_names, MEASURED_BY)  # on_chip.py knows the arguments by name
     return hashlib.sha256(repr(given).encode()).hexdigest()[:16]

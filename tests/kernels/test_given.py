@@ -44,7 +44,7 @@ REMARKS = {
 
 DIGESTS = """
 import importlib.util, json, sys, torch
-from tests.kernels.given import digest
+from tests.kernels.given import digests
 from elmo_fast.ops._triton import Launch
 found = {}
 for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
@@ -55,7 +55,8 @@ for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
     spec.loader.exec_module(module)
     arguments = (torch.empty(4, dtype=getattr(torch, asked["dtype"])), asked["n"])
     options = {"num_warps": asked["num_warps"], "num_stages": 3}
-    found[name] = digest(Launch(module.kernel, arguments, {"BLOCK": asked["block"]}, options), asked["capability"])
+    launch = Launch(module.kernel, arguments, {"BLOCK": asked["block"]}, options)
+    found[name] = digests(launch, [asked["capability"]])[asked["capability"]]
 print(json.dumps(found))
 """
 
@@ -81,6 +82,12 @@ def test_a_digest_changes_with_the_kernel_and_with_nothing_else(tmp_path):
     found = run(DIGESTS, {name: USUAL | change for name, change in asked.items()}, str(tmp_path))
     assert len({found[name] for name in ("usual", *CHANGES)}) == 1 + len(CHANGES)
     assert {found[name] for name in REMARKS} == {found["usual"]}
+
+
+def test_no_kernel_asks_for_which_gpu_it_is_compiled():
+    """So its TTIR is the same for each, and is made once."""
+    asking = [path.name for path in (ROOT / "elmo_fast").rglob("*.py") if "target_info" in path.read_text("utf-8")]
+    assert asking == []
 
 
 def test_a_stale_row_is_compiled_and_not_believed():
