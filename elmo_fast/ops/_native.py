@@ -1,6 +1,5 @@
 """Loads the compiled extension once and remembers, in one sentence, why it could not."""
 
-import functools
 import pathlib
 from collections.abc import Callable
 from types import ModuleType
@@ -97,10 +96,14 @@ def no_gpu_for(kernels: str, device: torch.device) -> str | None:
     return None
 
 
-@functools.cache
+_CAPABILITIES: dict[int | None, tuple[int, int] | None] = {}  # torch.compile warns of functools.cache, not of a dict
+
+
 def capability(index: int | None) -> tuple[int, int] | None:
-    """The compute capability of a GPU; None where torch sees none."""
-    return torch.cuda.get_device_capability(index) if torch.cuda.is_available() else None
+    """The compute capability of a GPU, asked for once; None where torch sees none."""
+    if index not in _CAPABILITIES:
+        _CAPABILITIES[index] = torch.cuda.get_device_capability(index) if torch.cuda.is_available() else None
+    return _CAPABILITIES[index]
 
 
 def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:

@@ -124,7 +124,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return "the Triton kernels multiply no int8"
     if INTERPRETED and precision == "bfloat16":
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
-    return None if INTERPRETED else why_no_launcher()
+    # torch.compile cannot trace a look at files, and asks for a C compiler itself.
+    return None if INTERPRETED or torch.compiler.is_compiling() else why_no_launcher()
 
 
 def operand_dtype(precision: str) -> torch.dtype:

@@ -86,6 +86,17 @@ def test_triton_without_pythons_headers_is_refused(hopper, monkeypatch, tmp_path
     assert why_not() is None
 
 
+def test_torch_compile_traces_the_question(monkeypatch):
+    """One graph and no warning on a GPU: neither a cached function nor a look at files is traced."""
+    monkeypatch.setattr(_triton, "INTERPRETED", False)
+    monkeypatch.setitem(_native._CAPABILITIES, 0, (9, 0))
+
+    def f(x):
+        return x + 1 if _triton.unsupported(torch.device("cuda:0"), torch.float32, "float16") is None else x
+
+    assert torch.compile(f, fullgraph=True, backend="eager")(torch.zeros(1)) == 1
+
+
 def test_a_torch_for_amd_is_refused_by_name(hopper, monkeypatch):
     """Its GPUs are devices of the type "cuda" as well."""
     assert why_not() is None
