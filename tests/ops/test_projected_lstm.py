@@ -101,12 +101,10 @@ def test_gradient_passes_at_the_bound_and_not_beyond(backend):
     """One cell, one step: the projection sits exactly at, or just past, its bound; torch.clamp's rule."""
     for weight, passes in ((0.5, True), (0.5000001, False)):
         w = LSTMWeights(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4), torch.tensor([[weight]]).requires_grad_())
-        hidden = torch.sigmoid(torch.tensor(0.0)) * torch.tanh(torch.tensor(0.5))  # σ(0) tanh(σ(0)·1): c0 = 1
-        bound = float(torch.tensor(0.5) * hidden)
-        state = (torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
-        out, _ = projected_lstm(
-            [torch.zeros(1, 1, 1)], [w], None, state, reverse=(False,), projection_clip=bound, backend=backend
-        )
+        # weight · σ(0) tanh(σ(0) · 40) = weight / 2, exactly whatever approximates tanh.
+        state = (torch.zeros(1, 1, 1), torch.full((1, 1, 1), 40.0))
+        clips = {"cell_clip": None, "projection_clip": 0.25}
+        out, _ = projected_lstm([torch.zeros(1, 1, 1)], [w], None, state, reverse=(False,), **clips, backend=backend)
         out.sum().backward()
         assert (w.weight_hr.grad.item() != 0.0) == passes
 
