@@ -10,7 +10,9 @@ namespace elmo_fast {
 // of columns stays in the first-level cache while all rows are multiplied with it.
 constexpr int64_t kRun = 128;
 
-constexpr int64_t kNearBytes = 1024;
+// How far ahead one row fetches W: the farther, the less of a cache line a unit is.
+template <class F>
+constexpr int64_t kNearBytes = kGroup * F::kTerms * sizeof(typename F::W) < 64 ? 2048 : 1024;
 
 // What one call of multiply_rows reads and writes: units first..end-1, rows from x, columns from w, sums from c.
 template <class F>
@@ -26,20 +28,25 @@ struct Part {
   bool accumulate;
 };
 
-// Whether few rows fetch what they multiply next into the first-level cache, not whole groups ahead into the second: better where W is so
-// small that the last-level cache has it.
+// Whether W is held narrower than its products are summed: few rows then compute about as long as they wait for memory.
+template <class F>
+constexpr bool is_narrow = sizeof(typename F::W) < sizeof(float);
+
+// Whether what is multiplied next is fetched into the first-level cache, not whole groups ahead into the second: better for one row of a
+// narrow W, all of whose columns are read side by side.
 template <class F>
 constexpr bool is_near(int64_t rows) {
-  return rows * sizeof(typename F::W) <= 2;
+  return is_narrow<F> && rows == 1;
 }
 
 // Vectors for few rows: as many as registers hold beside their sums, and a block has; with kVectors an addition would wait for the one before.
-// Not of float32, which comes from memory: fewer streams are read faster.
+// One row uses a vector of W once, so W takes none. Not of float32, which comes from memory: fewer streams are read faster.
 template <class F>
 constexpr int vectors_for(int64_t rows) {
   int vectors = F::kVectors;
-  if (sizeof(typename F::W) < sizeof(float))
-    while (2 * vectors * (rows + 1) <= F::kVectors * (F::kRows + 1) && 2 * vectors * F::kWidth <= kBlock) vectors *= 2;
+  const int64_t held = rows == 1 ? 1 : rows + 1;
+  if (is_narrow<F>)
+    while (2 * vectors * held <= F::kVectors * (F::kRows + 1) && 2 * vectors * F::kWidth <= kBlock) vectors *= 2;
   return vectors;
 }
 
@@ -64,7 +71,7 @@ inline void multiply_rows(const Part<F>& p) {
 #pragma GCC unroll 4
       for (int g = 0; g < (Few ? groups : 1); ++g)
         if constexpr (near)
-          __builtin_prefetch(reinterpret_cast<const char*>(p.w + g * p.group + t * step) + kNearBytes, 0, 3);
+          __builtin_prefetch(reinterpret_cast<const char*>(p.w + g * p.group + t * step) + kNearBytes<F>, 0, 3);
         else
           __builtin_prefetch(p.ahead + g * p.group + t * step, 0, 2);
     }

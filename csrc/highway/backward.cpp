@@ -23,22 +23,30 @@ ELMO_MULTIVERSION void unmix(
   }
 }
 
+constexpr int64_t kRun = 32;  // rows of one sum; longer sums are sums of these, in double: a single chain rounds at the size of the whole
+
 template <typename T>
-ELMO_MULTIVERSION void add_rows(const T* __restrict source, int64_t rows, int64_t stride, T* __restrict sum, int64_t n) {
+ELMO_MULTIVERSION void add_rows(const T* __restrict source, int64_t rows, int64_t stride, double* __restrict sum, int64_t n) {
+  T part[kBlock] = {};
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < n; ++j) sum[j] += source[i * stride + j];
+    for (int64_t j = 0; j < n; ++j) part[j] += source[i * stride + j];
+  for (int64_t j = 0; j < n; ++j) sum[j] += part[j];
 }
 
-// Sums over rows, in the order of the rows whatever the number of threads.
+// Sums over rows, in one order whatever the number of threads.
 template <typename T>
 at::Tensor column_sums(const at::Tensor& x) {
-  const auto sums = at::zeros({x.size(1)}, x.options());
+  const auto sums = at::empty({x.size(1)}, x.options());
   const T* source = x.template const_data_ptr<T>();
   T* target = sums.template mutable_data_ptr<T>();
   const int64_t rows = x.size(0), columns = x.size(1);
   parallel_for((columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * kBlock;
-    add_rows(source + first, rows, columns, target + first, std::min(columns, end * kBlock) - first);
+    for (int64_t first = begin * kBlock; first < std::min(columns, end * kBlock); first += kBlock) {
+      double sum[kBlock] = {};
+      const int64_t n = std::min(kBlock, columns - first);
+      for (int64_t row = 0; row < rows; row += kRun) add_rows(source + row * columns + first, std::min(kRun, rows - row), columns, sum, n);
+      std::copy_n(sum, n, target + first);
+    }
   });
   return sums;
 }

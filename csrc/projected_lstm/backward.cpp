@@ -235,7 +235,7 @@ Gradients backward_of(
   auto dx = each(need_inputs), d_ih = each(need_weights), d_hh = each(need_weights), d_bias = each(need_weights);
   auto d_hr = each(need_weights && !weight_hr.empty());
   auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);
-  each_direction(n.directions, [&](int64_t r) {
+  each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
     d.reverse = reverse.get(r);
     d.recurrent_weight = packed_of(weight_hh[r], "gates, transposed", operand, [&] { return pack(weight_hh[r], operand, {}, order); });

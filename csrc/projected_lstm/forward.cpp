@@ -227,6 +227,17 @@ class Forward {
   }
 };
 
+// What few rows read at every step is bound by memory, or by the last-level cache if that holds it.
+constexpr int64_t kFewRows = 8;
+constexpr int64_t kCached = int64_t(16) << 20;
+
+// Whether a last-level cache holds the weights of one direction from step to step, but not those of all.
+bool runs_in_turn(const Sizes& n, Operand operand, bool projects) {
+  const int64_t projection = projects ? n.output * padded(n.cells, operand) : 0;
+  const int64_t bytes = (n.gate_columns() * padded(n.output, operand) + projection) * packed_size(operand);
+  return n.batch <= kFewRows && bytes <= kCached && n.directions * bytes > kCached;
+}
+
 // The bias of each packed column, zero where the column holds no cell.
 template <typename T>
 std::vector<T> ordered_bias(const at::Tensor& bias, const std::vector<int64_t>& order) {
@@ -263,7 +274,7 @@ Saved forward_of(
   auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
   auto projections = at::empty({n.directions, saved, n.output}, options);
   const auto order = gate_order(n);
-  each_direction(n.directions, [&](int64_t r) {
+  each_direction(n.directions, runs_in_turn(n, operand, !weight_hr.empty()), [&](int64_t r) {
     Direction<T> d;
     d.reverse = reverse.get(r);
     d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });

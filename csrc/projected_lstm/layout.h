@@ -107,10 +107,11 @@ inline std::vector<int64_t> gate_order(const Sizes& n) {
 }
 
 // Calls f(r) for each direction from beginning to end: on one thread one after another (its weights then stay in the cache), on two each on
-// its own, so that no thread waits for another within a step; on more, each on its own group of threads.
+// its own, so that no thread waits for another within a step; on more, each on its own group of threads. in_turn: one after another, each
+// on all threads.
 template <typename F>
-void each_direction(int64_t directions, const F& f) {
-  parallel_for(directions, 1, [&](int64_t begin, int64_t end) {
+void each_direction(int64_t directions, bool in_turn, const F& f) {
+  parallel_for(directions, in_turn ? directions : 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) f(r);
   });
 }

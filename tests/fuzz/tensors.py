@@ -22,6 +22,7 @@ UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "
         "int8": 2.0**-24}  # fmt: skip
 NEAR_HALF = 2.0**12  # from here on a sum on the way may pass 65,504, float16's largest number, in one order alone
 ACTIVATION = 3  # units in the last place that a kernel's sigmoid and tanh may be off (tests/ops/test_activations.py)
+VANISHED = 2e-35  # what a kernel's sigmoid is at least, above 0 exactly: it does not follow e^x further
 Call = Callable[[list[Tensor], str, str], Sequence[Tensor]]
 
 
@@ -242,16 +243,17 @@ def _excess(
     """By what the error of `mine` is larger than the table of tolerances allows; None where it is not.
 
     Where terms cancel, the truth is 0 to the last place of float64, and tells no size: where the definition errs there
-    too, the size is that of the call's `largest` true number. `terms`: a size that is known to cancel.
+    too, the size is that of the call's `largest` true number. So it is in float64, where the truth is rounded as well.
+    `terms`: a size that is known to cancel.
     """
     finite = mine.isfinite() & theirs.isfinite() & true.isfinite()
     if not finite.any():
         return None
     a, b, c = (t[finite].double() for t in (mine, theirs, true))
     error, theirs_error, scale = ((a - c).abs().max().item(), (b - c).abs().max().item(), c.abs().max().item())
-    if scale <= SMALL["float64"] * largest and theirs_error > scale:
-        scale = largest
-    bound = RATIO * theirs_error + SMALL[precision] * max(scale, terms, 1e-30)
+    if precision == "float64" or (scale <= SMALL["float64"] * largest and theirs_error > scale):
+        scale = max(scale, largest)
+    bound = RATIO * theirs_error + SMALL[precision] * max(scale, terms, 1e-30) + VANISHED * largest
     return f"error {error:.3e} exceeds {bound:.3e}" if error > bound else None
 
 

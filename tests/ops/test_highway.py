@@ -70,6 +70,16 @@ def test_every_instruction_set(precision: str) -> None:
     assert_matches_truth(case(), precision)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bias_gradients_of_many_rows_are_sums_of_sums(dtype: torch.dtype) -> None:
+    """Equal terms, which one chain of additions rounds in one direction: its error grows as the rows do."""
+    c = case(4099, 4, 1, 70).to(dtype)
+    grad = torch.full((4099, 70), 1 / 3, dtype=dtype)
+    (found,) = torch.autograd.grad(highway(*c, backend="native"), [c.projection_bias], grad)
+    wanted = grad[0].double() * 4099
+    assert (found.double() - wanted).abs().max() <= 64 * torch.finfo(dtype).eps * wanted.max()
+
+
 @pytest.mark.parametrize("backend", ALL)
 def test_the_gate_carries_and_the_first_rows_transform(backend: str) -> None:
     """By hand: an open gate returns x, a closed one relu of the first W rows' product."""

@@ -52,6 +52,34 @@ def test_projected_lstm_in_int8(batch):
     assert_the_same_on_any_number_of_threads(run)
 
 
+def test_directions_in_turn_each_on_all_threads():
+    """Few rows, and weights of which a last-level cache holds those of one direction alone: 10 MiB."""
+    inputs, weights, lengths, state = cast(make(3, 3, 256, 256, 2048), torch.float32)
+
+    def run():
+        with torch.no_grad():
+            out, held = projected_lstm(inputs, weights, lengths, state, reverse=[False, True], backend="native")
+        return [out, *held]
+
+    assert_the_same_on_any_number_of_threads(run)
+
+
+def test_helpers_have_the_callers_inference_mode():
+    """Both directions clear what they save, tensors of inference mode; one of them on a helper, as they take long."""
+    inputs, weights, lengths, _ = cast(make(70, 20, 64, 64, 256, lengths=torch.arange(70) % 20), torch.float32)
+    lists = [list(each) for each in zip(*weights, strict=True)]
+    given = (3.0, 3.0, False, "float32", True)
+
+    def run():
+        with torch.inference_mode():
+            ih, hh, bias, hr = lists
+            return torch.ops.elmo_fast.projected_lstm(
+                inputs, ih, hh, bias, hr, lengths, None, None, [], [False, True], *given
+            )[:3]
+
+    assert_the_same_on_any_number_of_threads(run)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rows", [0, 7, 600])
 def test_highway(rows, precision):
