@@ -112,16 +112,17 @@ class OpCalls:
 
     def negative_sampling(self, how: How) -> Call:
         """All rows."""
-        samples = ops.alias_sample(self.samples // 8, ops.alias_table(self.counts(), power=0.75), seed=0)
+        law = ops.alias_table(self.counts(), power=0.75)
+        samples = ops.alias_sample(self.samples // 8, law, seed=0, device=self.device)
         inputs = hidden, weight, bias = self.output_layer(self.rows, self.table)
-        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
+        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1, device=self.device)
         return inputs, lambda: ops.negative_sampling(hidden, targets, weight, bias, samples, sparse=True, **how)
 
     def hierarchical_softmax(self, how: How) -> Call:
         """All rows."""
-        tree = ops.huffman_tree(self.counts())
+        tree = ops.huffman_tree(self.counts()).to(self.device)
         inputs = hidden, weight, bias = self.output_layer(self.rows, self.table - 1, scale=0.1)
-        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
+        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1, device=self.device)
         return inputs, lambda: ops.hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=True, **how)
 
     def alias_sample(self, how: How) -> Call:

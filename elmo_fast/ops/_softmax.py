@@ -1,4 +1,4 @@
-"""What the Triton backends of the sampled and the full softmax share on the host: tiles, launches, float16's scale."""
+"""What the Triton backends of the losses over a vocabulary share on the host: tiles, launches, float16's scale."""
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ def row_blocks(width: int) -> tuple[int, int]:
 
 
 def true_logits(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tries: Tensor | None, operands: Tensor, ids: Tensor,
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, law: Tensor | None, operands: Tensor, ids: Tensor,
     samples: int, correction: str, term: float,
 ) -> Tensor:  # fmt: skip
     """Rounds hidden into `operands`, writes the targets into `ids`, returns their logits [N]."""
@@ -52,7 +52,7 @@ def true_logits(
     rows, columns = row_blocks(hidden.shape[1])
     launch(
         kernels.true_logits, (cdiv(len(hidden), rows),), hidden, *hidden.stride(), targets, targets.stride(0), weight,
-        *weight.stride(), bias, bias.stride(0), tries, operands, true, ids, len(hidden), samples, *weight.shape,
+        *weight.stride(), bias, bias.stride(0), law, operands, true, ids, len(hidden), samples, *weight.shape,
         CORRECTION=correction, TERM=term, ROWS=rows, WIDTH=columns,
     )  # fmt: skip
     return true
@@ -71,9 +71,10 @@ def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None)
     return out
 
 
-def empty_sums(words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
-    """Room for the largest logits and the sums of exponentials of `words` words, [2, tiles of words, N]."""
-    return torch.empty(2, cdiv(words, tile.columns), count, dtype=torch.float32, device=device)
+def empty_sums(planes: int, words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
+    """Room for `planes` numbers (such as largest logit and sum of exponentials) of each row and tile of `words` words,
+    [planes, tiles of words, N]."""
+    return torch.empty(planes, cdiv(words, tile.columns), count, dtype=torch.float32, device=device)
 
 
 def log_sums(
@@ -102,12 +103,12 @@ def merge(
     )  # fmt: skip
 
 
-def scale_of(grad: Tensor, dtype: torch.dtype) -> Tensor | None:
+def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | None:
     """[scale, 1 / scale] for float16, whose range products of g and p leave; None where nothing need be scaled."""
     if dtype != torch.float16:
         return None
     scale = torch.empty(2, dtype=torch.float32, device=grad.device)
-    launch(power_of_two, (1,), grad, grad.stride(0), scale, len(grad), LIFT=LIFT, BLOCK=4096, num_warps=8)
+    launch(power_of_two, (1,), grad, grad.stride(0), scale, len(grad), LIFT=lift, BLOCK=4096, num_warps=8)
     return scale
 
 

@@ -1,4 +1,4 @@
-"""Triton kernels that the sampled and the full softmax share: rows of logits that exist in registers only.
+"""Triton kernels that the losses over a vocabulary share: rows of logits that exist in registers only.
 
 Sums of exponentials over tiles, merged later (Milakov and Gimelshein 2018). Tiles are [ROWS, WORDS] of hidden [N, D]
 against rows of the table [S, D]: products of 16-bit (or float32) operands accumulated in float32. Addresses are a
@@ -45,18 +45,21 @@ def log_expected(word, tries, samples, words, CORRECTION: tl.constexpr, TERM: tl
 
 @triton.jit
 def offset_of(
-    word, inside, bias, bias_step, tries, samples, words, CORRECTION: tl.constexpr, TERM: tl.constexpr
+    word, inside, bias, bias_step, law, samples, words, CORRECTION: tl.constexpr, TERM: tl.constexpr
 ):  # fmt: skip
-    """b - ln Q of words that lie in the table; with CORRECTION "none" b alone."""
+    """b of words that lie in the table, less what CORRECTION says: "noise" ln P + TERM, of which `law` holds ln P [V];
+    "none" nothing; others ln Q, of which `law` holds the number of tries."""
     offset = tl.load(bias + word * bias_step, mask=inside, other=0.0)
-    if CORRECTION != "none":
-        offset -= log_expected(word, tl.load(tries), samples, words, CORRECTION, TERM)
+    if CORRECTION == "noise":
+        offset -= tl.load(law + word, mask=inside, other=0.0) + TERM
+    elif CORRECTION != "none":
+        offset -= log_expected(word, tl.load(law), samples, words, CORRECTION, TERM)
     return offset
 
 
 @triton.jit
 def true_logits(
-    hidden, hidden_row, hidden_col, targets, targets_step, weight, weight_row, weight_col, bias, bias_step, tries,
+    hidden, hidden_row, hidden_col, targets, targets_step, weight, weight_row, weight_col, bias, bias_step, law,
     operands, true, ids, count, samples, words, width,
     CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -78,7 +81,7 @@ def true_logits(
         h = h.to(operands.dtype.element_ty)
         tl.store(operands + row[:, None] * width + col[None, :], h, mask=mask)
         total += tl.sum(h.to(tl.float32) * w.to(operands.dtype.element_ty).to(tl.float32), axis=1)
-    total += offset_of(word, inside, bias, bias_step, tries, samples, words, CORRECTION, TERM)
+    total += offset_of(word, inside, bias, bias_step, law, samples, words, CORRECTION, TERM)
     tl.store(true + row, tl.where(known, total, float("nan")), mask=inside)
     tl.store(ids + row, word, mask=inside)
 
@@ -97,7 +100,7 @@ def round_rows(
 
 
 @triton.jit
-def _product(
+def product(
     hidden, rows, first_row, first_word, count, words, width,
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -121,7 +124,7 @@ def _product(
 
 
 @triton.jit
-def _words_of(ids, base, s, inside):
+def words_of(ids, base, s, inside):
     """The words of a tile's columns: looked up, or counted from `base` where the table itself is walked."""
     if ids is not None:
         return tl.load(ids + s, mask=inside, other=-1).to(tl.int32)
@@ -142,10 +145,10 @@ def log_sums(
     bounds it, not memory.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = _product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
+    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     target = tl.load(targets + row, mask=row < count, other=-1).to(tl.int32)
-    hit = target[:, None] == _words_of(ids, base, s, s < words)[None, :]
+    hit = target[:, None] == words_of(ids, base, s, s < words)[None, :]
     tile = tl.where(hit, float("-inf"), tile)
     # The barriers keep the assembler from loading all vectors at once: 128 registers, two programs per multiprocessor.
     tl.debug_barrier()
@@ -198,6 +201,19 @@ def merge(
 
 
 @triton.jit
+def store_gradients(
+    tile, out, column_sums, first_tile, first_row, first, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr
+):  # fmt: skip
+    """A tile of d(logits) as operands [N, S], and the unrounded sums over its rows (the bias' gradient)."""
+    row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
+    sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
+    tl.store(sums_at, tl.sum(tile, axis=0), mask=s < words)
+    at = out + (first_row.to(tl.int64) * words + first)
+    local = tl.arange(0, ROWS)[:, None] * words + tl.arange(0, WORDS)[None, :]
+    tl.store(at + local, tile.to(out.dtype.element_ty), mask=(row < count)[:, None] & (s < words)[None, :])
+
+
+@triton.jit
 def logit_gradients(
     hidden, rows, offsets, targets, ids, base, totals, losses, grad, grad_step, scale, out, column_sums, first_tile,
     count, words, width,
@@ -209,7 +225,7 @@ def logit_gradients(
     is that of `log_sums`; `out` is meant to stay in L2 until the two products that read it are done.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = _product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
+    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     inside, s_in = row < count, s < words
     target = tl.load(targets + row, mask=inside, other=-1).to(tl.int32)
@@ -221,10 +237,6 @@ def logit_gradients(
     at_target = tl.zeros([ROWS], tl.float32)
     if TARGETS:
         at_target = g * expm1_64(-tl.load(losses + row, mask=inside, other=0.0).to(tl.float64)).to(tl.float32)
-    hit = target[:, None] == _words_of(ids, base, s, s_in)[None, :]
+    hit = target[:, None] == words_of(ids, base, s, s_in)[None, :]
     tile = tl.where(hit, at_target[:, None], tile)
-    sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
-    tl.store(sums_at, tl.sum(tile, axis=0), mask=s_in)
-    at = out + (first_row.to(tl.int64) * words + first)
-    local = tl.arange(0, ROWS)[:, None] * words + tl.arange(0, WORDS)[None, :]
-    tl.store(at + local, tile.to(out.dtype.element_ty), mask=inside[:, None] & s_in[None, :])
+    store_gradients(tile, out, column_sums, first_tile, first_row, first, count, words, ROWS, WORDS)

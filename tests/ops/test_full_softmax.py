@@ -9,21 +9,13 @@ from elmo_fast.ops import _dispatch, _native, full_softmax
 from elmo_fast.ops.full_softmax import reference
 from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 from tests.backends import backends, device_of
+from tests.ops.exact import assert_exactly, exact
 from tests.tolerances import assert_close, assert_no_worse
 
 kernels = pytest.mark.parametrize("backend", backends("full_softmax"))
 every = pytest.mark.parametrize("backend", backends("full_softmax", reference=True))
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 doubles = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
-
-
-def exact(backend):
-    """The most exact dtype that a backend takes."""
-    return torch.float32 if backend == "triton" else torch.float64
-
-
-def assert_exactly(name, ours, truth, backend):
-    assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
 
 
 def problem(count=7, width=6, words=40, dtype=torch.float64):

@@ -24,6 +24,7 @@ from elmo_fast.ops import (
     scalar_mix,
     square_norm,
 )
+from tests.backends import backends, device_of
 from tests.tolerances import SMALL
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -91,7 +92,9 @@ OPS = {
     "negative_sampling noise": (
         LAYER,
         ("hidden",),
-        lambda h, w, b, **o: [negative_sampling(h, TARGETS, w, b, SAMPLES, log_noise=torch.full((9,), -2.0), **o)],
+        lambda h, w, b, **o: [
+            negative_sampling(h, TARGETS, w, b, SAMPLES, log_noise=torch.full((9,), -2.0, device=w.device), **o)
+        ],
     ),
     "hierarchical_softmax": (
         LAYER,
@@ -144,6 +147,7 @@ def assert_alike(name, ours, theirs, precision):
     )
 
 
+OF_TRITON = ("negative_sampling", "negative_sampling noise")
 CASES = [(op, name) for op, (shapes, *_) in OPS.items() for name in shapes]
 
 
@@ -166,6 +170,23 @@ def test_native_and_reference_agree(op, name, value):
                 assert not (d_theirs[leaf].isfinite() & ~found.isfinite()).any(), f"gradient of {leaf} at {precision}"
             if op in UNROUNDED:
                 break
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@pytest.mark.parametrize("backend", [b for b in backends("negative_sampling") if b.values == ("triton",)])
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize(("op", "name"), [case for case in CASES if case[0] in OF_TRITON])
+def test_triton_and_reference_agree(op, name, value, backend):
+    """As above, in float32, where the device is not the CPU too."""
+    device = device_of(backend)
+    for place in (0, 1):
+        tensors = {name: each.to(device) for name, each in with_special(op, name, place, value).items()}
+        ours, d_ours = results(op, tensors, backend=backend)
+        theirs, d_theirs = results(op, tensors, backend="reference")
+        for found, wanted in zip(ours, theirs, strict=True):
+            assert_alike(op, found, wanted, "float32")
+        for leaf, found in d_ours.items():
+            assert not (d_theirs[leaf].isfinite() & ~found.isfinite()).any(), f"gradient of {leaf}"
 
 
 @both

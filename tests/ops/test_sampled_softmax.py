@@ -16,7 +16,8 @@ from elmo_fast.ops import (
     sampled_softmax,
 )  # fmt: skip
 from tests.backends import backends, device_of
-from tests.ops.derivatives import check_second_derivative
+from tests.ops.derivatives import check_second_derivative, dense_of
+from tests.ops.exact import assert_exactly, exact
 from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
@@ -25,15 +26,6 @@ kernels = pytest.mark.parametrize("backend", backends("sampled_softmax"))
 every = pytest.mark.parametrize("backend", backends("sampled_softmax", reference=True))
 doubles = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
 SHAPES = [(1, 1, 1, 2), (3, 5, 4, 9), (129, 33, 65, 200), (7, 64, 130, 500)]  # N, D, S, V
-
-
-def exact(backend):
-    """The most exact dtype that a backend takes."""
-    return torch.float32 if backend == "triton" else torch.float64
-
-
-def assert_exactly(name, ours, truth, backend):
-    assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
 
 
 def draw(samples, words, seed):
@@ -171,18 +163,9 @@ def test_sparse_gradients_are_the_dense_ones(backend, case):
         losses = sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=sparse, backend=backend)
         (losses * torch.arange(1.0, 8.0)).sum().backward()
         gradients.append((hidden.grad, weight.grad, bias.grad))
-    words = torch.cat([targets, samples]).unique()
     for name, dense, sparse in zip(("hidden", "weight", "bias"), *gradients, strict=True):
-        if name != "hidden" and sparse.device.type != "cpu":
-            assert torch.equal(sparse._indices()[0], torch.cat([targets, samples]))
-            sparse = sparse.to_dense()
-        elif name != "hidden":
-            assert torch.equal(sparse._indices()[0], words)
-            values = sparse._values()
-            sparse = coalesced(sparse)
-            assert sparse.is_coalesced()
-            assert sparse._values().data_ptr() == values.data_ptr()
-            sparse = sparse.to_dense()
+        if name != "hidden":
+            sparse = dense_of(sparse, torch.cat([targets, samples]))
         assert_exactly(name, sparse, dense, backend)
 
 

@@ -18,6 +18,7 @@ from tests.ops.test_sampled_softmax import exact_gradients, problem, refused
 if _triton.WHY_NOT is not None:
     pytest.skip(_triton.WHY_NOT, allow_module_level=True)
 
+from elmo_fast.ops import _sampled_triton
 from elmo_fast.ops.sampled_softmax import triton
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
@@ -192,8 +193,8 @@ def test_memory_is_a_tenth_of_eagers(count):
 
 def test_a_chunk_is_whole_tiles_within_the_bound():
     """All chunks of like size; at least one tile, at most what fits."""
-    assert triton.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
-    assert triton.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
-    assert triton.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
-    assert triton.chunk_rows(100, 8192, 2, 1, 128) == 128
-    assert triton.chunk_rows(0, 8192, 2, 1, 16) == 16
+    assert _sampled_triton.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
+    assert _sampled_triton.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
+    assert _sampled_triton.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
+    assert _sampled_triton.chunk_rows(100, 8192, 2, 1, 128) == 128
+    assert _sampled_triton.chunk_rows(0, 8192, 2, 1, 16) == 16

@@ -12,6 +12,7 @@ from elmo_fast.ops import (
     full_softmax,
     gather_rows,
     highway,
+    negative_sampling,
     projected_lstm,
     sampled_softmax,
     scalar_mix,
@@ -89,6 +90,11 @@ def run_sampled_softmax(rows=40, width=32, words=150, samples=70, precision="flo
     made = softmax_case(rows, width, words)
     drawn = torch.randperm(words)[:samples]
     backward(sampled_softmax(*made, drawn, 90, precision=precision, **BACKEND))
+
+
+def run_negative_sampling(rows=40, width=32, words=150, samples=70, precision="float16"):
+    drawn = torch.randint(0, words, (samples,))
+    backward(negative_sampling(*softmax_case(rows, width, words), drawn, negatives=5, precision=precision, **BACKEND))
 
 
 def run_adagrad(rows=100, words=12, width=33):

@@ -26,6 +26,7 @@ SHAPES: dict[str, dict] = {
     "unique_rows": {"rows": 512, "entries": 64, "width": 128},
     "full_softmax": {"rows": 128, "width": 128, "words": 512},
     "sampled_softmax": {"rows": 128, "width": 128, "words": 1000, "samples": 256},
+    "negative_sampling": {"rows": 128, "width": 128, "words": 1000, "samples": 256},
     "adagrad": {"rows": 500, "words": 100, "width": 128},
 }
 

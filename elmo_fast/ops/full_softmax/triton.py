@@ -47,7 +47,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
         ids = torch.empty(count, dtype=torch.int64, device=device)
         losses, totals = (torch.empty(count, dtype=torch.float32, device=device) for _ in range(2))
         state = torch.empty(2, count, dtype=torch.float64, device=device)
-        sums = _softmax.empty_sums(step, count, tile, device)
+        sums = _softmax.empty_sums(2, step, count, tile, device)
         scratch = _scratch(a.weight, step, dtype)
     true = _softmax.true_logits(a.hidden, a.targets, a.weight, a.bias, None, operands, ids, 0, "none", 0.0)
     bias = a.bias.contiguous()

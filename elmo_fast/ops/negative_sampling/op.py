@@ -78,16 +78,17 @@ def negative_sampling(
         log_noise: ln P, [V], dtype of hidden, P the law of the samples; None: word2vec's objective
         negatives: K, how many words of noise stand against a target (not only whole numbers); None: S
         sparse: gradients of weight and bias as sparse COO tensors of the words used, as `sampled_softmax`'s
-        chunk_bytes: bound for the scores, bytes
+        chunk_bytes: bound for the scores, bytes (Triton: for their gradients; at least one tile of rows)
         precision: to what hidden and the table's rows are rounded for the products;
             under torch.autocast "float32" stands for autocast's dtype
-        backend: "auto", "native" or "reference" (which serves GPUs: there is no kernel for them)
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
         losses: [N], dtype of hidden, nats
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table (on the CPU).
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the table (on a GPU, where values are
+            not validated, such a target has loss NaN instead, and such a sample makes every loss NaN).
 
     Source: Mikolov et al. 2013b, Distributed representations of words and phrases, eq. 4; Mnih and Teh 2012, A fast and
     simple algorithm for training neural probabilistic language models (noise contrastive estimation).

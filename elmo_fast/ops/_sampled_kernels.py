@@ -1,4 +1,4 @@
-"""Triton kernels of the sampled softmax alone: its rows gathered and its targets' part of the gradient."""
+"""Triton kernels of the losses over a shared sample: its rows gathered, the targets' part of the gradient."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -10,11 +10,12 @@ from elmo_fast.ops._softmax_kernels import expm1_64, offset_of
 
 @triton.jit
 def gather_samples(
-    samples, samples_step, weight, weight_row, weight_col, bias, bias_step, tries, rows, offsets, ids,
+    samples, samples_step, weight, weight_row, weight_col, bias, bias_step, law, rows, offsets, ids,
     count, words, width,
     CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The sampled rows of the table as operands, b - ln Q, and the words; a word off the table makes every loss NaN.
+    """The sampled rows of the table as operands, their offsets (`offset_of`), and the words; the offset of a word off
+    the table is NaN, which makes every loss NaN.
 
     Bound by memory: 4 bytes read and 2 written per element, once per sample for all rows of the batch.
     """
@@ -28,25 +29,28 @@ def gather_samples(
         mask = inside[:, None] & (col < width)[None, :]
         w = tl.load(weight + word[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
         tl.store(rows + s[:, None] * width + col[None, :], w.to(rows.dtype.element_ty), mask=mask)
-    offset = offset_of(word, inside, bias, bias_step, tries, count, words, CORRECTION, TERM)
+    offset = offset_of(word, inside, bias, bias_step, law, count, words, CORRECTION, TERM)
     tl.store(offsets + s, tl.where(known, offset, float("nan")), mask=inside)
     tl.store(ids + s, word, mask=inside)
 
 
 @triton.jit
 def finish_rows(
-    grad, grad_step, losses, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows, d_offsets,
-    count, width, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows, d_offsets,
+    count, width, LOSSES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The target's part: g (p - 1) times its row, added to d_hidden (unscaled here), and times hidden, to d_rows.
+    """The target's part: its slope times g and its row, added to d_hidden (unscaled here), and times hidden, to d_rows.
 
+    slopes [N]: d loss / d(the target's logit) or, with LOSSES, the loss of a softmax, whose slope is p - 1.
     Bound by memory: 14 bytes read and 8 written per element. The target's row is read again from the table: kept
     between the passes it would be one more [N, D].
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = row < count
-    loss = tl.load(losses + row, mask=inside, other=0.0).to(tl.float64)
-    d = tl.load(grad + row * grad_step, mask=inside, other=0.0) * expm1_64(-loss).to(tl.float32)
+    slope = tl.load(slopes + row, mask=inside, other=0.0)
+    if LOSSES:
+        slope = expm1_64(-slope.to(tl.float64)).to(tl.float32)
+    d = tl.load(grad + row * grad_step, mask=inside, other=0.0) * slope
     word = tl.load(ids + row, mask=inside, other=0)
     tl.store(d_offsets + row, d, mask=inside)
     for start in range(0, width, WIDTH):

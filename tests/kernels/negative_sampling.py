@@ -1,0 +1,24 @@
+"""The launches of negative_sampling at the original ELMo's shapes: 8192 of 793,471 words, 2560 and 20,480 rows."""
+
+import torch
+
+from elmo_fast.ops._triton import undispatched
+
+WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
+SIZES = [(2560, "float16", False), (2560, "bfloat16", False), (20480, "bfloat16", False), (2560, "float32", True)]
+
+
+def both_passes(count, precision, noise):
+    """Forward, then backward on what it saved."""
+    targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
+    weight, law = torch.empty(WORDS, WIDTH), torch.empty(WORDS) if noise else None
+    options = 64.0, noise, False, CHUNK
+    _, *saved = undispatched("negative_sampling")(
+        torch.empty(count, WIDTH), targets, weight, torch.empty(WORDS), samples, law, *options, precision
+    )
+    return undispatched("negative_sampling_backward")(torch.empty(count), *saved, weight, *options)
+
+
+def launches():
+    for count, precision, noise in SIZES:
+        yield f"{precision}, {count} rows", lambda each=(count, precision, noise): both_passes(*each)

@@ -1,0 +1,15 @@
+"""The most exact dtype of each backend: Triton's kernels take float32 alone."""
+
+import torch
+
+from tests.tolerances import assert_close
+
+
+def exact(backend):
+    """The most exact dtype that a backend takes."""
+    return torch.float32 if backend == "triton" else torch.float64
+
+
+def assert_exactly(name, ours, truth, backend):
+    """`assert_close` at that dtype."""
+    assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))

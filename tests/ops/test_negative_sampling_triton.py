@@ -1,0 +1,109 @@
+"""negative_sampling in Triton, beyond what every backend shares: addresses, float16's scale, no host sync, the op."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from elmo_fast.ops import _triton, negative_sampling
+from tests.backends import backends, device_of, needs
+from tests.ops.test_negative_sampling import losses_and_gradients, problem
+
+if _triton.WHY_NOT is not None:
+    pytest.skip(_triton.WHY_NOT, allow_module_level=True)
+
+from elmo_fast.ops.negative_sampling import triton
+from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
+
+alone = pytest.mark.parametrize("backend", [b for b in backends("negative_sampling") if b.values == ("triton",)])
+ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
+words = st.lists(ids, min_size=1, max_size=5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@settings(max_examples=12, deadline=None)
+@given(
+    targets=st.lists(ids, min_size=1, max_size=5), samples=st.lists(ids, min_size=1, max_size=5), noise=st.booleans()
+)
+def test_no_word_leaves_the_table(targets, samples, noise):
+    """Any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read."""
+    with torch.device(device_of("triton")):
+        around = torch.full((30, 4), torch.nan)
+        around[10:20] = torch.linspace(-1, 1, 40).view(10, 4)
+        table, edge = around[10:20].requires_grad_(), torch.full((30,), torch.nan)
+        edge[10:20] = 0.5
+        hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
+        numbers, law = [torch.tensor(x) for x in (targets, samples)], edge[10:20] if noise else None
+        options = law, 5.0, True, 2**20, "float32"
+        losses = triton.run(NegativeSamplingArguments(hidden, numbers[0], table, edge[10:20], numbers[1], *options))
+        inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
+        assert losses.isfinite().tolist() == inside
+        (gradient,) = torch.autograd.grad(losses.sum(), table)
+        found = gradient._indices()[0]
+        assert found.min() >= 0
+        assert found.max() < 10
+        if all(inside):
+            assert gradient._values().isfinite().all()
+
+
+@alone
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_gradients_scale_exactly_by_powers_of_two(backend, precision):
+    """float16's scale follows the incoming gradient; zero stays zero; every run gives the same bits."""
+    needs("negative_sampling", backend, precision)
+    (hidden, targets, weight, bias, samples), options = problem(40, 16, 70, 200, dtype=torch.float32, grad=True)
+    options |= {"precision": precision, "backend": backend, "chunk_bytes": 4096}
+    losses = negative_sampling(hidden, targets, weight, bias, samples, **options)
+    seeds, leaves = torch.rand(40) + 0.5, (hidden, weight, bias)
+    base = torch.autograd.grad(losses, leaves, seeds, retain_graph=True)
+    for power in (0.0, -60.0, 40.0):
+        scaled = torch.autograd.grad(losses, leaves, seeds * 2**power, retain_graph=True)
+        for a, b in zip(scaled, base, strict=True):
+            assert torch.equal(a, b * 2**power)
+    for gradient in torch.autograd.grad(losses, leaves, torch.zeros(40)):
+        assert not gradient.any()
+
+
+@alone
+@pytest.mark.parametrize("negatives", [1e-4, 1e4])
+def test_float16_holds_slopes_of_any_share(backend, negatives):
+    """K / S far from 1 does not leave float16's range: errors stay near its 2^-11."""
+    arguments, options = problem(30, 16, 70, 200, dtype=torch.float32)
+    options["negatives"] = negatives
+    truth, ours = (
+        losses_and_gradients(arguments, options, *how)
+        for how in ((torch.float64, "float32", "reference"), (torch.float32, "float16", backend))
+    )
+    others = arguments[4][~torch.isin(arguments[4], arguments[1])]
+    assert (ours[2][others] - truth[2][others]).norm() / truth[2][others].norm() < 2e-3
+
+
+@alone
+def test_opcheck(backend):
+    """Both ops agree with their fakes, schemas and autograd."""
+    (hidden, targets, weight, bias, samples), options = problem(
+        9, 6, 20, 40, dtype=torch.float32, grad=True, noise=True
+    )
+    ops, how = torch.ops.elmo_fast_triton, (5.0, True, False, 100)
+    forward = (samples, options["log_noise"], *how, "float16")
+    torch.library.opcheck(ops.negative_sampling.default, (hidden, targets, weight, bias, *forward))
+    plain = [x.detach() for x in (hidden, weight, bias)]
+    _, *saved = ops.negative_sampling(plain[0], targets, *plain[1:], *forward)
+    torch.library.opcheck(ops.negative_sampling_backward.default, (torch.ones(9), *saved, plain[1], *how))
+
+
+def test_no_value_is_read_on_the_host():
+    """FakeTensorMode has no values: reading one raises. Public function and both passes, on a fake GPU."""
+    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+        hidden, weight, bias = (torch.empty(n) for n in ((256, 64), (9000, 64), (9000,)))
+        targets, samples = torch.empty(256, dtype=torch.int64), torch.empty(512, dtype=torch.int64)
+        assert negative_sampling(hidden, targets, weight, bias, samples, backend="triton").shape == (256,)
+        forward, backward = (_triton.undispatched(f"negative_sampling{part}") for part in ("", "_backward"))
+        how = 5.0, False, False, 2**20
+        with _triton.recording() as launches:
+            _, *saved = forward(hidden, targets, weight, bias, samples, None, *how, "float16")
+            backward(torch.empty(256), *saved, weight, *how)
+    assert [each.kernel.fn.__name__ for each in launches] == [
+        "true_logits", "gather_samples", "softplus_sums", "finish", "power_of_two", "score_gradients", "finish_rows",
+    ]  # fmt: skip
