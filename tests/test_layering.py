@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "lock": {"errors"},
     "progress": set(),
     "token_files": {"errors", "files", "json_files", "sizes"},
-    "ops": {"errors", "fields", "sizes", "devices", "op_choices"},
+    "ops": {"errors", "fields", "sizes", "devices", "op_choices", "files", "json_files", "lock"},
     "memory": set(),
     "shortage": {"errors", "memory", "sizes"},
     "checkpoints": {"errors", "op_choices", "files", "json_files", "manifest", "shortage"},

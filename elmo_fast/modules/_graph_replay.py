@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.ops import _capture, _graphs, _packed, _triton, backend_for
+from elmo_fast.ops._dispatch import replays
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
@@ -32,6 +33,7 @@ class GraphReplay:
             and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
             and inputs.numel() > 0
+            and replays(inputs.device, lstm.precision)
         )
 
     def run(

@@ -1,11 +1,19 @@
-"""What a launch asks of the GPU beside the shapes of a call: how many multiprocessors it has."""
+"""What the host asks of a GPU beside the shapes of a call: how large it is, and which one it is."""
 
 import functools
+import hashlib
+import importlib.metadata
+import pathlib
+import re
 
 import torch
 
+from elmo_fast import __version__
+from elmo_fast.ops import _native
+
 # Of an H100 or H200, less four for a round number of blocks. Tiles are chosen for it on every GPU.
 MULTIPROCESSORS = 128
+DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 
 
 @functools.cache
@@ -14,3 +22,53 @@ def multiprocessors(device: torch.device) -> int:
     if not torch.cuda.is_available():
         return MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def present(device: torch.device) -> bool:
+    """Whether this is a GPU of this machine, on which kernels run."""
+    return device.type == "cuda" and torch.cuda.is_available()
+
+
+@functools.cache
+def identity(device: torch.device) -> dict[str, str]:
+    """All that a kernel's results may depend on beside its arguments: the GPU, its driver, libraries, our sources."""
+    found = torch.cuda.get_device_properties(device)
+    return {
+        "gpu": found.name,
+        "capability": f"{found.major}.{found.minor}",
+        "multiprocessors": str(found.multi_processor_count),
+        "driver": driver(),
+        "cuda": str(torch.version.cuda),
+        **software(),
+    }
+
+
+@functools.cache
+def software() -> dict[str, str]:
+    """The versions of torch, Triton and this package, and a digest of the kernels' sources."""
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = "absent"
+    return {"torch": torch.__version__, "triton": triton, "elmo_fast": __version__, "kernels": sources()}
+
+
+def driver() -> str:
+    """The version of NVIDIA's driver, as the kernel's module tells it; else the newest CUDA that it knows."""
+    try:
+        told = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER.read_text(encoding="utf-8"))
+    except OSError:
+        told = None
+    return told[0] if told else f"CUDA {torch._C._cuda_getDriverVersion()}"  # type: ignore[attr-defined]
+
+
+def sources() -> str:
+    """A digest of all files of the ops and, where it holds CUDA kernels, of the compiled extension."""
+    folder, digest = pathlib.Path(__file__).parent, hashlib.sha256()
+    files = sorted(folder.rglob("*.py"))
+    if _native.C is not None and _native.C.has_cuda:
+        files.append(pathlib.Path(str(_native.C.__file__)))
+    for file in files:
+        digest.update(f"{file.relative_to(folder.parent)}\n".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

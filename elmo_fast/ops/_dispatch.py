@@ -1,31 +1,29 @@
 """The only place where a backend is chosen: the first that does not refuse; a refusal is one sentence."""
 
 import functools
-import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from elmo_fast import op_choices
 from elmo_fast.devices import device_called
-from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
+from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _finite, _native, _triton
+from elmo_fast.ops._check import GRAPH
+from elmo_fast.ops._first_use import CHECKED, known_refusal, refusal
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.ops._products import why_slower_on_cpu
+from elmo_fast.ops._registry import BACKENDS as BACKENDS
+from elmo_fast.ops._registry import INT8, PLAIN, backends_of
+from elmo_fast.ops._registry import REGISTRY as _REGISTRY
+from elmo_fast.ops._registry import op_names as op_names
+from elmo_fast.ops._registry import register as register
 
-BACKENDS = tuple(name for name in op_choices.BACKENDS if name != "auto")
-Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 # The device that a backend is made for. If it refuses another device, nothing is slower, so no warning is given.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
-# Used for a backend module without an `unsupported` function; plain torch supports every device and dtype.
-_ASKED: dict[str, Unsupported] = {
-    "native": _native.unsupported,
-    "cuda": _native.cuda_unsupported,
-    "triton": _triton.unsupported,
-    "reference": lambda device, dtype, precision: None,
-}
+# (op, backend, device, precision) -> why the kernels are refused on this card, or None.
+Verdict = Callable[[str, str, torch.device, str], str | None]
 # Why this installation lacks a backend, whatever the device.
 _ABSENT: dict[str, Callable[[], str | None]] = {
     "native": lambda: _native.WHY_NOT,
@@ -35,20 +33,6 @@ _ABSENT: dict[str, Callable[[], str | None]] = {
 }
 
 
-class Implementation(NamedTuple):
-    """An op by one backend."""
-
-    module: Any
-    """has `run`, and what else the op calls"""
-    unsupported: Unsupported
-    """(device, dtype, precision) -> one sentence that says why it cannot serve them, or None"""
-
-
-_REGISTRY: dict[str, Mapping[str, Implementation]] = {}
-_PLAIN: set[str] = set()
-_INT8: set[str] = set()
-
-
 class Choice(NamedTuple):
     """What was chosen for an op, and the refusals of those that were asked before it."""
 
@@ -56,41 +40,6 @@ class Choice(NamedTuple):
     """the backend that runs"""
     refusals: dict[str, str]
     """backend asked before -> the sentence that says why not"""
-
-
-def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
-    """Makes an op known: a package of the op's name, with a module for each of its backends.
-
-    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: it serves that
-    precision.
-    """
-    op = package.rpartition(".")[2]
-    if int8:
-        _INT8.add(op)
-    if plain:
-        _PLAIN.add(op)
-    _REGISTRY[op] = {name: _implementation(package, name) for name in BACKENDS if name in backends}
-
-
-def _implementation(package: str, backend: str) -> Implementation:
-    """The backend's module; without Triton, a backend that imports it has no module and always refuses."""
-    try:
-        module = importlib.import_module(f"{package}.{backend}")
-    except ImportError:
-        if (why := _triton.WHY_NOT) is None:
-            raise
-        return Implementation(None, lambda device, dtype, precision: why)
-    return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
-
-
-def op_names() -> list[str]:
-    """The names of all registered ops."""
-    return sorted(_REGISTRY)
-
-
-def _backends_of(op: str) -> Mapping[str, Implementation]:
-    check_choice("op", op, op_names())
-    return _REGISTRY[op]
 
 
 def made_for(backend: str, device: torch.device) -> bool:
@@ -103,7 +52,7 @@ def backend_for(op: str, backend: str) -> str:
 
     Raises ElmoFastError when the op is unknown.
     """
-    return backend if backend in _backends_of(op) else "auto"
+    return backend if backend in backends_of(op) else "auto"
 
 
 def why_never(op: str, backend: str) -> str | None:
@@ -111,13 +60,15 @@ def why_never(op: str, backend: str) -> str | None:
 
     None as well for a backend that the op lacks, in place of which `backend_for` gives "auto".
     """
-    return _ABSENT[backend]() if backend in _ABSENT and backend in _backends_of(op) else None
+    return _ABSENT[backend]() if backend in _ABSENT and backend in backends_of(op) else None
 
 
 def explain(
     op: str, device: torch.device | str, dtype: torch.dtype = torch.float32, precision: str = "float32"
 ) -> Choice:
     """What backend="auto" would choose for `op` here, and why not the ones before it.
+
+    Kernels that were never checked on this GPU count as good: the first use checks them, a question does not.
 
     Args:
         op: its name, one of `op_names()`.
@@ -128,20 +79,27 @@ def explain(
     Raises: ElmoFastError: an unknown op, device or precision; an op that no backend serves there.
     """
     device = device_called(device)
-    _backends_of(op)
-    check_precision(precision, int8=op in _INT8)
-    return _choose(op, device, dtype, precision)
+    backends_of(op)
+    check_precision(precision, int8=op in INT8)
+    return _choose(op, device, dtype, precision, known_refusal)
 
 
-def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -> Choice:
-    """The first backend that does not refuse."""
+def choose(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
+    """As `explain`, for who then runs the backend: kernels that were never checked on this card are, before."""
+    return _choose(op, device, dtype, precision, refusal)
+
+
+def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str, on_card: Verdict) -> Choice:
+    """The first backend that does not refuse, nor is refused by what is known of the card."""
     refusals: dict[str, str] = {}
-    for name, implementation in _backends_of(op).items():
+    for name, implementation in backends_of(op).items():
         reason = implementation.unsupported(device, dtype, precision)
         if reason is None and precision == "int8" and name == "reference" and device.type not in ("cpu", "meta"):
             reason = 'the reference multiplies int8 in float64, so it runs only when named; take precision="float16"'
         if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
+        if reason is None and name in CHECKED:
+            reason = on_card(op, name, device, precision)
         if reason is None:
             return Choice(name, refusals)
         refusals[name] = reason
@@ -164,7 +122,7 @@ def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[
     """Why no faster backend of `op` serves the device for which one is made, or should be."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
     made = any(made_for(name, device) for name in _REGISTRY[op] if name != "reference")
-    if slower or made or op in _PLAIN or device.type in ("cpu", "meta"):
+    if slower or made or op in PLAIN or device.type in ("cpu", "meta"):
         return slower
     return [f"it has no kernel for {device.type} yet"]
 
@@ -184,6 +142,14 @@ def told(op: str, choice: Choice, device: torch.device, precision: str) -> None:
             warn_of_precision(why)
 
 
+def replays(device: torch.device, precision: str) -> bool:
+    """Whether CUDA graphs give the right numbers on this card; if its check says no, a PerformanceWarning says so."""
+    why = refusal("projected_lstm", GRAPH, device, precision)
+    if why is not None:
+        warn_once("CUDA graphs", "launch by launch", why)
+    return why is None
+
+
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
     """The module that serves `op`: the named backend or, for "auto", the first that does not refuse.
 
@@ -191,7 +157,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     """
     known = _REGISTRY[op]
     if backend == "auto":
-        name, refusals = _choose(op, device, dtype, precision)
+        name, refusals = choose(op, device, dtype, precision)
         slower = _slower(op, device, refusals) if refusals or name == "reference" else []
         if slower and not torch.compiler.is_compiling():
             warn_once(_of_all(op, slower), name, "; ".join(slower))
@@ -201,6 +167,8 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
     else:
         name, reason = backend, known[backend].unsupported(device, dtype, precision)
+        if reason is None and name in CHECKED:
+            reason = refusal(op, name, device, precision)
         if reason is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
     return _finite.Checked(op, known[name].module) if _finite.wanted() else known[name].module

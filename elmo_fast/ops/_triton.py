@@ -52,6 +52,11 @@ def recording() -> Iterator[list[Launch]]:
         _recorded = None
 
 
+def is_recording() -> bool:
+    """Whether launches are recorded, and run nothing."""
+    return _recorded is not None
+
+
 def launch(
     kernel: Any,
     grid: Sequence[int],

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _capture, _triton
 from elmo_fast.ops._autograd import Backward, arguments_of
+from elmo_fast.ops._dispatch import replays
 from elmo_fast.ops.projected_lstm import graphed, host, host_backward, host_persistent
 from elmo_fast.ops.projected_lstm.native import OF_WEIGHTS
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
@@ -40,7 +41,8 @@ def run(a: ProjectedLSTMArguments, op: Any = None) -> tuple[Tensor, Tensor, Tens
 def _forward(choose: Choose, a: Any) -> tuple[Tensor, ...]:
     layer, first = host.layer_of(a), a.inputs[0]
     scan = choose(layer, first.device, bool(a.weight_hr))
-    if not a.save and not a.masks and layer.batch and layer.time and _capture.enabled(first.device):
+    whole = not a.save and not a.masks and layer.batch and layer.time
+    if whole and _capture.enabled(first.device) and replays(first.device, a.precision):
         replayed = graphed.forward(a, scan)
         if replayed is not None:
             return (*replayed, *_nothing(layer, first))

@@ -1,0 +1,20 @@
+"""A small call of hierarchical_softmax: words of long and short paths."""
+
+import torch
+
+from elmo_fast.ops._cases import Case, Draw, How, Tensors
+from elmo_fast.ops.hierarchical_softmax.op import hierarchical_softmax, huffman_tree
+
+MULTIPLIES = True
+WORDS = 150
+
+
+def call(t: Tensors, how: How) -> Tensors:
+    """A tree by Zipf's law, made on the CPU."""
+    tree = huffman_tree(10**6 // torch.arange(1, WORDS + 1)).to(t["hidden"].device)
+    return {"losses": hierarchical_softmax(t["hidden"], t["targets"], t["weight"], t["bias"], tree, **how)}
+
+
+def cases(draw: Draw) -> list[Case]:
+    """45 rows."""
+    return [Case({**draw.output_layer(45, 40, WORDS - 1), "targets": draw.whole(WORDS, 45)}, call)]

@@ -1,0 +1,19 @@
+"""A small call of negative_sampling: noise words that repeat and are among the targets."""
+
+from elmo_fast.ops._cases import Case, Draw, How, Tensors
+from elmo_fast.ops.negative_sampling.op import negative_sampling
+
+MULTIPLIES = True
+
+
+def call(t: Tensors, how: How) -> Tensors:
+    """Five negatives for each row."""
+    given = [t[name] for name in ("hidden", "targets", "weight", "bias", "samples")]
+    return {"losses": negative_sampling(*given, negatives=5.0, **how)}
+
+
+def cases(draw: Draw) -> list[Case]:
+    """45 rows, 150 words, 70 samples."""
+    words = 150
+    tensors = {**draw.output_layer(45, 40, words), "targets": draw.whole(words, 45), "samples": draw.whole(words, 70)}
+    return [Case(tensors, call)]

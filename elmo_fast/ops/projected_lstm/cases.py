@@ -1,0 +1,51 @@
+"""Small calls of projected_lstm: both directions, rows that end early or have no step at all, clips that bite."""
+
+import torch
+
+from elmo_fast.ops._cases import Case, Draw, How, Tensors
+from elmo_fast.ops.projected_lstm.op import LSTMWeights, projected_lstm
+
+MULTIPLIES = True
+NAMES = ("weight_ih", "weight_hh", "bias", "weight_hr")
+
+
+def layer(draw: Draw, batch: int, steps: int, size: int, cells: int) -> dict[str, torch.Tensor]:
+    """Tensors of a layer of two directions: inputs, weights, lengths and the state to start from."""
+    shapes = (4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells)
+    scales = 2 * size**-0.5, 2 * size**-0.5, 0.3, 2 * cells**-0.5
+    weights = {
+        f"{name} {i}": draw.normal(*shape, scale=scale)
+        for i in range(2)
+        for name, shape, scale in zip(NAMES, shapes, scales, strict=True)
+    }
+    return {
+        "x": draw.normal(batch, steps, size),
+        **weights,
+        "lengths": torch.arange(batch) % (steps + 1),
+        "h": draw.normal(2, batch, size),
+        "c": draw.normal(2, batch, cells),
+    }
+
+
+def call(t: Tensors, how: How) -> Tensors:
+    """The layer with a residual; from zeros and over all steps where `t` has no state."""
+    weights = [LSTMWeights(*(t[f"{name} {i}"] for name in NAMES)) for i in range(2)]
+    state = (t["h"], t["c"]) if "h" in t else None
+    inputs = [t["x"], t["x"]]
+    out, (h, c) = projected_lstm(
+        inputs, weights, t.get("lengths"), state, residual=True, cell_clip=1.5, projection_clip=1.0, **how
+    )
+    return {"outputs": out, "last h": h, "last c": c}
+
+
+def cases(draw: Draw) -> list[Case]:
+    """Five ragged rows with a state; the same without gradients, which saves nothing."""
+    tensors = layer(draw, 5, 3, 36, 40)
+    return [Case(tensors, call), Case(tensors, call, differentiates=False)]
+
+
+def graphs() -> int:
+    """How many runs of the op are captured now."""
+    from elmo_fast.ops.projected_lstm import graphed
+
+    return len(graphed.GRAPHS)

@@ -1,0 +1,23 @@
+"""Small calls of sampled_softmax: samples that are among the targets, sparse and dense gradients."""
+
+from elmo_fast.ops._cases import Case, Draw, How, Tensors
+from elmo_fast.ops.sampled_softmax.op import sampled_softmax
+
+MULTIPLIES = True
+
+
+def call(t: Tensors, how: How) -> Tensors:
+    """Sparse gradients where the table has few words."""
+    table, sparse = (t["weight"], t["bias"]), t["weight"].shape[0] < 200
+    return {"losses": sampled_softmax(t["hidden"], t["targets"], *table, t["samples"], 90, sparse=sparse, **how)}
+
+
+def cases(draw: Draw) -> list[Case]:
+    """45 rows; 70 of 150 words, then of 333."""
+    return [
+        Case(
+            {**draw.output_layer(45, 40, words), "targets": draw.whole(words, 45), "samples": draw.distinct(70, words)},
+            call,
+        )
+        for words in (150, 333)
+    ]
