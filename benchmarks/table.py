@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.cases import BY_INSTRUCTION_SET, CASES
+from benchmarks.gpu import predict
 from benchmarks.machine import ROOT
 from benchmarks.results import GpuRow, Row
 from elmo_fast.ops._products import INSTRUCTION_SETS
@@ -300,6 +301,8 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     """The text that belongs between the markers of `name`."""
     if name == "gpu":
         return gpu(folder)
+    if name == "gpu_predicted":
+        return predict.table(table)
     case, function = RENDERED.get(name, (name, case_table))
     folders = [folder / name for name in reversed(INSTRUCTION_SETS)] if case in BY_INSTRUCTION_SET else [folder]
     if found := [content for each in folders if (content := results.load(each, case)) is not None]:

@@ -84,7 +84,7 @@ def test_every_marker_is_closed_and_known():
         text = page.read_text(encoding="utf-8")
         matched = [found[2] for found in table.MARKED.finditer(text)]
         assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
-        assert set(matched) <= {*CASES, *table.RENDERED, "gpu"}
+        assert set(matched) <= {*CASES, *table.RENDERED, "gpu", "gpu_predicted"}
 
 
 def test_the_demonstration_is_told_in_one_sentence(tmp_path):

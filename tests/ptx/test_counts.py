@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import scalar_mix
-from tests.ptx import measure
+from tests.ptx import measure, production
 
 KEPT = json.loads(measure.COUNTS.read_text(encoding="utf-8"))
 SLACK = 0.1
@@ -23,6 +23,17 @@ def complaints(kept: dict[str, int], found: dict[str, int]) -> list[str]:
 @pytest.mark.parametrize("name", measure.SHAPES)
 def test_counts_are_as_the_table_says(emulator, name):
     assert complaints(KEPT[name], measure.measured(emulator, name)) == []
+
+
+def test_predictions_rest_on_what_is_counted_now(emulator):
+    """benchmarks/gpu/counted.json, in one of its parts: the forward scan at production size."""
+    name = next(name for name in production.WORKS if "16 rows" in name)
+    kept = json.loads(production.PATH.read_text(encoding="utf-8"))[name]
+    found = production.counted(emulator, name)
+    assert [row["kernel"] for row in found] == [row["kernel"] for row in kept]
+    for ours, theirs in zip(kept, found, strict=True):
+        numbers = [{key: value for key, value in row.items() if key != "kernel"} for row in (ours, theirs)]
+        assert complaints(*numbers) == [], "python -m tests.ptx.production"
 
 
 @pytest.mark.parametrize("name", ["launches", "sectors_read", "sectors_written", "shared_bytes", "multiplications"])
