@@ -13,7 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _dispatch, _triton
 
 OPS = ("char_cnn", "highway", "projected_lstm", "scalar_mix", "log_uniform_sample", "sampled_softmax", "full_softmax",
-       "negative_sampling", "adagrad")  # fmt: skip
+       "negative_sampling", "hierarchical_softmax", "adagrad")  # fmt: skip
 PRECISION = "float16"
 AWKWARD = {
     "filters": ((1, 4), (2, 8), (3, 20), (7, 33)), "words": 37, "projection": 33, "lstm": (19, 6, 72), "shortest": 0,

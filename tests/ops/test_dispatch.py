@@ -25,7 +25,7 @@ def unwarned():
         warn.cache_clear()
 
 
-@pytest.mark.parametrize("op", ["hierarchical_softmax", "glove"])
+@pytest.mark.parametrize("op", ["glove"])
 def test_an_op_without_a_kernel_for_gpus_says_so_once(op):
     with pytest.warns(
         PerformanceWarning, match=f"{op}: using the slower backend 'reference', because it has no kernel"

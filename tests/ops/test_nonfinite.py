@@ -147,7 +147,7 @@ def assert_alike(name, ours, theirs, precision):
     )
 
 
-OF_TRITON = ("negative_sampling", "negative_sampling noise")
+OF_TRITON = ("negative_sampling", "negative_sampling noise", "hierarchical_softmax")
 CASES = [(op, name) for op, (shapes, *_) in OPS.items() for name in shapes]
 
 

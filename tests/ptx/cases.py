@@ -11,7 +11,9 @@ from elmo_fast.ops import (
     char_cnn,
     full_softmax,
     gather_rows,
+    hierarchical_softmax,
     highway,
+    huffman_tree,
     negative_sampling,
     projected_lstm,
     sampled_softmax,
@@ -95,6 +97,12 @@ def run_sampled_softmax(rows=40, width=32, words=150, samples=70, precision="flo
 def run_negative_sampling(rows=40, width=32, words=150, samples=70, precision="float16"):
     drawn = torch.randint(0, words, (samples,))
     backward(negative_sampling(*softmax_case(rows, width, words), drawn, negatives=5, precision=precision, **BACKEND))
+
+
+def run_hierarchical_softmax(rows=9, width=33, words=40, precision="float16"):
+    hidden, targets, weight, bias = softmax_case(rows, width, words - 1)
+    tree = huffman_tree(10**6 // torch.arange(1, words + 1))
+    backward(hierarchical_softmax(hidden, targets, weight, bias, tree, precision=precision, **BACKEND))
 
 
 def run_adagrad(rows=100, words=12, width=33):

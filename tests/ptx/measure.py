@@ -27,6 +27,7 @@ SHAPES: dict[str, dict] = {
     "full_softmax": {"rows": 128, "width": 128, "words": 512},
     "sampled_softmax": {"rows": 128, "width": 128, "words": 1000, "samples": 256},
     "negative_sampling": {"rows": 128, "width": 128, "words": 1000, "samples": 256},
+    "hierarchical_softmax": {"rows": 64, "width": 128, "words": 1000},
     "adagrad": {"rows": 500, "words": 100, "width": 128},
 }
 

@@ -2,4 +2,4 @@
 
 from elmo_fast.ops._dispatch import register
 
-register(__name__, "native", "reference")
+register(__name__, "native", "triton", "reference")

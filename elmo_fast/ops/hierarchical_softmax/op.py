@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, check_words, given
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
@@ -71,13 +71,14 @@ def hierarchical_softmax(
             with repeated nodes (see `coalesced`)
         precision: to what hidden and the nodes' rows are rounded for the products;
             under torch.autocast "float32" stands for autocast's dtype
-        backend: "auto", "native" or "reference" (which serves GPUs: there is no kernel for them)
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
         losses: [N], dtype of hidden, nats
 
     Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the tree (on the CPU).
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the tree (on a GPU, where values are
+            not validated, its loss is NaN instead).
 
     Source: Morin and Bengio 2005, Hierarchical probabilistic neural network language model; Mikolov et al. 2013b,
     section 2.1 (Huffman's tree).
@@ -128,6 +129,7 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
     Source: Huffman 1952; van Leeuwen 1976, On the construction of Huffman trees (two queues, linear after sorting).
     """
     op = "huffman_tree"
+    check_choice(f"{op}: backend", backend, ("auto", "native", "reference"))
     check_shape(op, "counts", counts, "V")
     check_dtype(op, "counts", counts, torch.int64)
     if counts.device.type != "cpu":

@@ -1,0 +1,23 @@
+"""The launches of hierarchical_softmax at the original ELMo's shapes: 793,471 words, paths of at most 30 nodes."""
+
+import torch
+
+from elmo_fast.ops._triton import undispatched
+
+WIDTH, WORDS, STEPS, LONGEST = 512, 793_471, 15_000_000, 30
+
+
+def both_passes(count, precision, sparse=True):
+    """Forward, then backward on what it saved."""
+    weight, bias = torch.empty(WORDS - 1, WIDTH), torch.empty(WORDS - 1)
+    first, nodes, targets = (torch.empty(n, dtype=torch.int64) for n in (WORDS + 1, STEPS, count))
+    tree = first, nodes, torch.empty(STEPS, dtype=torch.uint8), LONGEST
+    _, *saved = undispatched("hierarchical_softmax")(
+        torch.empty(count, WIDTH), targets, weight, bias, *tree, precision, sparse
+    )
+    undispatched("hierarchical_softmax_backward")(torch.empty(count), *saved, weight, sparse)
+
+
+def launches():
+    for precision in ("float16", "bfloat16", "float32"):
+        yield f"{precision}, 2560 rows", lambda precision=precision: both_passes(2560, precision)

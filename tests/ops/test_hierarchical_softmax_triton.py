@@ -1,0 +1,93 @@
+"""hierarchical_softmax in Triton, beyond what every backend shares: addresses, no host sync, the op."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from elmo_fast.ops import HuffmanTree, _triton, hierarchical_softmax
+from tests.backends import backends, device_of
+from tests.ops.test_hierarchical_softmax import problem, zipf_tree
+
+if _triton.WHY_NOT is not None:
+    pytest.skip(_triton.WHY_NOT, allow_module_level=True)
+
+from elmo_fast.ops.hierarchical_softmax import triton
+from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
+
+alone = pytest.mark.parametrize("backend", [b for b in backends("hierarchical_softmax") if b.values == ("triton",)])
+FAR = [-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, -1, 9, 10]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@settings(max_examples=12, deadline=None)
+@given(
+    targets=st.lists(st.one_of(st.integers(0, 9), st.sampled_from(FAR)), min_size=1, max_size=3),
+    begin=st.tuples(st.integers(0, 10), st.sampled_from(FAR)),
+    node=st.tuples(st.integers(0, 33), st.sampled_from(FAR)),
+    damaged=st.sampled_from(["nothing", "first", "nodes", "longest"]),
+)
+def test_no_path_leaves_the_tree(targets, begin, node, damaged):
+    """Any target and a damaged tree: losses are those of sound paths or NaN, and the table's NaN surroundings are never
+    read."""
+    with torch.device(device_of("triton")):
+        around, edge = torch.full((29, 4), torch.nan), torch.full((29,), torch.nan)
+        around[10:19], edge[10:19] = torch.linspace(-1, 1, 36).view(9, 4), 0.5
+        table, tree = around[10:19].requires_grad_(), zipf_tree(10)
+        first, nodes, codes = (each.clone() for each in tree[:3])
+        if damaged == "first":
+            first[begin[0]] = begin[1]
+        elif damaged == "nodes":
+            nodes[node[0] % len(nodes)] = node[1]
+        longest = 2 if damaged == "longest" else tree.longest
+        hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
+        broken = HuffmanTree(first, nodes, codes, longest)
+        found = (hidden, torch.tensor(targets), table, edge[10:19])
+        losses = triton.run(HierarchicalSoftmaxArguments(*found, *broken, "float32", True))
+        sound = [is_sound(t, broken) for t in targets]
+        assert losses.isfinite().tolist() == sound
+        (gradient,) = torch.autograd.grad(losses.sum(), table)
+        passed = gradient._indices()[0]
+        assert not len(passed) or (passed.min() >= 0 and passed.max() < 9)
+        assert gradient._values().isfinite().all() or not all(sound)
+
+
+def is_sound(target, tree):
+    """Whether the tree has this word, and its path lies in the tree."""
+    if not 0 <= target < len(tree.first) - 1:
+        return False
+    begin, end = int(tree.first[target]), int(tree.first[target + 1])
+    inside = 0 <= begin <= end <= len(tree.nodes) and end - begin <= tree.longest
+    return inside and all(0 <= node < len(tree.first) - 2 for node in tree.nodes[begin:end].tolist())
+
+
+@alone
+def test_opcheck(backend):
+    """Both ops agree with their fakes, schemas and autograd, and two runs give the same bits."""
+    hidden, targets, weight, bias, tree = problem(3, 6, 20, torch.float32, grad=True)
+    ops = torch.ops.elmo_fast_triton
+    torch.library.opcheck(
+        ops.hierarchical_softmax.default, (hidden, targets, weight, bias, *tree[:3], tree.longest, "float16", False)
+    )
+    plain = [x.detach() for x in (hidden, weight, bias)]
+    runs = [
+        ops.hierarchical_softmax(plain[0], targets, *plain[1:], *tree[:3], tree.longest, "float16", False)
+        for _ in range(2)
+    ]
+    assert all(map(torch.equal, *runs))
+    torch.library.opcheck(ops.hierarchical_softmax_backward.default, (torch.ones(3), *runs[0][1:], plain[1], False))
+
+
+def test_no_value_is_read_on_the_host():
+    """FakeTensorMode has no values: reading one raises. Public function and both passes, on a fake GPU."""
+    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+        hidden, weight, bias = (torch.empty(n) for n in ((256, 64), (8999, 64), (8999,)))
+        first, nodes, targets = (torch.empty(n, dtype=torch.int64) for n in (9001, 100_000, 256))
+        tree = HuffmanTree(first, nodes, torch.empty(100_000, dtype=torch.uint8), 20)
+        assert hierarchical_softmax(hidden, targets, weight, bias, tree, backend="triton").shape == (256,)
+        forward, backward = (_triton.undispatched(f"hierarchical_softmax{part}") for part in ("", "_backward"))
+        with _triton.recording() as launches:
+            _, *saved = forward(hidden, targets, weight, bias, *tree, "float16", True)
+            backward(torch.empty(256), *saved, weight, True)
+    assert [each.kernel.fn.__name__ for each in launches] == ["paths", "path_gradients"]
