@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/column_sums.h"
+
 namespace elmo_fast::sampled_rows {
 void check_samples(
     const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids,
@@ -73,8 +75,7 @@ Gradients::Gradients(const at::Tensor& grad, Operand operand) : operand_(operand
 void Gradients::add(
     const at::Tensor& p, const at::Tensor& g, const at::Tensor& values, const RightOperand& rows, const at::Tensor& d_hidden,
     bool add_hidden, const at::Tensor& d_rows, bool add_rows, const at::Tensor& d_offsets) const {
-  at::Tensor sums = d_offsets;
-  sums.addmv_(p.t(), g);
+  add_column_sums(p, g, d_offsets);
   const at::Tensor lifted = is_exact(operand_) ? p : p.mul(lift_);
   rows.multiply(lifted, d_hidden, add_hidden);
   const RightOperand weighted(values.mul(g.div(scale_).unsqueeze(1)), operand_);
@@ -103,7 +104,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients_of_samples(
   at::Tensor d_true_rows = d_rows.narrow(0, 0, count), d_sample_rows = d_rows.narrow(0, count, samples);
   at::mul_out(d_true_rows, values, d_true.unsqueeze(1));
   d_offsets.narrow(0, 0, count).copy_(d_true);
-  const at::Tensor d_sample_offsets = d_offsets.narrow(0, count, samples).zero_();
+  const at::Tensor d_sample_offsets = at::zeros({samples}, offsets.options().dtype(at::kDouble));
 
   const at::Tensor sample_rows = rows.narrow(0, count, samples), sample_offsets = offsets.narrow(0, count, samples).contiguous();
   const bool keeps = kept.size(0) == count;
@@ -121,6 +122,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients_of_samples(
         p, g.narrow(0, i, n), values.narrow(0, i, n), hidden_of, d_hidden.narrow(0, i, n), false, d_sample_rows, i > 0,
         d_sample_offsets);
   }
+  d_offsets.narrow(0, count, samples).copy_(d_sample_offsets);
   gradients.finish(g, d_true, rounded_values(rows.narrow(0, 0, count), operand), d_hidden, d_sample_rows);
   return {d_hidden, d_rows, d_offsets};
 }

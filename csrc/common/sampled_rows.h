@@ -52,7 +52,8 @@ class Gradients {
   // grad: g [N], of the whole batch: 16-bit operands hold p times a power of two, and g over another.
   Gradients(const at::Tensor& grad, Operand operand);
   // p[n, S], g[n] and values[n, D] (hidden, rounded) of some rows against a block `rows` [S, D] of the table:
-  // d_hidden[n, D] (+)= p · rows, d_rows[S, D] (+)= pᵀ · g values, d_offsets[S] += pᵀ g. The first two are finished by `finish`.
+  // d_hidden[n, D] (+)= p · rows, d_rows[S, D] (+)= pᵀ · g values, d_offsets[S] += pᵀ g. The first two are finished by `finish`; the third
+  // is double: a chunk may be one row, and a single chain of N additions rounds at the size of the whole.
   void add(
       const at::Tensor& p, const at::Tensor& g, const at::Tensor& values, const RightOperand& rows, const at::Tensor& d_hidden,
       bool add_hidden, const at::Tensor& d_rows, bool add_rows, const at::Tensor& d_offsets) const;

@@ -40,8 +40,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> full_softmax_backward(
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   const full_softmax::Blocks blocks(count, words, hidden.element_size(), chunk_bytes);
   at::Tensor d_hidden = at::empty_like(hidden), d_weight = at::empty(weight.sizes(), hidden.options());
-  at::Tensor d_bias = at::zeros({words}, hidden.options());
-  if (count == 0) return {d_hidden, d_weight.zero_(), d_bias};
+  at::Tensor d_bias = at::zeros({words}, hidden.options().dtype(at::kDouble));
+  if (count == 0) return {d_hidden, d_weight.zero_(), d_bias.to(hidden.scalar_type())};
   const at::Tensor values = rounded_values(hidden, operand), d_true = losses.neg().expm1_().mul_(grad);
   const at::Tensor scratch = at::empty({blocks.rows * blocks.words}, hidden.options());
   const Gradients gradients(grad, operand);
@@ -63,8 +63,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> full_softmax_backward(
   }
   gradients.finish(grad, d_true, rounded_values(weight.index_select(0, targets), operand), d_hidden, d_weight);
   d_weight.index_add_(0, targets, values.mul(d_true.unsqueeze(1)));
-  d_bias.index_add_(0, targets, d_true);
-  return {d_hidden, d_weight, d_bias};
+  d_bias.index_add_(0, targets, d_true.to(at::kDouble));
+  return {d_hidden, d_weight, d_bias.to(hidden.scalar_type())};
 }
 
 }  // namespace

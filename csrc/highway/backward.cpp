@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/column_sums.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 
@@ -23,32 +24,10 @@ ELMO_MULTIVERSION void unmix(
   }
 }
 
-constexpr int64_t kRun = 32;  // rows of one sum; longer sums are sums of these, in double: a single chain rounds at the size of the whole
-
-template <typename T>
-ELMO_MULTIVERSION void add_rows(const T* __restrict source, int64_t rows, int64_t stride, double* __restrict sum, int64_t n) {
-  T part[kBlock] = {};
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < n; ++j) part[j] += source[i * stride + j];
-  for (int64_t j = 0; j < n; ++j) sum[j] += part[j];
-}
-
-// Sums over rows, in one order whatever the number of threads.
-template <typename T>
 at::Tensor column_sums(const at::Tensor& x) {
-  const auto sums = at::empty({x.size(1)}, x.options());
-  const T* source = x.template const_data_ptr<T>();
-  T* target = sums.template mutable_data_ptr<T>();
-  const int64_t rows = x.size(0), columns = x.size(1);
-  parallel_for((columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * kBlock; first < std::min(columns, end * kBlock); first += kBlock) {
-      double sum[kBlock] = {};
-      const int64_t n = std::min(kBlock, columns - first);
-      for (int64_t row = 0; row < rows; row += kRun) add_rows(source + row * columns + first, std::min(kRun, rows - row), columns, sum, n);
-      std::copy_n(sum, n, target + first);
-    }
-  });
-  return sums;
+  const auto sums = at::zeros({x.size(1)}, x.options().dtype(at::kDouble));
+  add_column_sums(x, {}, sums);
+  return sums.to(x.scalar_type());
 }
 
 // d [N, n] · weight [n, k], added to dx [N, k].
@@ -94,7 +73,7 @@ Gradients backward(
   at::Tensor dy = grad.contiguous();
   if (projection_weight.has_value()) {
     const auto d = dy;
-    if (need_weights) d_projection = matmul(d.t(), input_of(layers), operand), d_projection_bias = column_sums<T>(d);
+    if (need_weights) d_projection = matmul(d.t(), input_of(layers), operand), d_projection_bias = column_sums(d);
     if (layers == 0 && !need_x) return g;
     dy = at::empty_like(x);
     add_input_gradient<T>(d, *projection_weight, operand, dy, false);
@@ -102,7 +81,7 @@ Gradients backward(
   for (int64_t layer = layers - 1; layer >= 0; --layer) {
     const auto [d_products, carried] = layer_gradients<T>(
         dy, input_of(layer), saved.select(0, layer), weights[layer], operand, layer > 0 || need_x);
-    if (need_weights) d_weights[layer] = matmul(d_products.t(), input_of(layer), operand), d_biases[layer] = column_sums<T>(d_products);
+    if (need_weights) d_weights[layer] = matmul(d_products.t(), input_of(layer), operand), d_biases[layer] = column_sums(d_products);
     dy = carried;
   }
   if (need_x) dx = dy.is_same(grad) ? dy.clone() : dy;

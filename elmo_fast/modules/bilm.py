@@ -168,16 +168,23 @@ class BiLM(nn.Module):
             replayed = self._graph_replay.run(self, self._elmo_lstm, self._whole, inputs, carry)
             if replayed is not None:
                 return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
-        return self.in_context(*self._words(inputs, word_inputs), stateful=carry)
+        words, mask = self._words(inputs, word_inputs)
+        layers = self._elmo_lstm(words, mask, stateful=carry)
+        return {"activations": [_lowest(words, mask), *layers.unbind(0)], "mask": mask}
 
     def context_free(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The first half of `forward`: the words' vectors [B, T+2, D], of each by itself, and their mask [B, T+2]."""
+        """The first part of `forward`: the words' vectors [B, T+2, D], of each by itself, and their mask [B, T+2]."""
         return self._words(inputs, None)
 
-    def in_context(self, words: Tensor, mask: Tensor, *, stateful: bool) -> dict[str, Any]:
-        """The second half of `forward`: from what `context_free` gave, what `forward` returns."""
-        layers = self._elmo_lstm(words, mask, stateful=stateful)
-        return {"activations": [_lowest(words, mask), *layers.unbind(0)], "mask": mask}
+    def in_context(self, words: Tensor, mask: Tensor, *, stateful: bool) -> list[Tensor]:
+        """The second part: from what `context_free` gave, each LSTM layer's outputs of both directions,
+        [2, B, T+2, D]."""
+        return self._elmo_lstm.outputs(words, mask, stateful=stateful)
+
+    @staticmethod
+    def activations(words: Tensor, mask: Tensor, outputs: list[Tensor]) -> list[Tensor]:
+        """The last part: the activations that `forward` returns, from what the first two gave."""
+        return [_lowest(words, mask), *both_ways(outputs).unbind(0)]
 
     def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """`forward` as a function of tensors only: (activations [L+1, B, T+2, 2D], mask, h, c)."""

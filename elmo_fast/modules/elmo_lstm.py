@@ -177,13 +177,17 @@ class ElmoLstm(StatefulModule):
 
         Raises: ElmoFastError: a stateful module that is exported or in use by another thread.
         """
+        return both_ways(self.outputs(inputs, mask, stateful=stateful))
+
+    def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
+        """What `forward` returns before the directions are put side by side: L outputs [2, B, T, D]."""
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
             state = self._initial(inputs) if carry else None
             outputs, state = self.run_layers(inputs, inputs, lengths, state)
             if carry:
                 self._carry(state)
-        return both_ways(outputs)
+        return outputs
 
     def run_layers(
         self,

@@ -32,18 +32,20 @@ class EmbeddedBatch(NamedTuple):
 class LayerBatch(NamedTuple):
     """Sentences that ran together: the index of each among all, its tokens, and the chosen layers of the batch.
 
-    layers: K arrays [B, T, 2D] on the host; a row for each sentence but, where `skips_empty`, the empty ones.
+    layers: gives K arrays [B, T, 2D] on the host; a row for each sentence but, where `skips_empty`, the empty ones. Of
+        a batch that ran beside other work it computes them, on the thread that asks.
     """
 
     indices: list[int]
     sentences: Sequence[Sequence[str]]
-    layers: list[Array]
+    layers: Callable[[], list[Array]]
     skips_empty: bool
 
     def vectors(self, side_by_side: bool) -> list[Array]:
         """Those of each sentence, [K, T, 2D] or, side by side, [T, K 2D]."""
         join: Any = functools.partial(np.concatenate, axis=-1) if side_by_side else np.stack
-        none, rows = [layer[0, :0] for layer in self.layers], zip(*self.layers, strict=True)
+        layers = self.layers()
+        none, rows = [layer[0, :0] for layer in layers], zip(*layers, strict=True)
         found = [none if self.skips_empty and not len(words) else next(rows) for words in self.sentences]
         # Joined, and so copied: a view would keep the padding of its batch.
         return [
@@ -164,14 +166,31 @@ def _is_long(ids: Tensor, stretch: int | None) -> bool:
 def _run(bilm: BiLM, prepared: Prepared, layers: Layers, stateful: bool, stretch: int | None = None) -> LayerBatch:
     batch, ids, words = prepared
     ids = ids.to(next(bilm.parameters()).device)
+    if words is not None:
+        outputs = bilm.in_context(*words, stateful=stateful)
+        there = functools.partial(_layers_of, bilm, *words, outputs, layers)
+    else:
+        there = functools.partial(list, _on_host(_layers_at_once(bilm, ids, layers, stateful, stretch)))
+    return LayerBatch(batch.indices, batch.sentences, there, _skips_empty(batch, stateful))
+
+
+def _layers_at_once(bilm: BiLM, ids: Tensor, layers: Layers, stateful: bool, stretch: int | None) -> list[Tensor]:
     if not len(ids):
         count = len(layer_numbers(layers, bilm.num_layers) or [0])
-        chosen = [ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count
-    elif stretch is not None and _is_long(ids, stretch):
-        chosen = [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], stretch), layers)]
-    else:
-        output = bilm(ids, stateful=stateful) if words is None else bilm.in_context(*words, stateful=stateful)
-        # The first and the last position of a sentence are its boundaries.
-        chosen = [layer[:, 1:] for layer in chosen_layers(output["activations"], layers)]
-    arrays = [layer.float().cpu().numpy() for layer in chosen]
-    return LayerBatch(batch.indices, batch.sentences, arrays, _skips_empty(batch, stateful))
+        return [ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count
+    if stretch is not None and _is_long(ids, stretch):
+        return [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], stretch), layers)]
+    return _of_words(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers))
+
+
+def _layers_of(bilm: BiLM, words: Tensor, mask: Tensor, outputs: list[Tensor], layers: Layers) -> list[Array]:
+    return _on_host(_of_words(chosen_layers(bilm.activations(words, mask, outputs), layers)))
+
+
+def _of_words(layers: list[Tensor]) -> list[Tensor]:
+    """Without the first position of a sentence, and the last one, which are its boundaries."""
+    return [layer[:, 1:] for layer in layers]
+
+
+def _on_host(layers: list[Tensor]) -> list[Array]:
+    return [layer.float().cpu().numpy() for layer in layers]

@@ -129,7 +129,7 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
     def run(*arguments):
         alive.append(sum(reference() is not None for reference in made))
         batch = original(*arguments)
-        made.extend(map(weakref.ref, batch.layers))
+        made.append(weakref.ref(batch.layers))  # which alone holds them, or what they are made of
         return batch
 
     monkeypatch.setattr(sentence_vectors, "_run", run)
@@ -137,7 +137,7 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
     with torch_threads(count):
         ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
     assert len(alive) == 6
-    assert max(alive) <= (0 if count == 1 else 3)
+    assert max(alive) <= (0 if count == 1 else 1)
 
 
 @pytest.mark.parametrize("stateful", [True, False])

@@ -332,3 +332,21 @@ def test_the_definition_takes_as_many_rows_at_a_time_as_chunk_bytes_holds(monkey
     monkeypatch.setattr(reference, "_losses", losses)
     negative_sampling(*arguments, **options, chunk_bytes=3 * 10 * 8, backend="reference")
     assert sizes == [3, 3, 1]
+
+
+@needs_native
+@pytest.mark.parametrize("chunk_bytes", [1000, 32 << 20])
+def test_gradients_of_offsets_over_many_rows_are_sums_of_sums(chunk_bytes):
+    """Nearly equal terms, which one chain of additions rounds in one direction: its error grows as the rows do."""
+    hidden, weight, targets = torch.randn(2000, 8) * 1e-3, torch.randn(34, 8) * 1e-3, torch.randint(34, (2000,))
+    bias = torch.zeros(34)
+
+    def gradient(dtype, backend):
+        tensors = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight, bias)]
+        losses = negative_sampling(
+            tensors[0], targets, *tensors[1:], torch.arange(30), negatives=5, backend=backend, chunk_bytes=chunk_bytes
+        )
+        return torch.autograd.grad(losses.sum(), tensors[2])[0].double()
+
+    wanted = gradient(torch.float64, "reference")
+    assert (gradient(torch.float32, "native") - wanted).abs().max() <= 5e-7 * wanted.max()
