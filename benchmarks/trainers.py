@@ -15,7 +15,7 @@ from elmo_fast.pretrain import loop
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.start.start_run import make_language_model
-from elmo_fast.pretrain.step.training_step import Words
+from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 
 

@@ -20,7 +20,8 @@ from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes, join_processes
 from elmo_fast.pretrain.step import gradient_exchange
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step, Words
+from elmo_fast.pretrain.step.step_inputs import Words
+from elmo_fast.pretrain.step.training_step import Step
 
 GPUS = (1, 2, 4, 8, 16, 64, 256, 1024)
 # What one GPU computes is not known before one has been measured: two assumptions, marked as such everywhere.

@@ -22,7 +22,8 @@ from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step, Words
+from elmo_fast.pretrain.step.step_inputs import Words
+from elmo_fast.pretrain.step.training_step import Step
 
 ROWS, STEPS = 8, 20
 SIDES = {

@@ -85,7 +85,7 @@ def enabled(device: torch.device) -> bool:
     )
 
 
-def capture(function: Function, inputs: list[Tensor], pool: Pool) -> Entry:
+def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before: bool = True) -> Entry:
     """Runs `function` once, so that kernels are compiled and handles exist, then captures it into the pool."""
     _thread.capturing = True
     try:
@@ -94,7 +94,8 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool) -> Entry:
             user = torch.cuda.current_stream()
             with torch.cuda.stream(pool.stream):  # restored here: torch.cuda.graph does not where its end fails
                 pool.stream.wait_stream(user)
-                function(*inputs)
+                if run_before:
+                    function(*inputs)
                 graph = torch.cuda.CUDAGraph()
                 # Other threads may pin or allocate memory meanwhile: only calls of this one invalidate the capture.
                 with torch.cuda.graph(
@@ -105,6 +106,11 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool) -> Entry:
     finally:
         _thread.capturing = False
     return Entry(inputs, outputs, graph.replay, function)
+
+
+def capture_changing(function: Function, inputs: list[Tensor], pool: Pool) -> Entry:
+    """As `capture`, of a function that changes more than its results: its caller has run it before."""
+    return capture(function, inputs, pool, run_before=False)
 
 
 def out_of_memory(error: BaseException | None) -> bool:

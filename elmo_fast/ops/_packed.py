@@ -91,6 +91,17 @@ def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
     _kept[_rounded(dtype), id(tensor)].seen = _seen([tensor])
 
 
+def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:
+    """Tells that a replayed CUDA graph has changed tensors, which no version counter has seen.
+
+    with_copies: those of `changed` whose rounded copies it has changed alike.
+    """
+    kept = [(tensor, copy.dtype) for tensor in with_copies if (copy := kept_rounded(tensor)) is not None]
+    torch.autograd.graph.increment_version(list(changed))
+    for tensor, dtype in kept:
+        mark_rounded(tensor, dtype)
+
+
 def packed_bytes() -> int:
     """Memory of all kept copies, in bytes."""
     return sum(copy.nbytes for entry in list(_kept.values()) for copy in entry.copies)

@@ -157,6 +157,11 @@ class RunConfig:
         "Backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); an op "
         "without it takes auto.",
     )
+    cuda_graph: bool = described(
+        True,
+        "Whether a GPU replays whole training steps from CUDA graphs (one process, adagrad; the same numbers); false: "
+        "the host launches each kernel.",
+    )
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
 
 

@@ -11,6 +11,7 @@ from elmo_fast.checkpoints import CHECKPOINTS
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.checkpoint import save_checkpoint
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.data.inputs import make_input_reader
@@ -27,7 +28,8 @@ from elmo_fast.pretrain.start.plan import (
     planned_steps,
 )
 from elmo_fast.pretrain.step.optimizer import learning_rate_factor, make_optimizer, make_scheduler
-from elmo_fast.pretrain.step.training_step import Step, StepResult, Words
+from elmo_fast.pretrain.step.step_inputs import Words
+from elmo_fast.pretrain.step.training_step import Step, StepResult
 from elmo_fast.pretrain.training_state import RunPosition, TrainingState, load_optimizer, write_training_state
 
 
@@ -97,6 +99,7 @@ class LanguageModelTrainer:
             micro_batches=optimizer.micro_batches,
             sparse=optimizer.optimiser == "adagrad",
             processes=self.processes,
+            cuda_graph=run.cuda_graph,
         )
 
     def _resume(self, resumed: TrainingState) -> None:
@@ -209,5 +212,6 @@ class LanguageModelTrainer:
     def evaluate(self) -> None:
         """Reports the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
+            _graphs.release(self.device)  # a step's graph holds its memory
             self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)

@@ -46,6 +46,8 @@ class Watching(TorchDispatchMode):
         given, made = (sorted({t.device.type for t in tensors_of(x)}) for x in ((arguments, options or {}), result))
         if name[0] == "aten" and name[2] not in NO_LAUNCH and "cuda" in made:
             torch_launches[name[2]] += 1
+        if name[2].startswith("_foreach") and "cuda" in given:
+            torch_launches[name[2]] += len(arguments[0])  # at most
         trace.append(
             f"{function} {numbers_of([arguments, options])} {[facts(tensor) for tensor in tensors_of(result)]}"
         )

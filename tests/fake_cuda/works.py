@@ -1,6 +1,7 @@
 """Training, evaluation and embedding at production shapes on a CUDA device that pretends."""
 
 import collections
+import functools
 
 import numpy as np
 import torch
@@ -8,11 +9,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
 from elmo_fast.modules import BiLM
-from elmo_fast.ops import _native, _packed, _triton
+from elmo_fast.ops import _capture, _graphs, _native, _packed, _triton
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.step import training_step
+from elmo_fast.pretrain.step import captured_step, step_inputs, training_step
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits
 
@@ -24,32 +25,31 @@ def pretend():
     _native.capability = lambda index: (9, 0)
     _packed._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
     torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
-    training_step.RowDropout = AnyDropout
+    step_inputs.dropout_masks = masks
+    captured_step.CapturedStep._addresses = captured_step.CapturedStep._versions = lambda self: None
+    _graphs.pool_of = functools.lru_cache(_capture.Pool)
 
 
-class AnyDropout:
-    """`RowDropout` with masks of no value: there is no generator on a device that pretends."""
-
-    def __init__(self, probability, seed, step, first_row, shape, device):
-        layers, rows, steps, width = shape
-        self.kept = torch.empty(layers + 1, 2, rows, steps, width, dtype=torch.uint8, device=device)
-
-    def __call__(self, x, layer, direction):
-        return x * (self.kept[layer, direction].to(x.dtype) * 1.1)
+def masks(probability, seed, step, first_row, shape, device):
+    """Dropout's masks, of no value: there is no generator on a device that pretends."""
+    layers, rows, steps, width = shape
+    return torch.empty(layers + 1, 2, rows, steps, width, dtype=torch.uint8, device=device)
 
 
 def whole(*shape, device, kind=torch.int64):
     return torch.empty(shape, dtype=kind, device=device)
 
 
-def train(device, precision):
+def train(device, precision, graph=False):
     """(a step of the original architecture, the results to compare devices of)."""
     model = language_model(device, precision)
     optimizer = AdaGrad(model.parameters())
-    step = training_step.Step(model, optimizer, clip_norm=10.0, state_reset=0.0)
+    step = training_step.Step(model, optimizer, clip_norm=10.0, state_reset=0.0, cuda_graph=graph)
+    if graph:
+        step.captured.capturing, step.captured.serves = nothing_replayed, lambda device: True
     model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device=device), whole(device=device))
     spelled, state = whole(TYPES, CHARACTERS, device=device), None
-    words = training_step.Words(
+    words = step_inputs.Words(
         *(whole(2, BATCH, STEPS, device=device) for _ in range(2)), np.full(BATCH, STEPS, np.int64), BATCH * STEPS, 0,
         BATCH, lambda types: spelled[types],
     )  # fmt: skip
@@ -61,6 +61,16 @@ def train(device, precision):
         return [result.forward, result.backward, result.gradient_norm, *state, *model.parameters()]
 
     return once
+
+
+def nothing_replayed(function, inputs, pool):
+    """A graph of which nothing is seen once it has been captured."""
+    return _capture.Entry(inputs, function(*inputs), lambda: None, function)
+
+
+def replay(device, precision):
+    """What is left of a step to launch one by one where its graph is replayed."""
+    return train(device, precision, graph=True)
 
 
 def evaluate(device, precision):
@@ -131,12 +141,13 @@ def launched(launches):
 
 
 def watched(work, device, precision):
-    """What the host code of one kind of work did in its last call of three."""
+    """What the host code of one kind of work did in its last call."""
     differences.clear(), calls.clear()
     before, same = None, False
     with FakeTensorMode(allow_non_fake_inputs=True), _triton.recording() as launches:
         once = work(torch.device(device), precision)
-        for number in range(4):  # the first makes copies of weights, the second carries a state
+        # The first makes copies of weights, the second carries a state, the third is captured where steps are.
+        for number in range(5 if work is replay else 4):
             launches.clear(), torch_launches.clear(), waits.clear(), trace.clear()
             with Watching():
                 results = once(number)
@@ -175,6 +186,6 @@ def wrong(device):
 def all_works(device, precision):
     """What each of them did, which ops there are, and what the mistakes are answered with."""
     pretend()
-    found = {work.__name__: watched(work, device, precision) for work in (train, evaluate, embed, others)}
+    found = {work.__name__: watched(work, device, precision) for work in (train, replay, evaluate, embed, others)}
     with FakeTensorMode(allow_non_fake_inputs=True):
         return found | {"ops": sorted(_triton._undispatched), "wrong": wrong(device)}

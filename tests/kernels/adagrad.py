@@ -10,16 +10,20 @@ SHAPES += 3 * [(16384, 512), (16384, 512), (16384,), (512, 4096)] + [(1,)]
 VOCABULARY, TOKENS, SAMPLES = 793_471, 2560, 8192
 
 
-def dense(copy=None, clipped=True):
+def number(on_device):
+    return torch.empty(()) if on_device else None
+
+
+def dense(copy=None, clipped=True, rate=None):
     def call():
         tensors = [[torch.empty(shape) for shape in SHAPES] for _ in range(3)]
         copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in SHAPES]
-        undispatched("adagrad_")(*tensors, copies, 0.2, torch.empty(()) if clipped else None)
+        undispatched("adagrad_")(*tensors, copies, 0.2, torch.empty(()) if clipped else None, number(rate))
 
     return call
 
 
-def rows(*width, index=torch.int32, clipped=True):
+def rows(*width, index=torch.int32, clipped=True, rate=None):
     def call():
         n = 2 * (TOKENS + SAMPLES)
         ids, positions, gradient = (
@@ -29,7 +33,7 @@ def rows(*width, index=torch.int32, clipped=True):
         )
         table, accumulator = torch.empty(VOCABULARY, *width), torch.empty(VOCABULARY, *width)
         scale = torch.empty(()) if clipped else None
-        undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, 0.2, scale)
+        undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, 0.2, scale, number(rate))
         undispatched("adagrad_merged_square_norm")(ids, positions, gradient, VOCABULARY)
 
     return call
@@ -46,3 +50,5 @@ def launches():
     yield "bias", rows()
     yield "int64 ids", rows(512, index=torch.int64)
     yield "no clip, D=512", rows(512, clipped=False)
+    yield "rate on the device", dense(torch.bfloat16, rate=True)
+    yield "rate on the device, D=512", rows(512, rate=True)

@@ -51,6 +51,22 @@ def test_dense_updates(backend, scale):
 
 
 @every
+def test_a_learning_rate_in_a_tensor_gives_the_same_bits(backend):
+    """Read at each call, in float32 as the number is; of dense tensors and of rows."""
+    found = []
+    for in_tensor in (False, True):
+        torch.manual_seed(0)
+        weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
+        rate = torch.full((), 0.7)
+        for number in (0.2, 0.05):
+            given = rate.fill_(number) if in_tensor else number
+            adagrad_(weights, sums, gradients, given, torch.tensor(0.3), backend=backend)
+            adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1, 3]), gradients[0][:3], given, backend=backend)
+        found.append([*weights, *sums])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@every
 def test_strided_gradients_and_few_tensors(backend):
     weights, sums, _ = tensors(shapes=[(40, 70)])
     check_update(backend, weights, sums, [torch.randn(70, 40).t()], 0.1, torch.tensor(2.0))
@@ -269,11 +285,11 @@ def test_opcheck(backend):
     ops = torch.ops.elmo_fast_triton
     weights, sums, gradients = tensors(shapes=[(30, 7), (5,)])
     scale, kept = torch.tensor(0.5), [torch.zeros(30, 7), torch.zeros(5)]
-    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, [], 0.2, None))
-    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, kept, 0.2, scale))
+    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, [], 0.2, None, None))
+    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, kept, 0.2, scale, torch.tensor(0.3)))
     ids = torch.randint(0, 30, (40,))
     rows, order = torch.randn(40, 7), row_order(ids, 30)
-    torch.library.opcheck(ops.adagrad_rows_.default, (weights[0], sums[0], *order, rows, 0.2, scale))
+    torch.library.opcheck(ops.adagrad_rows_.default, (weights[0], sums[0], *order, rows, 0.2, scale, torch.tensor(0.3)))
     torch.library.opcheck(ops.adagrad_square_norm.default, (gradients,))
     torch.library.opcheck(ops.adagrad_merged_square_norm.default, (*order, rows, 30))
 
@@ -335,6 +351,7 @@ def test_only_contiguous_tensors_are_written_in_place(backend):
         ({"parameters": [torch.ones(2, 3, dtype=torch.long)]}, "parameters must hold floating-point numbers"),
         ({"scale": torch.ones(1)}, r"scale must be one number, \[\], on cpu"),
         ({"scale": torch.ones((), dtype=torch.float64)}, "scale must be float32"),
+        ({"learning_rate": torch.ones(1)}, r"learning_rate must be one number, \[\], on cpu"),
         ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ],
 )

@@ -330,6 +330,12 @@ def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
     assert cuda.current == "user"
 
 
+def test_what_changes_more_than_its_results_does_not_run_before_its_capture(monkeypatch):
+    cuda, pool, ran = FakeCuda(monkeypatch), _capture.Pool(torch.device("cuda", 0)), []
+    _capture.capture_changing(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool)
+    assert ran == ["side 0"]
+
+
 def test_a_capture_that_fails_leaves_the_stream_as_it_was(monkeypatch):
     cuda, pool = FakeCuda(monkeypatch), _capture.Pool(torch.device("cuda", 0))
     cuda.fails = True

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from elmo_fast.pretrain.step.regularization import BLOCK, RowDropout
+from elmo_fast.pretrain.step.regularization import BLOCK, RowDropout, dropout_masks
 
 L, T, D = 2, 3, 4
 
 
 def masks(first_row, rows, *, probability=0.3, seed=5, step=7):
-    return RowDropout(probability, seed, step, first_row, (L, rows, T, D)).kept
+    return dropout_masks(probability, seed, step, first_row, (L, rows, T, D))
 
 
 @pytest.mark.parametrize(("first", "rows"), [(0, 1), (0, BLOCK), (5, 40), (BLOCK - 1, 2), (BLOCK, BLOCK), (70, 10)])
@@ -35,7 +35,7 @@ def test_layers_directions_blocks_and_rows_differ():
 def test_what_stays_is_scaled_so_that_the_mean_stays():
     """Exactly p of many elements are dropped to within four standard deviations, the others times 1 / (1 - p)."""
     rows, p = 200, 0.3
-    drop = RowDropout(p, 0, 0, 0, (1, rows, 50, 16))
+    drop = RowDropout(dropout_masks(p, 0, 0, 0, (1, rows, 50, 16)), p)
     x = torch.ones(rows, 50, 16, dtype=torch.float64)
     for layer in range(2):
         for direction in range(2):

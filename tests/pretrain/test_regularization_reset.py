@@ -23,16 +23,13 @@ def test_the_chance_is_that_of_every_row_and_step():
 
 
 def test_fresh_rows_are_zeros_and_the_others_as_they_were():
-    """Of rows 2 to 5 of 7, as of all 7."""
     h, c = torch.rand(2, 2, 7, 3) + 1, torch.rand(2, 2, 7, 5) + 1
     fresh = torch.from_numpy(rows_to_reset(0.5, 1, 9, 7))
     assert 0 < fresh.sum() < 7
-    whole = reset_rows((h, c), 0.5, 1, 9, 0, 7)
+    whole = reset_rows((h, c), fresh)
     for before, after in zip((h, c), whole, strict=True):
         assert not after[:, :, fresh].any()
         assert torch.equal(after[:, :, ~fresh], before[:, :, ~fresh])
-    part = reset_rows((h[:, :, 2:5], c[:, :, 2:5]), 0.5, 1, 9, 2, 7)
-    assert all(torch.equal(ours, all_[:, :, 2:5]) for ours, all_ in zip(part, whole, strict=True))
 
 
 def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
@@ -40,9 +37,9 @@ def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
     given, left = [], []
     streams, call = Step.__call__, Step._losses
 
-    def recording(self, words, state, number, drawn):
-        given.append(state)
-        return call(self, words, state, number, drawn)
+    def recording(self, inputs, characters):
+        given.append(inputs.state)
+        return call(self, inputs, characters)
 
     def step(self, words, state, number):
         left.append(state)

@@ -21,14 +21,14 @@ def run(a: AdagradArguments) -> None:
             reference.run(AdagradArguments([weight], [accumulator], [gradient], a.learning_rate, a.scale))
     if whole:
         weights, sums, gradients = (list(column) for column in zip(*whole, strict=True))
-        torch.ops.elmo_fast.adagrad_(weights, sums, gradients, a.learning_rate, a.scale)
+        torch.ops.elmo_fast.adagrad_(weights, sums, gradients, float(a.learning_rate), a.scale)
 
 
 def run_rows(a: AdagradRowsArguments) -> None:
     if not (a.table.is_contiguous() and a.accumulator.is_contiguous()):
         return reference.run_rows(a)
     ids, rows = _merged(a.ids, a.rows, a.table.shape[0])
-    torch.ops.elmo_fast.adagrad_rows_(a.table, a.accumulator, ids, rows, a.learning_rate, a.scale)
+    torch.ops.elmo_fast.adagrad_rows_(a.table, a.accumulator, ids, rows, float(a.learning_rate), a.scale)
 
 
 def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ class AdagradArguments(NamedTuple):
     parameters: Sequence[Tensor]
     accumulators: Sequence[Tensor]
     gradients: Sequence[Tensor]
-    learning_rate: float
+    learning_rate: float | Tensor
     scale: Tensor | None
 
 
@@ -47,7 +47,7 @@ class AdagradRowsArguments(NamedTuple):
     accumulator: Tensor
     ids: Tensor
     rows: Tensor
-    learning_rate: float
+    learning_rate: float | Tensor
     scale: Tensor | None
     order: RowOrder | None
 
@@ -57,7 +57,7 @@ def adagrad_(
     parameters: Sequence[Tensor],
     accumulators: Sequence[Tensor],
     gradients: Sequence[Tensor],
-    learning_rate: float,
+    learning_rate: float | Tensor,
     scale: Tensor | None = None,
     *,
     backend: str = "auto",
@@ -76,7 +76,8 @@ def adagrad_(
         parameters: w, any shapes, one floating dtype and device; contiguous for "triton"
         accumulators: a, like parameters; contiguous for "triton"
         gradients: like parameters, any strides; not changed
-        learning_rate: step size
+        learning_rate: step size; a number, or [] float32 or the parameters' dtype on their device, so that a captured
+            CUDA graph can read another one at each replay
         scale: factor of all gradients, [] float32 or the parameters' dtype, on their device; None for 1
         backend: "auto", "native", "triton" or "reference"
 
@@ -101,7 +102,8 @@ def adagrad_(
                 raise ElmoFastError(
                     f"{op}: {name} must be shaped like parameters, {given(weight)}; got {given(tensor)}"
                 )
-    _check_scale(op, scale, parameters[0])
+    _check_number(op, "scale", scale, parameters[0])
+    _check_number(op, "learning_rate", learning_rate, parameters[0])
     kernel = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
     kernel.run(AdagradArguments(parameters, accumulators, gradients, learning_rate, scale))
 
@@ -112,7 +114,7 @@ def adagrad_rows_(
     accumulator: Tensor,
     ids: Tensor,
     rows: Tensor,
-    learning_rate: float,
+    learning_rate: float | Tensor,
     scale: Tensor | None = None,
     *,
     order: RowOrder | None = None,
@@ -149,7 +151,8 @@ def adagrad_rows_(
         )
     _check_rows(op, ids, rows, order, table.shape[1:])
     check_same(op, "table, accumulator and rows", [table, accumulator, rows])
-    _check_scale(op, scale, table)
+    _check_number(op, "scale", scale, table)
+    _check_number(op, "learning_rate", learning_rate, table)
     kernel = select("adagrad", backend, table.device, table.dtype)
     kernel.run_rows(AdagradRowsArguments(table, accumulator, ids, rows, learning_rate, scale, order))
 
@@ -208,11 +211,11 @@ def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
     return torch.where(norm.isfinite(), max_norm / norm.clamp(min=max_norm), torch.nan)
 
 
-def _check_scale(op: str, scale: Tensor | None, like: Tensor) -> None:
-    if scale is not None:
-        check_dtype(op, "scale", scale, torch.float32, like.dtype)
-        if scale.dim() or scale.device != like.device:
-            raise ElmoFastError(f"{op}: scale must be one number, [], on {like.device}; got {given(scale)}")
+def _check_number(op: str, name: str, number: Tensor | float | None, like: Tensor) -> None:
+    if isinstance(number, Tensor):
+        check_dtype(op, name, number, torch.float32, like.dtype)
+        if number.dim() or number.device != like.device:
+            raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {given(number)}")
 
 
 def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:

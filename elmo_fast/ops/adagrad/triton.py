@@ -21,6 +21,12 @@ def _check_contiguous(op: str, **tensors: Tensor) -> None:
             )
 
 
+def _numbers(a: AdagradArguments | AdagradRowsArguments) -> tuple[float, Tensor | None, Tensor | None]:
+    """Learning rate and scale as the ops take them: a rate that is on the device comes last, behind 0."""
+    on_device = isinstance(a.learning_rate, Tensor)
+    return (0.0, a.scale, a.learning_rate) if on_device else (a.learning_rate, a.scale, None)  # type: ignore[return-value]
+
+
 def run(a: AdagradArguments) -> None:
     """Copies of parameters that `ops/_packed.py` keeps, rounded and up to date, are written in the same pass."""
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
@@ -31,7 +37,7 @@ def run(a: AdagradArguments) -> None:
         groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
     for key, group in groups.items():
         weights, sums, slopes, *copies = map(list, zip(*group, strict=True))
-        _update(weights, sums, slopes, copies[0] if copies else [], a.learning_rate, a.scale)
+        _update(weights, sums, slopes, copies[0] if copies else [], *_numbers(a))
         if key is not None:
             for weight in weights:
                 _packed.mark_rounded(weight, key)
@@ -40,7 +46,7 @@ def run(a: AdagradArguments) -> None:
 def run_rows(a: AdagradRowsArguments) -> None:
     _check_contiguous("adagrad_rows_", table=a.table, accumulator=a.accumulator)
     order = a.order or row_order(a.ids, a.table.shape[0])
-    _update_rows(a.table, a.accumulator, *order, a.rows, a.learning_rate, a.scale)
+    _update_rows(a.table, a.accumulator, *order, a.rows, *_numbers(a))
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -53,13 +59,13 @@ def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrde
 
 _update = _triton.define(
     "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
-    " float learning_rate, Tensor? scale) -> ()",
+    " float learning_rate, Tensor? scale, Tensor? rate) -> ()",
     host.update,
     lambda a: None,
 )
 _update_rows = _triton.define(
     "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor positions, Tensor rows,"
-    " float learning_rate, Tensor? scale) -> ()",
+    " float learning_rate, Tensor? scale, Tensor? rate) -> ()",
     host.update_rows,
     lambda a: None,
 )

@@ -63,6 +63,21 @@ class AdaGrad(torch.optim.Adagrad):
         computed.
         """
         loss = None if closure is None else torch.enable_grad()(closure)()
+        self.update(scale, orders)
+        self.count_step(p for group in self.param_groups for p in group["params"] if p.grad is not None)
+        return loss
+
+    @torch.no_grad()
+    def update(
+        self,
+        scale: Tensor | float | None = None,
+        orders: Mapping[Tensor, RowOrder] | None = None,
+        learning_rate: Tensor | None = None,
+    ) -> None:
+        """What `step` does on the device, around which a CUDA graph may be captured.
+
+        learning_rate: of all groups, [] on their device; None: each group's own.
+        """
         if isinstance(scale, Tensor):
             if self.skipped is None:
                 self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
@@ -70,10 +85,15 @@ class AdaGrad(torch.optim.Adagrad):
         for group in self.param_groups:
             if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
                 raise ElmoFastError(f"AdaGrad: there is no {' and no '.join(extras)} here; got a state_dict that asks")
-            self._update([p for p in group["params"] if p.grad is not None], group["lr"], scale, orders or {})
-        return loss
+            rate = group["lr"] if learning_rate is None else learning_rate
+            self._update([p for p in group["params"] if p.grad is not None], rate, scale, orders or {})
 
-    def _accumulator(self, parameter: Tensor) -> Tensor:
+    def count_step(self, parameters: Iterable[Tensor]) -> None:
+        """What `step` does on the host: counts one more for each of these, as torch's optimizers do."""
+        for parameter in parameters:
+            self.state[parameter]["step"] += 1
+
+    def accumulator(self, parameter: Tensor) -> Tensor:
         """`a` of a parameter; created here for one that was added later, as torch's own step does."""
         state = self.state[parameter]
         if not state:
@@ -85,14 +105,13 @@ class AdaGrad(torch.optim.Adagrad):
     def _update(
         self,
         parameters: list[Tensor],
-        learning_rate: float,
+        learning_rate: float | Tensor,
         scale: Tensor | float | None,
         orders: Mapping[Tensor, RowOrder],
     ) -> None:
         dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
         for parameter in parameters:
-            accumulator, gradient = self._accumulator(parameter), parameter.grad
-            self.state[parameter]["step"] += 1
+            accumulator, gradient = self.accumulator(parameter), parameter.grad
             assert gradient is not None
             if gradient.is_sparse:
                 ids, rows = gradient._indices()[0], gradient._values()
@@ -136,4 +155,14 @@ def clip_and_step(
         return norm
     total, orders = global_norm(trained, optimizer.backend)
     optimizer.step(scale=clip_scale(total, max_norm), orders=orders)
+    return total
+
+
+@torch.no_grad()
+def clip_and_update(
+    optimizer: AdaGrad, params: Iterable[torch.nn.Parameter], max_norm: float, learning_rate: Tensor
+) -> Tensor:
+    """`clip_and_step` on the device alone, for a CUDA graph; learning_rate: as `AdaGrad.update`'s."""
+    total, orders = global_norm([p for p in params if p.grad is not None], optimizer.backend)
+    optimizer.update(clip_scale(total, max_norm), orders, learning_rate)
     return total

@@ -1,11 +1,10 @@
 """One step of training: both losses, their gradient, the exchange with other processes, the clip, the update."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,38 +12,11 @@ from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.data.inputs import trained_embedding
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
-from elmo_fast.pretrain.step.adagrad import clip_and_step
+from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_and_update
+from elmo_fast.pretrain.step.captured_step import CapturedStep
 from elmo_fast.pretrain.step.gradient_exchange import average_gradients, wrap_in_ddp
 from elmo_fast.pretrain.step.regularization import RowDropout, reset_rows
-
-
-@dataclass(frozen=True)
-class Words:
-    """What one process reads in one step: its B rows of R.
-
-    types: numbers of the words read, [2, B, T] int64, forward and backward, each in its reading order; targets: words
-    to predict, [2, B, T] int64; filled: positions of each row that are text, [B] int64, on the CPU; words: how many
-    are filled in all R rows; first_row: which of the R rows the first is; rows: R; characters: spells types,
-    [U] -> character ids [U, C] (`inputs.make_input_reader`).
-    """
-
-    types: Tensor
-    targets: Tensor
-    filled: np.ndarray[tuple[int], np.dtype[np.int64]]
-    words: int
-    first_row: int
-    rows: int
-    characters: Callable[[Tensor], Tensor]
-
-    def part(self, begin: int, end: int) -> "Words":
-        """Some of the rows."""
-        return replace(
-            self,
-            types=self.types[:, begin:end],
-            targets=self.targets[:, begin:end],
-            filled=self.filled[begin:end],
-            first_row=self.first_row + begin,
-        )
+from elmo_fast.pretrain.step.step_inputs import StepInputs, Words, draw_inputs
 
 
 class StepResult(NamedTuple):
@@ -70,7 +42,8 @@ class Step:
     model, optimizer: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
     resets; state_reset: chance that a row starts the step from zeros; micro_batches: parts of the rows that are
     computed one after the other; sparse: the gradients of the tables (softmax, word vectors) as the rows used (the same
-    numbers); processes: the processes that train together.
+    numbers); processes: the processes that train together; cuda_graph: whether steps on a GPU are replayed from CUDA
+    graphs where they can be (`CapturedStep`; the same numbers, and no gradients are left in the parameters).
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -86,6 +59,7 @@ class Step:
         micro_batches: int = 1,
         sparse: bool = True,
         processes: Processes | None = None,
+        cuda_graph: bool = True,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self.clip_norm, self.seed, self.state_reset, self.micro_batches = clip_norm, seed, state_reset, micro_batches
@@ -98,54 +72,69 @@ class Step:
             model.bilm.encoder.sparse = sparse
             self.tables.append([embedding])
         self.streams = wrap_in_ddp(model.streams, self.processes, [] if embedding is None else [embedding])
+        self.captured = CapturedStep(model, optimizer, self.processes) if cuda_graph else None
 
     def __call__(self, words: Words, state: LayerStates | None, number: int) -> StepResult:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
-        state = reset_rows(state, self.state_reset, self.seed, number, words.first_row, words.rows)
         self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        device = words.types.device
-        offsets = [2 * number + direction for direction in range(2)]
-        drawn = [self.model.loss.draw(self.seed, offset, device) for offset in offsets]
-        sums = torch.zeros(2, dtype=torch.float64, device=device)
-        states, no_sync = [], getattr(self.streams, "no_sync", contextlib.nullcontext)
-        for part, held, last in self._parts(words, state):
-            with contextlib.nullcontext() if last else no_sync():
-                losses, after = self._losses(part, held, number, drawn)
-                # The mean over processes of this, which the exchange makes, is the sum over all rows.
-                (0.5 * self.processes.size / words.rows * losses.sum()).backward()
-            sums += losses.detach()
-            states.append(after)
-        for table in self.tables:
-            average_gradients(table, self.processes)
-        norm = clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm)
+        inputs = draw_inputs(words, state, number, self.model, self.seed, self.state_reset)
+        launched = functools.partial(self._launched, words.rows, words.characters, inputs)
+        if self.captured is not None and self.captured.serves(words.types.device):
+            settings = (words.rows, words.characters, self.micro_batches, self.clip_norm)
+            step = functools.partial(self._on_device, words.rows, words.characters)
+            sums, norm, after = self.captured.run(inputs, settings, step, launched)
+        else:
+            sums, norm, after = launched()
         means = self.processes.sum_(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()
-        h, c = (torch.cat(column, dim=2) for column in zip(*states, strict=True))
-        return StepResult(forward, backward, norm, (h, c))
+        return StepResult(forward, backward, norm, after)
 
-    def _parts(self, words: Words, state: LayerStates | None) -> Iterator[tuple[Words, LayerStates | None, bool]]:
-        count = words.types.shape[1] // self.micro_batches
-        for i in range(self.micro_batches):
-            rows = slice(i * count, (i + 1) * count)
-            held = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
-            yield words.part(rows.start, rows.stop), held, i == self.micro_batches - 1
+    def _launched(
+        self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs
+    ) -> tuple[Tensor, float | Tensor, LayerStates]:
+        """The sums of both directions' losses, [2], the gradient's norm and the state after, launch by launch."""
+        sums, state = self._gradients(rows, characters, inputs)
+        for table in self.tables:
+            average_gradients(table, self.processes)
+        return sums, clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm), state
 
-    def _losses(
-        self, words: Words, state: LayerStates | None, number: int, drawn: list[Any]
+    def _on_device(
+        self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs, rate: Tensor
+    ) -> tuple[Tensor, Tensor, LayerStates]:
+        """`_launched` as a function of tensors alone, which does nothing on the host that a replay would leave out."""
+        assert isinstance(self.optimizer, AdaGrad)
+        sums, state = self._gradients(rows, characters, inputs)
+        return sums, clip_and_update(self.optimizer, self.model.parameters(), self.clip_norm, rate), state
+
+    def _gradients(
+        self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs
     ) -> tuple[Tensor, LayerStates]:
+        """Leaves the gradient in the parameters; the sums of both directions' losses, [2], and the state after."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if inputs.state is not None and inputs.fresh is not None:
+            inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))
+        sums = torch.zeros(2, dtype=torch.float64, device=inputs.types.device)
+        states, no_sync = [], getattr(self.streams, "no_sync", contextlib.nullcontext)
+        count = inputs.types.shape[1] // self.micro_batches
+        for i in range(self.micro_batches):
+            part = inputs.part(slice(i * count, (i + 1) * count)) if self.micro_batches > 1 else inputs
+            with contextlib.nullcontext() if i == self.micro_batches - 1 else no_sync():
+                losses, after = self._losses(part, characters)
+                # The mean over processes of this, which the exchange makes, is the sum over all rows.
+                (0.5 * self.processes.size / rows * losses.sum()).backward()
+            sums += losses.detach()
+            states.append(after)
+        h, c = states[0] if len(states) == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
+        return sums, (h, c)
+
+    def _losses(self, inputs: StepInputs, characters: Callable[[Tensor], Tensor]) -> tuple[Tensor, LayerStates]:
         """The sums of both directions' losses, [2], and the state after."""
-        _, rows, steps = words.types.shape
-        device, lstm = words.types.device, self.model.options.lstm
-        lengths = None if (words.filled == steps).all() else torch.from_numpy(words.filled).to(device)
-        drop = None
-        if self.model.options.dropout:
-            shape = (lstm.n_layers, rows, steps, lstm.projection_dim)
-            drop = RowDropout(self.model.options.dropout, self.seed, number, words.first_row, shape, device)
-        hidden, state = self.streams(words.types, words.characters, state, lengths, drop)
-        directions = zip(hidden.flatten(1, 2), words.targets.flatten(1), drawn, strict=True)
+        lengths, dropout = inputs.lengths, self.model.options.dropout
+        drop = RowDropout(inputs.kept, dropout) if inputs.kept is not None and dropout else None
+        hidden, state = self.streams(inputs.types, characters, inputs.state, lengths, drop)
+        directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.drawn, strict=True)
         losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:
-            text = (torch.arange(steps, device=device) < lengths[:, None]).flatten()
+            text = (torch.arange(inputs.types.shape[2], device=lengths.device) < lengths[:, None]).flatten()
             losses = [loss.where(text, 0) for loss in losses]
         return torch.stack([loss.sum() for loss in losses]), state
