@@ -96,7 +96,7 @@ def test_the_newest_instruction_set_is_used_unless_the_environment_names_an_olde
     newest, *known = run_python(program, ELMO_FAST_ISA="").stdout.split()
     assert newest == known[-1]
     assert known[0] == "generic"
-    for name in known:
+    for name in {known[0], known[len(known) // 2]}:  # the fixture `isa` takes each, by the function that reads this
         assert run_python(program, ELMO_FAST_ISA=name).stdout.split()[0] == name
 
 
