@@ -205,8 +205,8 @@ class CharacterEncoder(nn.Module):
         backend = ops.backend_for("unique_rows", self.backend)
         if self._waits_for_nothing or rows.device.type == "cuda":
             # The host does not ask for the number of distinct words: only the device knows it.
-            unique, inverse, count = ops.padded_unique_rows(rows, backend=backend)
-            return ops.gather_rows(self._encode(spelled(unique), count), inverse, backend=backend)
+            unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
+            return ops.gather_rows(self._encode(spelled(unique), count), inverse, order=order, backend=backend)
         if torch.compiler.is_compiling() or rows.is_meta:
             return self._kept(spelled(rows))
         unique, inverse = ops.unique_rows(rows, backend=backend)

@@ -32,7 +32,7 @@ from elmo_fast.ops.projected_lstm.failure import persistent_failure
 from elmo_fast.ops.projected_lstm.op import LSTMWeights, projected_lstm
 from elmo_fast.ops.sampled_softmax.op import sampled_softmax
 from elmo_fast.ops.scalar_mix.op import scalar_mix
-from elmo_fast.ops.unique_rows.op import gather_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops.unique_rows.op import gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
 
 __all__ = [
     "BACKENDS",
@@ -64,6 +64,7 @@ __all__ = [
     "merged_square_norm",
     "negative_sampling",
     "op_names",
+    "ordered_unique_rows",
     "padded_unique_rows",
     "persistent_failure",
     "products_on_cpu",

@@ -9,17 +9,18 @@ from elmo_fast.ops import _kernels
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
 
-def segment_sum(values: Tensor, keys: Tensor, number: int) -> Tensor:
+def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """out[i] = sum of the rows of `values` whose key is i, in the order of the rows; other keys count nowhere.
 
     values: [N, D] float32, contiguous; keys: [N] int64, int32 or int16, the sort being the faster the narrower they
-    are (`number` must fit); returns [number, D] float32.
+    are (`number` must fit); order: the keys sorted and the place of each before, where they have been sorted already;
+    returns [number, D] float32.
     """
     rows, width = values.shape
     out = values.new_empty(number, width)
     if rows == 0 or width == 0:
         return out.zero_()
-    ordered, order = torch.sort(keys, stable=True)
+    ordered, places = torch.sort(keys, stable=True) if order is None else order
     bounds = torch.arange(number + 1, dtype=keys.dtype, device=keys.device)
     offsets = torch.searchsorted(ordered, bounds)
     # Places added one after the other are at most 2 * chunk + rows / chunk: least where both are alike.
@@ -29,6 +30,6 @@ def segment_sum(values: Tensor, keys: Tensor, number: int) -> Tensor:
     partial = values.new_empty(max(1, rows // chunk), width)
     constants = {"CHUNK": chunk, "ROWS": 16 if block == 128 else 32, "BLOCK": block, "num_warps": 4}
     grid = (rows // chunk, columns)
-    launch(_kernels.whole_chunks, grid, values, order, ordered, partial, rows, width, **constants)
-    launch(_kernels.segments, (number, columns), values, order, offsets, partial, out, width, **constants)
+    launch(_kernels.whole_chunks, grid, values, places, ordered, partial, rows, width, **constants)
+    launch(_kernels.segments, (number, columns), values, places, offsets, partial, out, width, **constants)
     return out

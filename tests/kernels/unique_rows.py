@@ -9,9 +9,9 @@ from elmo_fast.ops._triton import undispatched
 
 def there_and_back(rows):
     """Distinct words of a batch, their vectors gathered, and the gradient on its way back."""
-    _, inverse, _ = undispatched("padded_unique_rows")(torch.empty(rows, 50, dtype=torch.int64))
-    vectors = undispatched("gather_rows")(torch.empty(rows, 512), inverse, rows)
-    undispatched("gather_rows_backward")(vectors, inverse, rows)
+    _, inverse, _, *order = undispatched("padded_unique_rows")(torch.empty(rows, 50, dtype=torch.int64))
+    vectors = undispatched("gather_rows")(torch.empty(rows, 512), inverse, *order, rows)
+    undispatched("gather_rows_backward")(vectors, inverse, *order, rows)
 
 
 def launches():

@@ -82,7 +82,7 @@ def waits_for_nothing(request, monkeypatch):
         why = _triton.unsupported(torch.device("cpu"), torch.float32, "float32")
         if why is not None:
             pytest.skip(why)
-        for name in ("padded_unique_rows", "gather_rows", "char_cnn"):
+        for name in ("ordered_unique_rows", "gather_rows", "char_cnn"):
             monkeypatch.setattr(ops, name, functools.partial(replacing(getattr(ops, name)), backend="triton"))
 
     def put(encoder):
@@ -132,7 +132,7 @@ def test_the_path_that_waits_for_nothing_compiles_to_one_graph(files):
     with pytest.MonkeyPatch.context() as patch:
         from elmo_fast import ops
 
-        patch.setattr(ops, "padded_unique_rows", functools.partial(ops.padded_unique_rows, backend="triton"))
+        patch.setattr(ops, "ordered_unique_rows", functools.partial(ops.ordered_unique_rows, backend="triton"))
         compiled = torch.compile(encoder.encode, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(ids), wanted, rtol=1e-5, atol=1e-6)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import gather_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops import RowOrder, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
 from tests.backends import backends, device_of
 from tests.tolerances import assert_no_worse
 
@@ -83,7 +83,7 @@ def test_rows_whose_hashes_collide_are_never_taken_for_one(backend: str, bits: i
     from elmo_fast.ops.unique_rows.triton import _padded
 
     ids = words(200, 6, 40)
-    unique, inverse, count = _padded(ids, bits)
+    unique, inverse, count, *_ = _padded(ids, bits)
     assert torch.equal(unique[inverse], ids)
     assert len({tuple(row) for row in ids.tolist()}) < int(count) < 200
     assert not unique[int(count) :].any()
@@ -195,8 +195,36 @@ def test_opcheck_triton(backend: str) -> None:
     ops = torch.ops.elmo_fast_triton
     torch.library.opcheck(ops.padded_unique_rows.default, (words(12, 5),))
     inverse = torch.randint(0, 6, (9,))
-    torch.library.opcheck(ops.gather_rows.default, (torch.randn(6, 5, requires_grad=True), inverse, 6))
-    torch.library.opcheck(ops.gather_rows_backward.default, (torch.randn(9, 5), inverse, 6))
+    for order in ((None, None), torch.sort(inverse, stable=True)):
+        torch.library.opcheck(ops.gather_rows.default, (torch.randn(6, 5, requires_grad=True), inverse, *order, 6))
+        torch.library.opcheck(ops.gather_rows_backward.default, (torch.randn(9, 5), inverse, *order, 6))
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_the_order_of_distinct_rows_spares_the_gradient_a_sort(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits of a gradient that sorts; an order of nonsense reads no address outside."""
+    sort, sorts = torch.sort, []
+    for ids in (words(70, 9, distinct=3), torch.zeros(70, 3, dtype=torch.int64), words(1, 9)):
+        table, seeds = torch.randn(len(ids), 33, requires_grad=True), torch.randn(len(ids), 33)
+        _, inverse, _, order = ordered_unique_rows(ids, backend=backend)
+        assert order is not None
+        assert all(map(torch.equal, order, sort(inverse, stable=True)))
+        rows = [gather_rows(table, inverse, order=each, backend=backend) for each in (None, order)]
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "sort", lambda *given, **options: (sorts.append(given), sort(*given, **options))[1])
+            (wanted,) = torch.autograd.grad(rows[0], table, seeds)
+            assert len(sorts) == 1
+            assert torch.equal(*torch.autograd.grad(rows[1], table, seeds), wanted)
+            assert len(sorts) == 1
+            sorts.clear()
+    far = RowOrder(order.ids - 2**40, order.positions + 2**40)
+    torch.autograd.grad(gather_rows(table, inverse, order=far, backend=backend), table, seeds)
+
+
+def test_an_order_of_another_shape_is_refused() -> None:
+    table, inverse = torch.randn(3, 2), torch.tensor([0, 2])
+    with pytest.raises(ElmoFastError, match=r"order.positions must have shape \[N=2\]"):
+        gather_rows(table, inverse, order=RowOrder(inverse, inverse[:1]))
 
 
 @pytest.mark.parametrize("backend", TRITON)

@@ -62,10 +62,11 @@ def firsts(
 
 @triton.jit
 def scatter(
-    ids, row_stride, column_stride, order, first, rank, unique, inverse, count, rows, columns,
+    ids, row_stride, column_stride, order, first, rank, unique, inverse, ordered, count, rows, columns,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """unique [N, C]: the rows that are the first of their kind at place rank - 1, then zeros; inverse [N]; count []."""
+    """unique [N, C]: the rows that are the first of their kind at place rank - 1, then zeros; inverse [N], and sorted,
+    as `order` has it; count []."""
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = place < rows
     number = tl.load(rank + rows - 1)
@@ -74,6 +75,7 @@ def scatter(
     source = tl.load(order + place, mask=live, other=0)
     target = tl.load(rank + place, mask=live, other=1) - 1
     tl.store(inverse + source, target, mask=live)
+    tl.store(ordered + place, target, mask=live)
     new = live & (tl.load(first + place, mask=live, other=0) != 0)
     past = live & (place >= number)
     for start in range(0, columns, BLOCK):

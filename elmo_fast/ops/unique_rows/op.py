@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, given
 from elmo_fast.ops._dispatch import select
+from elmo_fast.ops.adagrad.op import RowOrder
 
 
 def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
@@ -53,11 +54,30 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
     Raises:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
     """
+    unique, inverse, count, _ = ordered_unique_rows(ids, backend=backend)
+    return unique, inverse, count
+
+
+def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor, RowOrder | None]:
+    """As `padded_unique_rows`, and the order of `inverse`, so that the gradient of `gather_rows` need not sort again.
+
+    Args:
+        ids, backend: as `padded_unique_rows`'.
+
+    Returns:
+        unique, inverse, count: as `padded_unique_rows`'.
+        order: `inverse` sorted, equal ones in their order, and their places, [N] int64 both; None where the backend
+            has not sorted ("native", "reference").
+
+    Raises:
+        ElmoFastError: wrong shape or dtype, or an unknown backend.
+    """
     _check("padded_unique_rows", ids)
-    return select("unique_rows", backend, ids.device, torch.float32).padded(ids)
+    unique, inverse, count, *order = select("unique_rows", backend, ids.device, torch.float32).padded(ids)
+    return unique, inverse, count, RowOrder(*order) if order else None
 
 
-def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Tensor:
+def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None, backend: str = "auto") -> Tensor:
     """The row of `table` that each index names; the gradient of a row is the sum over all indices that name it.
 
         rows[n] = table[inverse[n]],    d table[u] = sum over n with inverse[n] = u of d rows[n]
@@ -68,6 +88,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
         table: [U, D] float32|float64, any strides.
         inverse: rows of `table`, [N] int64. On the CPU an index outside of it raises an IndexError; on a GPU,
             where indices are not validated, its row is NaN.
+        order: of `inverse`, as `ordered_unique_rows` returns it, by which the gradient is summed without a sort.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:
@@ -82,13 +103,16 @@ def gather_rows(table: Tensor, inverse: Tensor, *, backend: str = "auto") -> Ten
     check_shape(op, "inverse", inverse, "N")
     check_dtype(op, "inverse", inverse, torch.int64)
     check_device(op, "table and inverse", table, inverse)
+    for name, tensor in () if order is None else order._asdict().items():
+        check_shape(op, f"order.{name}", tensor, "N", N=len(inverse))
+        check_same(op, f"inverse and order.{name}", [inverse, tensor])
     kernel = select("unique_rows", backend, table.device, table.dtype)
     # torch's index_select refuses a table without rows, even without an index.
     if not torch.compiler.is_compiling() and table.shape[0] == 0:
         if len(inverse):
             raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {given(inverse)}")
         return table[:0]
-    return kernel.gather(table, inverse)
+    return kernel.gather(table, inverse, order)
 
 
 def _check(op: str, ids: Tensor) -> None:

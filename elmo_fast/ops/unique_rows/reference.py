@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops.adagrad.op import RowOrder
 
 
 def run(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,7 +34,7 @@ def pad(unique: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat([unique, below]), inverse, torch.full((), number, dtype=torch.int64, device=unique.device)
 
 
-def gather(table: Tensor, inverse: Tensor) -> Tensor:
+def gather(table: Tensor, inverse: Tensor, order: RowOrder | None) -> Tensor:
     # torch's index_select raises IndexError or RuntimeError, as its path is.
     if inverse.device.type == "cpu" and inverse.numel() and not torch.compiler.is_compiling():
         low, high = (int(bound) for bound in inverse.aminmax())
