@@ -22,8 +22,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 ALIGN = {"l": ":--", "r": "--:"}
 Content = dict[str, Any]
-GPU_SECTIONS = ("ceilings", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
-                "thresholds", "sanitizer")  # fmt: skip
+GPU_SECTIONS = ("ceilings", "check", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
+                "tune", "sanitizer")  # fmt: skip
 
 
 def number(value: float) -> str:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import clock
 from benchmarks.gpu.judge import COMPILED, EAGER, OURS, What, judged
 from benchmarks.gpu.session import Session
 from benchmarks.gradients import differentiated
 from benchmarks.results import GpuRow, measure, significant
+from elmo_fast.tuning import clock
 
 COMPILING = 20.0  # seconds that must be left for a side that has to be compiled first
 WINDOW = 2.0  # seconds that the repetitions of one comparison take, per way of launching

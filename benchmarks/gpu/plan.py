@@ -17,7 +17,8 @@ class Plan(NamedTuple):
 SECTIONS = {
     "build": Plan(110, "the C++ extension, built in place where it is missing", ceilings=False),
     "ceilings": Plan(15, "bandwidth of a copy, rate of a matrix product", ceilings=False),
-    "tests": Plan(90, "the tests of ops and modules, on the GPU", ceilings=False),
+    "check": Plan(40, "every GPU kernel held to plain torch, as at its first use", ceilings=False),
+    "tests": Plan(60, "the tests of ops and modules, on the GPU", ceilings=False),
     "lstm": Plan(75, "one layer of the projected LSTM against cuDNN, an eager loop and torch.compile"),
     "embed": Plan(40, "sentences to activations against AllenNLP's biLM"),
     "encoder": Plan(45, "the character encoder, forward + backward"),
@@ -25,8 +26,8 @@ SECTIONS = {
     "mix": Plan(15, "the scalar mix against the bandwidth of a copy"),
     "adagrad": Plan(15, "the update of all weights, and of rows"),
     "train_step": Plan(35, "one step of pretraining"),
-    "thresholds": Plan(20, "which LSTM algorithm serves which batch best"),
-    "sanitizer": Plan(35, "compute-sanitizer over every GPU kernel", ceilings=False),
+    "tune": Plan(20, "what elmo-fast tune measures and keeps for the card", ceilings=False),
+    "sanitizer": Plan(25, "compute-sanitizer over every GPU kernel", ceilings=False),
 }
 ORDER = tuple(SECTIONS)
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import results, texts
-from benchmarks.gpu.clock import Clock
 from benchmarks.machine import ROOT
 from benchmarks.results import Report
 from elmo_fast.ops import _dispatch, _triton
+from elmo_fast.tuning.clock import Clock
 
 
 class Settings(NamedTuple):

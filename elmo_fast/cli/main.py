@@ -31,6 +31,7 @@ COMMANDS = {
     "download": "download a model from the Hugging Face hub",
     "static": "static word vectors: train, evaluate, find neighbours, convert, export from a model",
     "cache-vocab": "write context-free vectors of a vocabulary (bilm-tf's dump_token_embeddings)",
+    "tune": "measure this GPU, keep the fastest choices for it, and compare with cuDNN and torch.compile",
     "info": "show versions, CPU, and which kernels run here and why not the others",
 }
 ALIASES = {

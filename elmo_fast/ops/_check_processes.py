@@ -119,10 +119,11 @@ class _Process:
 
 @contextlib.contextmanager
 def _process(device: torch.device) -> Iterator[_Process]:
-    """A new process, which finds this very package, checks nothing before it serves, and captures only when asked."""
+    """A new process, which finds this very package; no switch of the user's changes what a verdict is on."""
     package = pathlib.Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "ELMO_FAST_GPU_CHECK": "0", "OMP_NUM_THREADS": "1"}
+    ours = {"PYTHONPATH": path, "ELMO_FAST_GPU_CHECK": "0", "OMP_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ELMO_FAST_")} | ours
     with tempfile.TemporaryDirectory() as folder:
         errors = pathlib.Path(folder) / "stderr"
         with (

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _finite, _native, _triton
+from elmo_fast.ops import _finite, _native, _triton, _tuned
 from elmo_fast.ops._check import GRAPH
 from elmo_fast.ops._first_use import CHECKED, known_refusal, refusal
 from elmo_fast.ops._precision import check_precision
@@ -142,8 +142,17 @@ def told(op: str, choice: Choice, device: torch.device, precision: str) -> None:
             warn_of_precision(why)
 
 
+def why_refused(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Why a backend of the op cannot serve, or failed its check on this card, which runs if it never did; or None."""
+    why = backends_of(op)[backend].unsupported(device, dtype, precision)
+    return refusal(op, backend, device, precision) if why is None and backend in CHECKED else why
+
+
 def replays(device: torch.device, precision: str) -> bool:
-    """Whether CUDA graphs give the right numbers on this card; if its check says no, a PerformanceWarning says so."""
+    """Whether CUDA graphs are replayed on this card: not if they were measured to be slower, nor if its check says
+    that they give wrong numbers, of which a PerformanceWarning tells."""
+    if _tuned.choice(_tuned.graphs(precision), device) == 0:
+        return False
     why = refusal("projected_lstm", GRAPH, device, precision)
     if why is not None:
         warn_once("CUDA graphs", "launch by launch", why)
@@ -166,9 +175,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     elif backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
     else:
-        name, reason = backend, known[backend].unsupported(device, dtype, precision)
-        if reason is None and name in CHECKED:
-            reason = refusal(op, name, device, precision)
+        name, reason = backend, why_refused(op, backend, device, dtype, precision)
         if reason is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
     return _finite.Checked(op, known[name].module) if _finite.wanted() else known[name].module

@@ -9,25 +9,39 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from typing import TypedDict
 
 import torch
 
 from elmo_fast.errors import check_choice
 from elmo_fast.lock import only_one
 from elmo_fast.ops import _card, _check_processes, _triton
+from elmo_fast.ops._card_files import CardFile
 from elmo_fast.ops._check import GRAPH, Unit
 from elmo_fast.ops._registry import REGISTRY, cases_of
-from elmo_fast.ops._verdicts import Verdict, VerdictFile
 
 VARIABLE = "ELMO_FAST_GPU_CHECK"
 # The persistent scan is checked where it is asked for: "auto" takes it only where it was measured.
 BACKENDS = ("cuda", "triton")
 CHECKED = (*BACKENDS, "triton_persistent", GRAPH)
 
+
+class Verdict(TypedDict):
+    """Of one unit of the check."""
+
+    why: str | None
+    """why it is refused, or None where it agrees"""
+    seconds: float
+    """that the check took"""
+    date: str
+
+
 _lock = threading.RLock()
-_files: dict[torch.device, VerdictFile] = {}
+_files: dict[torch.device, CardFile[Verdict]] = {}
 _known: dict[tuple[torch.device, Unit], Verdict | None] = {}  # None: it could not be checked
 _told: set[str] = set()
+# What `refusal` was asked, with the switch -> its answer, which no longer changes in this process.
+_settled: dict[tuple[str, str, torch.device, str, str | None], str | None] = {}
 
 
 def refusal(op: str, backend: str, device: torch.device, precision: str) -> str | None:
@@ -35,6 +49,9 @@ def refusal(op: str, backend: str, device: torch.device, precision: str) -> str 
 
     Raises ElmoFastError if ELMO_FAST_GPU_CHECK is not 0, 1 or always.
     """
+    asked = op, backend, device, precision, os.environ.get(VARIABLE)
+    if asked in _settled:
+        return _settled[asked]
     if backend not in CHECKED or not _card.present(device) or (switch := _switch()) == "0":
         return None
     unit, device = _unit(op, backend, precision), _numbered(device)
@@ -46,6 +63,8 @@ def refusal(op: str, backend: str, device: torch.device, precision: str) -> str 
                     _tell(f"{unit}: runs unchecked in this CUDA graph; call the op once before the capture")
                     return None
                 _check_all(_with(unit, device), device, always=switch == "always")
+    if (device, unit) in _known and asked[2] == device:
+        _settled[asked] = _sentence(unit, device)
     return _sentence(unit, device)
 
 
@@ -97,11 +116,11 @@ def _numbered(device: torch.device) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def file_of(device: torch.device) -> VerdictFile:
+def file_of(device: torch.device) -> CardFile[Verdict]:
     """The verdicts on this card."""
     device = _numbered(device)
     if device not in _files:
-        _files[device] = VerdictFile(_card.identity(device))
+        _files[device] = CardFile(_card.identity(device), Verdict, "verdicts")
     return _files[device]
 
 
@@ -165,7 +184,7 @@ def _check_all(units: list[Unit], device: torch.device, *, always: bool) -> None
 
 
 @contextlib.contextmanager
-def _alone(file: VerdictFile) -> Iterator[None]:
+def _alone(file: CardFile[Verdict]) -> Iterator[None]:
     """Lets one process at a time into the block, if the folder can hold a lock."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):

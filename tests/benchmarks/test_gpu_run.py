@@ -12,11 +12,11 @@ import torch
 from benchmarks import machine, results
 from benchmarks.gpu import __main__ as runner
 from benchmarks.gpu import plan
-from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import What
-from benchmarks.gpu.sections import sanitizer, tests, thresholds
+from benchmarks.gpu.sections import sanitizer, tests
 from benchmarks.gpu.session import Session, Settings
+from elmo_fast.tuning.clock import Clock
 
 TIMED = ("lstm", "embed", "encoder", "softmax", "mix", "train_step")
 
@@ -220,20 +220,6 @@ def test_the_hosts_clock_times_what_is_called(monkeypatch):
     moments = iter([10.0, 12.5])
     monkeypatch.setattr("time.perf_counter", lambda: next(moments))
     assert Clock(torch.device("cpu")).seconds(lambda: None) == 2.5
-
-
-def test_the_fastest_backend_of_each_batch_is_kept(session, monkeypatch):
-    """The CPU's two stand for a GPU's; what is chosen by itself is timed beside them, and is no rival."""
-    session._ceilings["float16"] = 1e9
-    monkeypatch.setattr(thresholds, "gpu_backends", lambda session, precision: ["native", "reference"])
-    thresholds.run(session)
-    assert session.report.failures == []
-    (fastest,) = (value for name, value in session.report.notes.items() if name.startswith("fastest backend"))
-    assert fastest.keys() == {"1", "2"}
-    assert set(fastest.values()) <= {"native", "reference"}
-    layer = [each for each in session.report.rows if each.variant.startswith("LSTM layer")]
-    assert {each.side for each in layer} == {"elmo_fast", "elmo_fast by native", "elmo_fast by reference"}
-    assert all(each.against is None for each in layer)
 
 
 SAID = """..F.s [100%]

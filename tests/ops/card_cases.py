@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.ops import _card, _check_processes, _dispatch, _first_use, _verdicts
+from elmo_fast.ops import _card, _card_files, _check_processes, _dispatch, _first_use
 from elmo_fast.ops._check import Answer
 
 CPU = torch.device("cpu")
@@ -21,13 +21,13 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(_dispatch, "_MADE_FOR", made)
     begin_anew(monkeypatch)
     _dispatch.warn_once.cache_clear()
-    yield _verdicts.folder()
+    yield _card_files.folder()
     _dispatch.warn_once.cache_clear()
 
 
 def begin_anew(monkeypatch):
     """As a new process does."""
-    for name in ("_known", "_files"):
+    for name in ("_known", "_files", "_settled"):
         monkeypatch.setattr(_first_use, name, {})
     monkeypatch.setattr(_first_use, "_told", set())
 

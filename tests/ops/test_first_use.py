@@ -84,17 +84,17 @@ def test_a_damaged_or_stale_file_is_made_anew_with_a_word(monkeypatch, card, dam
     (path,) = card.glob("*.json")
     content = json.loads(path.read_text())
     if damage == "changed":
-        content["verdicts"]["highway, triton, float32"]["why"] = None
+        content["found"]["highway, triton, float32"]["why"] = None
     if damage == "of another":
         content["about"]["driver"] = "2.0"
     text = {"cut": json.dumps(content)[:-20], "no object": "[]"}.get(damage, json.dumps(content))
     path.write_text(text)
     begin_anew(monkeypatch)
     count = len(asked)
-    with pytest.warns(UserWarning, match="the GPU kernels are checked anew"):
+    with pytest.warns(UserWarning, match="the verdicts on this GPU are made anew"):
         choose()
     assert len(asked) == 2 * count
-    assert json.loads(path.read_text())["verdicts"]["highway, triton, float32"]["why"] == WRONG.why
+    assert json.loads(path.read_text())["found"]["highway, triton, float32"]["why"] == WRONG.why
 
 
 def test_another_driver_is_another_file(monkeypatch, card):  # noqa: F811

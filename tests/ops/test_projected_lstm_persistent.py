@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _triton, persistent_failure, projected_lstm
+from elmo_fast.ops import LSTMWeights, _triton, _tuned, persistent_failure, projected_lstm
 from elmo_fast.ops.projected_lstm import triton_persistent
 from tests.backends import device_of
 from tests.ops.at_once import at_once
@@ -322,16 +322,16 @@ def test_the_algorithm_is_chosen_by_what_was_measured(monkeypatch):
         layer = host.Layer(2, batch, 20, 512, 512, 4096, (False, True), 3.0, 3.0, True, dtype)
         return host_persistent.algorithm(layer, torch.device(device), projected)
 
-    assert not host_persistent.THRESHOLDS, "a threshold is a measured figure: say where the measurement lies, and here"
-    assert asked() == ("stepwise", "no GPU has yet measured from which batch on the persistent scan is slower")
-    monkeypatch.setattr(host_persistent, "THRESHOLDS", {"NVIDIA H200": {"float16": 16}})
+    why = "`elmo-fast tune` has not measured the persistent scan of such a layer on this GPU"
+    assert asked() == ("stepwise", why)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu())
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
-    assert asked() == ("persistent", "measured on NVIDIA H200: the faster one up to B=16 in float16")
+    measured = {_tuned.scan_limit(4096, 512, name): most for name, most in (("float16", 16), ("float32", 32))}
+    monkeypatch.setattr(_tuned, "choice", lambda name, device: measured.get(name))
+    assert asked() == ("persistent", "measured on this GPU: the faster one up to B=16 in float16")
     for change, why in (
         ({"batch": 17}, "up to B=16"),
         ({"batch": 40}, "B <= 32"),
-        ({"dtype": torch.bfloat16}, "was not measured on NVIDIA H200 in bfloat16"),
+        ({"dtype": torch.bfloat16}, "has not measured"),
         ({"dtype": torch.float32}, "16-bit weights"),
         ({"device": "cpu"}, "on cpu"),
         ({"projected": False}, "projection"),

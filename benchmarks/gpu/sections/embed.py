@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import models, rivals, roofline
+from benchmarks.gpu import models, roofline
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import COMPILED, OURS, Aim, What
 from benchmarks.gpu.session import Session
@@ -18,6 +18,7 @@ from benchmarks.results import GpuRow, measure
 from benchmarks.timing import seconds
 from elmo_fast import batch_to_ids
 from elmo_fast.modules import BiLM, ElmoEmbedder
+from elmo_fast.tuning import rivals
 
 EAGER = "eager, AllenNLP's"
 LENGTH = 20

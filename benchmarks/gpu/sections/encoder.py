@@ -10,12 +10,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import rivals, roofline
+from benchmarks.gpu import roofline
 from benchmarks.gpu.compare import Side, beside_torch, compare, side
 from benchmarks.gpu.judge import COMPILED, EAGER, Aim, What
 from benchmarks.gpu.models import character_encoder, character_ids
 from benchmarks.gpu.session import Session
 from elmo_fast.modules import CharacterEncoder
+from elmo_fast.tuning import rivals
 
 GOALS = (Aim("faster", 5.0, EAGER), Aim("faster", 2.0, COMPILED))
 CHECKED = 256  # words on which results are compared with float64

@@ -5,17 +5,18 @@ alone, timed by itself in the same dtype: what is left is the recurrence, whose 
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import rivals, roofline
+from benchmarks.gpu import roofline
 from benchmarks.gpu.compare import Side, compare, side
 from benchmarks.gpu.judge import COMPILED, OURS, Aim, What, judged
 from benchmarks.gpu.session import Session
 from benchmarks.results import GpuRow, significant
 from elmo_fast.ops import LSTMWeights, projected_lstm
+from elmo_fast.tuning import rivals
 
 STEPS, SIZE, CELLS, DIRECTIONS = 20, 512, 4096, 2
 CUDNN, LOOP = "nn.LSTM (cuDNN)", "eager loop"
@@ -101,24 +102,17 @@ class Problem:
         return found
 
 
-def forward(
-    session: Session, batch: int, precision: str, *, fewer: bool = False, backends: Sequence[str] = ()
-) -> dict[str, GpuRow]:
-    """Without gradients, per layer, direction and step: the whole layer, then the time loop. Returns the rows of the
-    first; backends: ours by each of these in place of the rivals."""
+def forward(session: Session, batch: int, precision: str, *, fewer: bool = False) -> None:
+    """Without gradients, per layer, direction and step: the whole layer, then the time loop."""
     problem = Problem(session, batch, train=False)
     steps, size, cells = problem.steps, problem.size, problem.cells
     name, per = f"forward, {batch} x {steps}, {precision}", DIRECTIONS * steps
     compared = problem.sides(precision, fewer=fewer)
-    if backends:
-        name += ", by backend"
-        compared = {OURS: compared[OURS]}
-        compared |= {f"{OURS} by {each}": functools.partial(problem.ours, precision, each) for each in backends}
     layer = roofline.lstm_layer(batch, steps, size, cells, size, DIRECTIONS)
     whole = What(f"LSTM layer, {name}, per direction and step", precision, "us", per, layer)
     best = compare(session, whole, compared, problem.truth)
     if not best:
-        return best
+        return
     inputs = roofline.lstm_inputs(batch, steps, size, cells).times(DIRECTIONS)
     product = What(f"inputs' product alone, {name}, per direction and step", precision, "us", per, inputs)
     products = {"torch.mm": lambda: problem.inputs_product(getattr(torch, precision))}
@@ -128,7 +122,6 @@ def forward(
         aims = [Aim("value", GOALS[batch])] if batch in GOALS else []
         what = What(f"LSTM time loop, {name}, per direction and step", precision, "us", per, loop, aims)
         less(session, what, best, taken["torch.mm"])
-    return best
 
 
 def less(session: Session, what: What, best: Mapping[str, GpuRow], product: GpuRow) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import rivals, roofline
+from benchmarks.gpu import roofline
 from benchmarks.gpu.compare import Side, beside_torch, compare, side
 from benchmarks.gpu.judge import Aim, What
 from benchmarks.gpu.session import Session
 from elmo_fast.ops import scalar_mix
+from elmo_fast.tuning import rivals
 
 LAYERS = 3
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.gpu import rivals, roofline
+from benchmarks.gpu import roofline
 from benchmarks.gpu.compare import Side, beside_torch, compare, side
 from benchmarks.gpu.judge import EAGER, OURS, Aim, What
 from benchmarks.gpu.session import Session
 from benchmarks.results import GpuRow, faster, measure
 from elmo_fast import ops
+from elmo_fast.tuning import rivals
 
 GOALS = (Aim("faster", 3.0, EAGER), Aim("memory", 0.1, EAGER))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.gpu import models, rivals, roofline
+from benchmarks.gpu import models, roofline
 from benchmarks.gpu.compare import Side, compare
 from benchmarks.gpu.judge import OURS, What
 from benchmarks.gpu.session import Session
@@ -20,6 +20,7 @@ from elmo_fast import ops
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_by_global_norm
 from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.tuning import rivals
 
 EAGER = "eager, autocast"
 STEPS = 20

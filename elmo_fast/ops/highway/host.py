@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _triton, _tuned
 from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._packed import rounded_copy
@@ -26,9 +26,13 @@ HALF = (
 FULL = (Tiles(64, 64, 32, 8, 3), Tiles(32, 32, 32, 4, 3), Tiles(16, 16, 32, 4, 3))
 
 
-def tiles(rows: int, width: int, dtype: torch.dtype) -> Tiles:
-    """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest."""
+def tiles(rows: int, width: int, dtype: torch.dtype, device: torch.device | None = None) -> Tiles:
+    """What was measured on the device; else the first whose blocks keep four fifths of 132 multiprocessors busy in
+    every wave, or the smallest."""
     choices = FULL if dtype == torch.float32 else HALF
+    name = _tuned.tile_of("highway", rows, width, str(dtype).removeprefix("torch."))
+    if device is not None and (place := _tuned.choice(name, device)) is not None:
+        return choices[place]
     for tile in choices:
         blocks = _triton.cdiv(rows, tile.rows) * _triton.cdiv(width, tile.columns)
         if blocks >= 0.8 * MULTIPROCESSORS * _triton.cdiv(blocks, MULTIPROCESSORS):
@@ -109,7 +113,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             y if ends else passes if dtype == torch.float32 else saved.carried.select(0, i) if i < layers - 1 else None
         )
         product, carry = inputs(i, x, saved)
-        t = tiles(rows, width, dtype)
+        t = tiles(rows, width, dtype, x.device)
         _triton.launch(
             kernels.layer, (_triton.cdiv(rows, t.rows) * _triton.cdiv(width, t.columns),),
             product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,

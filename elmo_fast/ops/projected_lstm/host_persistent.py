@@ -5,15 +5,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _triton, _tuned
+from elmo_fast.ops._first_use import refusal as card_refusal
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import host, kernels_persistent
 from elmo_fast.ops.projected_lstm.failure import flags
 from elmo_fast.ops.projected_lstm.host import MOST_POLLS, MULTIPROCESSORS, Layer, Steps
-
-# Name of a GPU -> precision -> the largest batch for which the persistent scan was measured to be the faster one.
-# Nobody has measured any: until then "triton" takes the stepwise scan everywhere.
-THRESHOLDS: dict[str, dict[str, int]] = {}
 
 # A block's part of the layer: cells; columns of the projection, and the cells they are summed over.
 CELLS, COLUMNS, DEPTH = 32, 64, 256
@@ -87,8 +84,10 @@ def too_small(device: torch.device) -> str | None:
 
 def algorithm(layer: Layer, device: torch.device, projected: bool = True) -> tuple[str, str]:
     """("stepwise" or "persistent", why) for backend "triton", by what was measured on this GPU."""
-    if not THRESHOLDS:
-        return "stepwise", "no GPU has yet measured from which batch on the persistent scan is slower"
+    precision = str(layer.dtype).removeprefix("torch.")
+    most = _tuned.choice(_tuned.scan_limit(layer.cells, layer.size, precision), device)
+    if most is None:
+        return "stepwise", "`elmo-fast tune` has not measured the persistent scan of such a layer on this GPU"
     why = refusal(layer, projected)
     if why is None and device.type != "cuda":
         why = f"these tensors are on {device.type}"
@@ -96,13 +95,12 @@ def algorithm(layer: Layer, device: torch.device, projected: bool = True) -> tup
         why = too_small(device)
     if why is not None:
         return "stepwise", why
-    name, precision = torch.cuda.get_device_name(device), str(layer.dtype).removeprefix("torch.")
-    most = THRESHOLDS.get(name, {}).get(precision)
-    if most is None:
-        return "stepwise", f"the persistent scan was not measured on {name} in {precision}"
     if layer.batch > most:
-        return "stepwise", f"on {name} the persistent scan is the faster one up to B={most} in {precision}"
-    return "persistent", f"measured on {name}: the faster one up to B={most} in {precision}"
+        return "stepwise", f"measured on this GPU: the persistent scan is the faster one up to B={most} in {precision}"
+    why = card_refusal("projected_lstm", "triton_persistent", device, precision)
+    if why is not None:
+        return "stepwise", why
+    return "persistent", f"measured on this GPU: the faster one up to B={most} in {precision}"
 
 
 def chosen(layer: Layer, device: torch.device, projected: bool) -> host.Scan:

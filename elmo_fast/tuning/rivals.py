@@ -95,8 +95,11 @@ class EncoderWeights(NamedTuple):
         """The encoder's own parameters."""
         convolutions, highways, last = tokens._convolutions, tokens._highways.layers, tokens._projection
         assert last is not None
-        pairs = ([[each.weight for each in some], [each.bias for each in some]] for some in (convolutions, highways))
-        return cls(tokens._char_embedding_weights, *(part for pair in pairs for part in pair), last.weight, last.bias)
+        (kernels, biases), (gates, gate_biases) = (
+            ([each.weight for each in some], [each.bias for each in some]) for some in (convolutions, highways)
+        )
+        table = tokens._char_embedding_weights
+        return cls(table, kernels, biases, gates, gate_biases, last.weight, last.bias)  # type: ignore[arg-type]
 
 
 def encode(ids: Tensor, w: EncoderWeights) -> Tensor:

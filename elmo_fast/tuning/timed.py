@@ -1,0 +1,75 @@
+"""Times alternatives in turn, and keeps a row of each."""
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elmo_fast.tuning.clock import Clock
+
+OURS = "elmo_fast"
+# By how much another choice must be faster than what the code would take: less may be noise.
+MARGIN = 0.03
+
+
+class Timed:
+    """Rows of medians in milliseconds, as benchmarks/results.py reads them, and what was left out with the reason."""
+
+    def __init__(self, clock: Clock, rounds: int) -> None:
+        self.clock, self.rounds = clock, rounds
+        self.rows: list[dict[str, Any]] = []
+        self.skipped: list[str] = []
+
+    def medians(self, variant: str, calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+        """Milliseconds by name, each call in turn; a call that raises is left out, with its reason."""
+        ready = {name: call for name, call in calls.items() if self._runs(f"{variant}, {name}", call)}
+        taken: dict[str, list[float]] = {name: [] for name in ready}
+        for _ in range(self.rounds):
+            for name, call in ready.items():
+                taken[name].append(1000 * self.clock.seconds(call))
+        found = {name: statistics.median(times) for name, times in taken.items()}
+        fastest = min((found[name] for name in found if not name.startswith(OURS)), default=None)
+        for name, times in taken.items():
+            times.sort()
+            ours = name.startswith(OURS)
+            row = {
+                "variant": variant, "side": name, "threads": 1, "unit": "ms", "samples": len(times),
+                "median": _short(found[name]), "p20": _short(times[len(times) // 5]),
+                "p80": _short(times[-1 - len(times) // 5]), "ours": ours, "launched": self.clock.way,
+            }  # fmt: skip
+            if ours and fastest is not None:
+                rival = min((each for each in found if not each.startswith(OURS)), key=found.__getitem__)
+                row |= {"against": rival, "ratio": _short(fastest / found[name])}
+            self.rows.append(row)
+        return found
+
+    def _runs(self, what: str, call: Callable[[], object]) -> bool:
+        """Whether a call runs: three times, so that it is compiled and, where it has one, its graph is captured."""
+        try:
+            for _ in range(3):
+                call()
+        except Exception as error:  # noqa: BLE001 (whatever a side raises is what is reported of it)
+            self.skipped.append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            return False
+        return True
+
+
+def _short(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")
+
+
+def fastest(times: Mapping[int, float], default: int) -> int:
+    """The alternative to take: the fastest if it wins by more than MARGIN, else the default one."""
+    best = min(times, key=times.__getitem__)
+    return best if default not in times or times[best] < (1 - MARGIN) * times[default] else default
+
+
+def largest_faster(pairs: Mapping[int, tuple[float, float]]) -> int:
+    """Of batch -> (time of the usual way, of the other), the largest up to which the other is always the faster; 0:
+    none."""
+    most = 0
+    for batch, (usual, other) in sorted(pairs.items()):
+        if other >= (1 - MARGIN) * usual:
+            break
+        most = batch
+    return most

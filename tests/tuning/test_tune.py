@@ -1,0 +1,164 @@
+"""`elmo-fast tune`: what is measured is kept, later calls take it, the file is one that benchmarks.table reads."""
+
+import functools
+import itertools
+import json
+import types
+import warnings
+
+import pytest
+import torch
+
+from benchmarks import results, table
+from elmo_fast import ops
+from elmo_fast.cli import tune as command
+from elmo_fast.cli.main import main
+from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast.ops import _dispatch, _triton, _tuned
+from elmo_fast.ops._check import Answer
+from elmo_fast.ops.highway import host as highway_host
+from elmo_fast.ops.projected_lstm import host, host_persistent
+from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.tuning import measurements, timed
+from elmo_fast.tuning.clock import Clock
+from tests.ops.card_cases import CPU, Answering, card  # noqa: F401
+
+TOY = ModelConfig(
+    filters=[[1, 4], [2, 4]], n_highway=1, dim=8, projection_dim=8, dropout=0.0, max_characters_per_token=9
+)
+needs_interpreter = pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's interpreter is not in use")
+
+
+@pytest.fixture
+def measured(card, monkeypatch):  # noqa: F811
+    """The card's folder and what was found, toy sizes, by a clock to which later alternatives are the faster ones."""
+    monkeypatch.setattr(_tuned, "_files", {})
+
+    monkeypatch.setattr(measurements, "SCAN_BATCHES", (1,))
+    monkeypatch.setattr(measurements, "TILE_ROWS", (4,))
+    for part in ("beside_lstm", "beside_embedding"):
+        monkeypatch.setattr(measurements, part, lambda card: {})
+    # The scans have tests of their own, and take the interpreter long.
+    layer = types.SimpleNamespace(highway=ops.highway, projected_lstm=lambda *given, **how: None)
+    monkeypatch.setattr(measurements, "ops", layer)
+    monkeypatch.setattr(measurements, "BiLM", functools.partial(BiLM, backend="reference"))
+    ticks = itertools.count()
+
+    def seconds(self, call):
+        call()
+        return 0.9 ** next(ticks)
+
+    monkeypatch.setattr(Clock, "seconds", seconds)
+    Answering(monkeypatch)
+    found = measurements.tune(CPU, "float16", TOY, batch=2, length=1, rounds=1, compiled=lambda function: function)
+    return card, found
+
+
+@needs_interpreter
+def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged(measured, monkeypatch):
+    folder, found = measured
+    assert found.skipped == []
+    assert found.choices == {
+        "persistent scan up to batch, 8 cells, projection 8, float16": 1,
+        "tile of highway, up to 4 rows of 8, float16": len(highway_host.HALF) - 1,
+        "distinct words, float16": 0,
+        "graphs, float16": 0,
+    }
+    (path,) = folder.glob("*.choices.json")
+    assert json.loads(path.read_text())["found"] == found.choices
+    layer = host.Layer(2, 1, 2, 8, 8, 8, (False, True), 3.0, 3.0, True, torch.float16)
+    monkeypatch.setattr(host_persistent, "too_small", lambda device: None)
+    assert host_persistent.algorithm(layer, torch.device("cuda:0"))[0] == "persistent"
+    assert host_persistent.algorithm(layer._replace(batch=2), torch.device("cuda:0"))[0] == "stepwise"
+    assert highway_host.tiles(3, 8, torch.float16, CPU) == highway_host.HALF[-1]
+    with _tuned.forced({_tuned.tile_of("highway", 4, 8, "float16"): 1}):
+        assert highway_host.tiles(3, 8, torch.float16, CPU) == highway_host.HALF[1]
+        assert highway_host.tiles(5, 8, torch.float16, CPU) == highway_host.HALF[-1]
+    assert not _dispatch.replays(CPU, "float16")
+    assert _dispatch.replays(CPU, "bfloat16")
+    path.write_text(path.read_text().replace('"graphs, float16": 0', '"graphs, float16": 1'))
+    monkeypatch.setattr(_tuned, "_files", {})
+    with pytest.warns(UserWarning, match="the choices on this GPU are made anew"):
+        assert _tuned.choice("distinct words, float16", CPU) is None
+
+
+@needs_interpreter
+def test_a_kernel_that_is_refused_is_not_measured(card, monkeypatch):  # noqa: F811
+
+    Answering(monkeypatch, highway=Answer("it is wrong"), projected_lstm=Answer("it is wrong"))
+    about = measurements.Card(CPU, "float16", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
+    assert measurements.tiles(about) == measurements.scans(about) == {}
+    assert [why.split(":")[0] for why in about.timed.skipped] == ["tiles of highway", "persistent scan"]
+    assert all("failed its check" in why for why in about.timed.skipped)
+
+
+def test_a_choice_changes_the_way_and_no_number(monkeypatch):
+    """Every word or each distinct one: the same vectors, of a GPU's path, which waits for nothing."""
+    encoder = CharacterEncoder(options_of(TOY, 20), cache_size=0)
+    encoder._waits_for_nothing = True
+    ids = torch.randint(1, 200, (1, 3, 9)).repeat(2, 2, 1)
+    whole, calls = encoder._encode, []
+    monkeypatch.setattr(encoder, "_encode", lambda rows, count=None: calls.append(count) or whole(rows, count))
+    with torch.no_grad():
+        distinct = encoder(ids)
+        with _tuned.forced({_tuned.distinct_words("float32"): 0}):
+            torch.testing.assert_close(encoder(ids), distinct)
+    assert int(calls[0]) == 3 + 2  # the markers of a sentence
+    assert calls[1] is None
+
+
+def test_only_a_clear_win_is_a_choice():
+    assert timed.fastest({0: 1.0, 1: 0.98, 2: 1.2}, 0) == 0
+    assert timed.fastest({0: 1.0, 1: 0.96, 2: 1.2}, 0) == 1
+    assert timed.fastest({1: 2.0, 2: 1.2}, 0) == 2
+    assert timed.largest_faster({1: (2.0, 1.0), 8: (2.0, 1.9), 16: (2.0, 1.99), 32: (2.0, 1.0)}) == 8
+    assert timed.largest_faster({1: (1.0, 1.0)}) == 0
+
+
+def test_a_side_that_raises_is_left_out_with_its_reason():
+    def fails():
+        raise RuntimeError("no kernel")
+
+    kept = timed.Timed(Clock(CPU), 2)
+    assert kept.medians("layer", {"elmo_fast": lambda: None, "eager": fails}).keys() == {"elmo_fast"}
+    assert kept.skipped == ["layer, eager: RuntimeError: no kernel"]
+
+
+@pytest.mark.usefixtures("card")
+def test_its_file_is_one_that_the_table_of_benchmarks_reads(tmp_path, monkeypatch):
+    kept = timed.Timed(Clock(CPU), 3)
+    kept.medians("embed, 32 x 20", {"elmo_fast": lambda: None, "eager": lambda: None})
+    found = measurements.Found({"graphs, float16": 1}, kept.rows, ["torch.compile: no compiler"])
+    about = {
+        "torch": "2.13.0",
+        "triton": "3.7.1",
+        "driver": "570.1",
+        "cuda": "12.8",
+        "gpu": "NVIDIA X",
+        "kernels": "ab",
+    }
+    monkeypatch.setattr("elmo_fast.ops._card.identity", lambda device: about)
+    content = {**command.about(CPU, 1.0), **command.content_of(found)}
+    (tmp_path / "gpu_tune.json").write_text(json.dumps(content))
+    assert results.load(tmp_path, "gpu_tune")["rows"][0].against == "eager"
+    text = table.gpu(tmp_path)
+    assert "embed, 32 x 20" in text
+    assert "Left out (tune): torch.compile: no compiler." in text
+    assert "NVIDIA X, driver 570.1, CUDA 12.8" in text
+    lines = command.lines_of(found)
+    assert any("x eager" in line for line in lines)
+    assert "  graphs, float16: 1" in lines
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_says_so_in_one_sentence(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["tune"]) == 2
+    said = capsys.readouterr()
+    assert said.err == (
+        "elmo-fast tune: error: --device must be a CUDA GPU, which is what this command measures; got 'cuda', and this "
+        "torch sees 0 GPUs\n"
+    )
+    assert said.out == ""
