@@ -143,7 +143,7 @@ class Blocks:
         if "sync" not in i.modifiers:
             raise PtxError("only bar.sync is known")
         if active is None:
-            self.end_interval(self.lanes.blocks)
+            self.end_interval(self.lanes.blocks, at)
             return at + 1
         self.waiting |= active
         return at + 1
@@ -161,9 +161,10 @@ class Blocks:
         for number in np.flatnonzero(ready):
             if np.ptp(self.at[resumed & (block == number)]):
                 raise PtxError(f"{self.program.name}: lanes of block {self.lanes.blocks[number]} wait at two barriers")
+            self.end_interval(self.lanes.blocks[number : number + 1], int(self.at[resumed & (block == number)][0]) - 1)
         self.waiting[resumed] = False
-        self.end_interval(self.lanes.blocks[ready])
 
-    def end_interval(self, blocks: np.ndarray) -> None:
+    def end_interval(self, blocks: np.ndarray, at: int) -> None:
+        self.counts.passed.update((at, int(block)) for block in blocks)
         for order in (self.shared.shadow.order, self.memory.order):
             order.barrier(blocks)

@@ -30,11 +30,11 @@ class Recorded(NamedTuple):
     before: list[torch.UntypedStorage]
     after: list[torch.UntypedStorage]
 
-    def repeat(self, kernel: Kernel) -> bool:
+    def repeat(self, kernel: Kernel, counts: Counts | None = None) -> bool:
         """Runs another kernel in its place; whether it left the same memory."""
         for storage, kept in zip(self.memory, self.before, strict=True):
             storage.copy_(kept)
-        run(self.launch._replace(kernel=kernel), Counts(), np.random.default_rng(1))
+        run(self.launch._replace(kernel=kernel), counts or Counts(), np.random.default_rng(1))
         return all(same(a, b) for a, b in zip(self.memory, self.after, strict=True))
 
 
@@ -117,10 +117,33 @@ def is_found(recorded: Recorded, kernel: Kernel) -> bool:
         return True
 
 
+def seldom(recorded: Recorded) -> set[int]:
+    """The barriers of which this launch says too little: no block came past them or, in a loop, none three times.
+
+    What is not found of a barrier that was passed is not needed: on either side of it no two warps access one place
+    such that it matters. In a loop that is known once it has come round.
+    """
+    kernel, counts = recorded.launch.kernel, Counts()
+    recorded.repeat(kernel, counts)
+    code, labels = kernel.program.code, kernel.program.labels
+    jumps = [(labels[i.operands[0].name], number) for number, i in enumerate(code) if i.opcode == "bra"]
+    found = set()
+    for number in (number for number, i in enumerate(code) if "barrier" in kinds(i)):
+        most = max((times for (at, _), times in counts.passed.items() if at == number), default=0)
+        in_loop = any(to <= number <= jump for to, jump in jumps)
+        if most < (3 if in_loop else 1):
+            found.add(number)
+    return found
+
+
 def tried(recorded: Recorded) -> dict[str, list[int]]:
-    """kind -> [how many were found, how many were tried]"""
+    """kind -> [how many were found, how many were tried]; "seldom": barriers not found, of which `seldom` says why."""
     kernel, counted = recorded.launch.kernel, {}
+    unclear = seldom(recorded)
     for kind, number in breaks(kernel.program.code):
         found, all_of_them = counted.get(kind, (0, 0))
-        counted[kind] = [found + is_found(recorded, broken(kernel, kind, number)), all_of_them + 1]
+        seen = is_found(recorded, broken(kernel, kind, number))
+        counted[kind] = [found + seen, all_of_them + 1]
+        if kind == "barrier" and not seen and number in unclear:
+            counted["seldom"] = [0, counted.get("seldom", (0, 0))[1] + 1]
     return counted

@@ -7,6 +7,8 @@ from unittest import mock
 import torch
 
 from elmo_fast.ops import (
+    _sampled_kernels,
+    _softmax,
     adagrad_rows_,
     char_cnn,
     full_softmax,
@@ -19,6 +21,7 @@ from elmo_fast.ops import (
     sampled_softmax,
     scalar_mix,
 )
+from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import host, host_persistent
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
 
@@ -61,8 +64,8 @@ def run_projected_lstm(batch=5, size=160, cells=288, precision="float16"):
 
 
 def run_persistent(batch=3, size=20, cells=28):
-    lengths = torch.arange(batch) % 2 + 1
-    made = lstm_cases.make(batch, 2, 9, size, cells, directions=1, lengths=lengths)
+    lengths = 3 - torch.arange(batch) % 2
+    made = lstm_cases.make(batch, 3, 9, size, cells, directions=1, lengths=lengths)
     with torch.no_grad():
         projected_lstm(*made, precision="float16", reverse=(False,), backend="triton_persistent")
 
@@ -74,9 +77,14 @@ def run_scalar_mix(shape=(3, 5, 70)):
     backward(scalar_mix(layers, *weights, layer_norm=True, statistics_mask=mask, **BACKEND))
 
 
+def ids_of(rows, words):
+    """Most of them 0, so that its rows fill whole chunks and loops come round several times."""
+    return torch.randint(0, words, (rows,)) * (torch.rand(rows) < 0.3)
+
+
 def run_unique_rows(rows=130, entries=7, width=33):
     table = torch.randn(entries, width, requires_grad=True)
-    backward(gather_rows(table, torch.randint(0, entries, (rows,)), **BACKEND))
+    backward(gather_rows(table, ids_of(rows, entries), **BACKEND))
 
 
 def softmax_case(rows, width, words):
@@ -99,15 +107,32 @@ def run_negative_sampling(rows=40, width=32, words=150, samples=70, precision="f
     backward(negative_sampling(*softmax_case(rows, width, words), drawn, negatives=5, precision=precision, **BACKEND))
 
 
-def run_hierarchical_softmax(rows=9, width=33, words=40, precision="float16"):
+def run_hierarchical_softmax(rows=9, width=33, words=60, precision="float16", deep=True):
+    """deep: a tree with a path of every length."""
     hidden, targets, weight, bias = softmax_case(rows, width, words - 1)
-    tree = huffman_tree(10**6 // torch.arange(1, words + 1))
+    tree = huffman_tree(2 ** torch.arange(words) if deep else 10**6 // torch.arange(1, words + 1))
     backward(hierarchical_softmax(hidden, targets, weight, bias, tree, precision=precision, **BACKEND))
 
 
-def run_adagrad(rows=100, words=12, width=33):
+def run_softmax_parts(rows=40, parts=70):
+    sums = torch.randn(2, parts, rows).unbind(0)
+    _softmax.merge(sums, parts, None, torch.randn(rows), *torch.empty(2, rows), first=True)
+
+
+def run_target_rows(rows=40, width=96):
+    """finish_rows as for 32 columns, over more than it takes at once."""
+    table, ids, (high, columns) = torch.randn(9, width), torch.randint(0, 9, (rows,)), _softmax.row_blocks(32)
+    d_hidden, d_rows, d_offsets = torch.randn(rows, width), torch.empty(rows, width), torch.empty(rows)
+    launch(
+        _sampled_kernels.finish_rows, (cdiv(rows, high),), torch.randn(rows), 1, torch.randn(rows),
+        torch.randn(rows, width).half(), ids, table, *table.stride(), torch.ones(2), d_hidden, d_rows,
+        d_offsets, rows, width, LOSSES=False, ROWS=high, WIDTH=columns,
+    )  # fmt: skip
+
+
+def run_adagrad(rows=130, words=12, width=33):
     table, sums = torch.randn(words, width), torch.rand(words, width) + 0.5
-    adagrad_rows_(table, sums, torch.randint(0, words, (rows,)), torch.randn(rows, width), 0.1, **BACKEND)
+    adagrad_rows_(table, sums, ids_of(rows, words), torch.randn(rows, width), 0.1, **BACKEND)
 
 
 CASES = {name.removeprefix("run_"): call for name, call in list(globals().items()) if name.startswith("run_")}

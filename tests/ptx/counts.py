@@ -1,5 +1,6 @@
 """What a launch moves and computes, counted while it runs."""
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -19,6 +20,8 @@ class Counts:
     atomics: int = 0
     changes: int = 0
     """atomics that left another number than they found"""
+    passed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    """(number of a barrier's instruction, block) -> how often that block came past it"""
 
     def read(self, addresses: np.ndarray, size: int, by: np.ndarray) -> None:
         self.sectors_read += sectors(addresses, size, by)

@@ -24,7 +24,14 @@ def test_of_what_blocks_wait_for_nothing_can_be_missed():
     rows = [
         (name, kernel, kind, *row[kind]) for name, each in KEPT.items() for kernel, row in each.items() for kind in row
     ]
-    assert {kind for _, _, kind, _, _ in rows} == {"barrier", "wait", "mask", "order", "scope"}
+    assert {kind for _, _, kind, _, _ in rows} == {"barrier", "seldom", "wait", "mask", "order", "scope"}
     assert [row for row in rows if row[2] in ("order", "scope") and row[3] < row[4]] == []
     # A loop's last wait, for copies that nobody reads: none are under way any more.
     assert all(tried - found <= 2 for _, _, kind, found, tried in rows if kind == "wait")
+
+
+def test_a_barrier_that_a_case_seldom_passes_is_found_in_another():
+    """Else nothing would say whether it is needed."""
+    rows = [(kernel, row) for each in KEPT.values() for kernel, row in each.items() if "barrier" in row]
+    clear = {kernel for kernel, row in rows if row["barrier"][0] == row["barrier"][1]}
+    assert {kernel for kernel, row in rows if "seldom" in row} <= clear
