@@ -12,7 +12,7 @@ help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
 	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests"
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
-	@echo "make kernels compile every Triton kernel anew and write the golden tables, after an upgrade of Triton"
+	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"
 	@echo "make ptx     the ops' tests of Triton with the kernels as compiled for sm_80, in an emulator (ARGS=\"-k highway\" runs some)"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
 	@echo "             findings are kept under build/fuzz/, CASE=target:seed repeats one"

@@ -15,6 +15,32 @@ from elmo_fast.ops import _native
 MULTIPROCESSORS = 128
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 
+# Bytes of shared memory for a block: 99 KiB on consumer cards (sm_86, 89, 120), 163 on sm_80, 227 on sm_90 and 100.
+SMALL = 100 * 1024
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a block may have; of an H100 where there is no GPU, as for `multiprocessors`."""
+    if not torch.cuda.is_available():
+        return 227 * 1024
+    found: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SMALL)
+    return found
+
+
+def is_small(device: torch.device) -> bool:
+    """Whether a block has little shared memory, as on consumer cards; their tensor cores are fed from registers."""
+    return shared_memory(device) <= SMALL
+
+
+def input_precision(dtype: torch.dtype, device: torch.device) -> str:
+    """How a tl.dot multiplies operands of `dtype`, float32 or 16 bit: its `input_precision`.
+
+    float32: three products of tf32 parts on tensor cores, which hold float32's tolerances (docs/gpu.md). On small cards
+    tensor cores multiply tf32 no faster than the others multiply float32: exact products there.
+    """
+    return "tf32x3" if dtype == torch.float32 and not is_small(device) else "ieee"
+
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:

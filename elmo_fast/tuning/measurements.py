@@ -149,7 +149,7 @@ def tiles(card: Card) -> dict[str, int]:
     for rows in TILE_ROWS:
         x, name = card.uniform(rows, width), _tuned.tile_of("highway", rows, width, card.precision)
         call = functools.partial(ops.highway, x, [weight], [bias], precision=card.precision, backend="triton")
-        by_rule = known.index(highway_host.tiles(rows, width, dtype))
+        by_rule = known.index(highway_host.by_rule(rows, width, dtype, card.device))
         found |= by_choice(card, f"highway by tile, {rows} words, {card.precision}", name, sides, call, by_rule)
     return found
 

@@ -2,8 +2,9 @@
 
 `python -m tests.kernels.compile [OP ...]` prints, per kernel and architecture, what the assembler says of it, as JSON.
 A row of the golden table tests/kernels/<op>.json whose digest (given.py) is that of today is taken from there; with
---write (`make kernels`) all are compiled, and become the table. Nothing is described twice: the op's own host functions
+--write (`make kernels`) the others become part of the table. Nothing is described twice: the op's own host functions
 run on FakeTensorMode's CUDA tensors, `ops._triton.recording` keeps their launches (launch.py), and those are compiled.
+On small cards host functions may choose other tiles and launches: theirs are recorded apart.
 """
 
 import argparse
@@ -20,11 +21,11 @@ import triton
 
 from tests.kernels.facts import facts
 from tests.kernels.given import digests, source_of, target_and_options
-from tests.kernels.launch import distinct
+from tests.kernels.launch import distinct, identity
 
 HERE = pathlib.Path(__file__).parent
 OPS = sorted(path.stem for path in HERE.glob("*.json"))
-ARCHITECTURES = (80, 90, 100)
+LARGE, SMALL = (80, 90, 100), (86, 120)
 
 
 def compiled(launch, capability, also):
@@ -36,33 +37,49 @@ def compiled(launch, capability, also):
 
 def job(asked):
     """What a process does, for one kernel: {"sm_80": (its row, whether it was compiled), ...}."""
-    op, name = asked
-    launch, module = _launches[op][name], importlib.import_module(f"tests.kernels.{op}")
-    found = {}
-    for capability, given in digests(launch, getattr(module, "ARCHITECTURES", ARCHITECTURES)).items():
+    op, name, launch, capabilities = asked
+    also, found = getattr(importlib.import_module(f"tests.kernels.{op}"), "also", None), {}
+    for capability, given in digests(launch, capabilities).items():
         kept = _kept.get(op, {}).get(name, {}).get(f"sm_{capability}", {})
         anew = kept.get("given") != given
-        row = compiled(launch, capability, getattr(module, "also", None)) | {"given": given} if anew else kept
+        row = compiled(launch, capability, also) | {"given": given} if anew else kept
         found[f"sm_{capability}"] = (row, anew)
     return found
+
+
+def jobs(op):
+    """[(op, name, launch, capabilities)]: a kernel that all cards are given alike is one job.
+
+    A module names its ARCHITECTURES where these are not LARGE.
+    """
+    asked = getattr(importlib.import_module(f"tests.kernels.{op}"), "ARCHITECTURES", LARGE)
+    large, small = distinct(op), distinct(op, small=True) if set(asked) & set(SMALL) else {}
+    alike = {name for name in large.keys() & small.keys() if identity(large[name]) == identity(small[name])}
+    on_large = [capability for capability in LARGE if capability in asked]
+    found = [(op, name, launch, on_large + list(SMALL) * (name in alike)) for name, launch in large.items()]
+    return found + [(op, name, launch, list(SMALL)) for name, launch in small.items() if name not in alike]
 
 
 def measure(ops, kept):
     """({op: {"kernel[switches], label": {"sm_80": row, ...}}}, the names of rows that were compiled).
 
-    By as many processes as there are cores: forked, as kernels cannot be pickled. A module whose kernels do not fit
-    every GPU names its ARCHITECTURES, one that asks more of them has `also(made, launch) -> dict`.
+    By as many processes as there are cores: forked, as kernels cannot be pickled. A module that asks more of its
+    kernels has `also(made, launch) -> dict`.
     """
-    global _launches, _kept
-    _launches, _kept = {op: distinct(op) for op in ops}, kept
-    jobs = [(op, name) for op in ops for name in _launches[op]]
+    global _jobs, _kept
+    _jobs, _kept = [one for op in ops for one in jobs(op)], kept
     found, again = {op: {} for op in ops}, []
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), fork) as pool:
-        for (op, name), rows in zip(jobs, pool.map(job, jobs), strict=True):
-            found[op][name] = {arch: row for arch, (row, _) in rows.items()}
+        for (op, name, *_), rows in zip(_jobs, pool.map(numbered, range(len(_jobs))), strict=True):
+            found[op].setdefault(name, {}).update({arch: row for arch, (row, _) in rows.items()})
             again += [f"{op}: {name}, {arch}" for arch, (_, anew) in rows.items() if anew]
     return found, again
+
+
+def numbered(number):
+    """`job` of the job of that number: launches cannot be pickled."""
+    return job(_jobs[number])
 
 
 def table(found):
@@ -77,9 +94,9 @@ def table(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ops", nargs="*", default=OPS)
-    parser.add_argument("--write", action="store_true", help="compile all, and make what is found the golden tables")
+    parser.add_argument("--write", action="store_true", help="make what is found the golden tables")
     arguments = parser.parse_args()
-    kept = {} if arguments.write else {op: json.loads((HERE / f"{op}.json").read_text()) for op in OPS}
+    kept = {op: json.loads((HERE / f"{op}.json").read_text()) for op in OPS}
     found, again = measure(arguments.ops, kept)
     if arguments.write:
         for op in arguments.ops:

@@ -1,12 +1,14 @@
 """The launches of an op's host functions, on tensors without memory, with the specialisation of a real launch."""
 
+import contextlib
 import importlib
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _card, _triton
 
 _POINTERS = {
     torch.float64: "*fp64", torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
@@ -78,14 +80,27 @@ def recorded(call):
     return launches
 
 
-def distinct(op):
+def identity(launch):
+    """Equal where two launches need the same kernel."""
+    return repr((named(launch), *specialised(launch), launch.options))
+
+
+@contextlib.contextmanager
+def small_card():
+    """Within it host functions choose for a card of 82 multiprocessors with 99 KiB of shared memory (an RTX 3090)."""
+    with mock.patch.multiple(_card, shared_memory=lambda _: 99 * 1024, multiprocessors=lambda _: 82):
+        yield
+
+
+def distinct(op, small=False):
     """{"kernel[switches], label": launch} of the distinct kernels in tests/kernels/<op>.py."""
     found, seen = {}, set()
     for label, call in importlib.import_module(f"tests.kernels.{op}").launches():
-        launches = recorded(call)
+        with small_card() if small else contextlib.nullcontext():
+            launches = recorded(call)
         assert launches, f"{op}, {label}: nothing was launched"
         for launch in launches:
-            name, key = f"{named(launch)}, {label}", repr((named(launch), *specialised(launch), launch.options))
+            name, key = f"{named(launch)}, {label}", identity(launch)
             if key in seen:
                 continue
             seen.add(key)

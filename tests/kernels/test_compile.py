@@ -1,4 +1,4 @@
-"""Every Triton kernel, compiled ahead of time for sm_80, sm_90 and sm_100 at its production
+"""Every Triton kernel, compiled ahead of time for sm_80, 86, 90, 100 and 120 at its production
 shapes, against a golden table: the same tensor-core instruction, not a byte more spilled, nothing that the
 assembler may contract, registers and shared memory within limits. A row whose digest is unchanged is not compiled again
 (given.py)."""
@@ -12,8 +12,10 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 OPS = sorted(path.stem for path in HERE.glob("*.json"))
-# Bytes a block may have: sm_80 163 KiB, sm_90 and sm_100 227 KiB (CUDA C++ Programming Guide, compute capabilities).
-SHARED = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448}
+# Bytes a block may have: sm_80 163 KiB, sm_90 and sm_100 227 KiB, sm_86, 89 and 120 99 KiB (CUDA C++ Programming Guide,
+# compute capabilities).
+SHARED = {"sm_80": 166912, "sm_86": 101376, "sm_90": 232448, "sm_100": 232448, "sm_120": 101376}
+SPILLED_ON_SMALL_CARDS = 64  # bytes a thread, at most
 REGISTER_SLACK = 24  # how many more registers another compiler release may take before someone must look
 IN_THE_LOOP = {"before", "within", "through_l1", "cooperative"}  # of the persistent scan, judged by test_on_chip.py
 
@@ -51,6 +53,8 @@ def complaints(golden, found):
                 wrong.append(f"{name}, {arch}: its time loop is another than the table's")
             if got["shared"] > SHARED[arch]:
                 wrong.append(f"{name}, {arch}: {got['shared']} bytes of shared memory, more than a block may have")
+            if arch in ("sm_86", "sm_120") and got["spilled"] > SPILLED_ON_SMALL_CARDS:
+                wrong.append(f"{name}, {arch}: spills {got['spilled']} bytes, more than small cards may")
     return sorted(wrong)
 
 
@@ -90,3 +94,5 @@ def test_each_complaint_is_made(change):
     assert complaints({"k": {"sm_90": FINE}}, {"k": {"sm_90": FINE}}) == []
     assert len(complaints({"k": {"sm_90": FINE}}, {"k": {"sm_90": FINE | change}})) == 1
     assert len(complaints({"k": {"sm_90": FINE}}, {})) == 1
+    for change in ({"spilled": 72}, {"shared": 110_000}):
+        assert len(complaints({"k": {"sm_86": FINE | change}}, {"k": {"sm_86": FINE | change}})) == 1

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _dispatch, _packed, _triton, projected_lstm
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
-from tests.ops.lstm_cases import cast, leaves, make, outputs_and_gradients
+from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
 from tests.tolerances import assert_no_worse
 
 TRITON = ["triton"]
+if _triton.WHY_NOT is None:
+    from elmo_fast.ops.projected_lstm import host
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 
 
@@ -71,11 +73,6 @@ def test_triton_is_deterministic_and_leaves_what_it_saved(backend):
 def test_triton_float16_gradients_of_any_size(backend, size):
     """Gradients far outside float16's range come back with the relative error of ordinary ones."""
     case = cast(make(4, 5, 24, 24, 40), torch.float32)
-    truth = (
-        torch.autograd.grad(projected_lstm(*cast(case, torch.float64), backend="reference")[0].sum(), [], [])
-        if False
-        else None
-    )
 
     def gradients(tensors, chosen, precision):
         out, _ = projected_lstm(*tensors, backend=chosen, precision=precision)
@@ -131,6 +128,38 @@ def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
         weights[0].weight_hh.mul_(2)
         ours, wanted = (projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference"))
     assert_no_worse("outputs", ours, wanted, wanted.double(), "float16")
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_inputs_half_is_stored_in_16_bits(backend, monkeypatch):
+    """Several ragged tiles; what float16 cannot hold is its largest number, NaN stays."""
+    kind = torch.float16 if _triton.INTERPRETED else torch.bfloat16
+    x, weight = torch.randn(2, 3, 7, 21).to(kind), torch.randn(2, 44, 21).to(kind)
+    x[0, 0, 3] = x[1, 2, 6] = 3e4
+    weight[0, 5], weight[0, 43] = 3e4, -3e4
+    x[1, 1, 2, 20] = torch.nan
+    layer = host.Layer(2, 7, 3, 21, 6, 11, (False, True), 3.0, 3.0, False, torch.bfloat16)
+    monkeypatch.setattr(host, "tiles", lambda *_: (_triton.Tiles(16, 32, 16, 4, 2), 1))
+    ours = host.inputs_half(layer, x, weight)
+    truth = x.double() @ weight.double().transpose(1, 2)[:, None]
+    assert ours.dtype == torch.float16
+    assert torch.equal(ours.isnan(), truth.isnan())
+    beyond = truth.abs() > 65504
+    assert beyond.any()
+    assert torch.equal(ours[beyond].double(), truth[beyond].sign() * 65504)
+    held = truth.masked_fill(beyond | truth.isnan(), 0.0)
+    found = ours.double().masked_fill(beyond | truth.isnan(), 0.0)
+    assert ((found - held).abs() <= 2.0**-11 * held.abs() + 1e-5).all()
+
+
+@pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
+def test_triton_pre_activations_beyond_float16(backend, precision):
+    """They saturate their gates, forwards and backwards, as what float32 holds does."""
+    inputs, weights, _, state = make(3, 2, 6, 6, 20)
+    weights = [w._replace(weight_ih=w.weight_ih * 2e4) for w in weights]
+    check(([10 * x for x in inputs], weights, None, state), backend, precision)
 
 
 def test_triton_refuses_a_step_whose_offsets_would_not_fit():

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _card, _triton
 from tests.ops.at_once import at_once
 from tests.ops.lstm_cases import cast, leaves, make
 
@@ -130,9 +130,9 @@ def test_a_block_that_never_arrives_hangs_nobody(spread, monkeypatch):
 def test_sums_are_spread_where_all_blocks_are_resident_and_it_pays(monkeypatch):
     large, less = _triton.Tiles(128, 128, 64, 8, 3), _triton.Tiles(16, 64, 64, 4, 4)
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(host, "multiprocessors", lambda _: 132)
+    monkeypatch.setattr(_card, "multiprocessors", lambda _: 132)
     assert host.spreads(large, 16, (4, 1, 32), CPU)
     assert not host.spreads(large, 1, (4, 1, 2), CPU)
     assert not host.spreads(less, 16, (8, 1, 32), CPU)
-    monkeypatch.setattr(host, "multiprocessors", lambda _: 108)
+    monkeypatch.setattr(_card, "multiprocessors", lambda _: 108)
     assert not host.spreads(large, 16, (4, 1, 32), CPU), "blocks that wait for one that cannot start"

@@ -22,11 +22,11 @@ from elmo_fast.ops import (
     scalar_mix,
 )
 from elmo_fast.ops._triton import cdiv, launch
-from elmo_fast.ops.projected_lstm import host, host_persistent
+from elmo_fast.ops.projected_lstm import host_persistent, tiling
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
 
 # So that small layers have what large ones have: several blocks, tiles and slices, and sums in parts of several tiles.
-SMALL = {host_persistent: {"CELLS": 8, "COLUMNS": 16, "DEPTH": 16}, host: {"MULTIPROCESSORS": 12}}
+SMALL = {host_persistent: {"CELLS": 8, "COLUMNS": 16, "DEPTH": 16}, tiling: {"MULTIPROCESSORS": 12}}
 
 
 @contextlib.contextmanager

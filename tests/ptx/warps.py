@@ -94,8 +94,13 @@ def load_matrix(i: Instruction) -> Run:
     return run
 
 
+def summed(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a · b + c, added in float64 and rounded to float32 once; what GPUs do is in truncation.py."""
+    return (a @ b + c).astype(np.float32)
+
+
 def multiply(i: Instruction) -> Run:
-    """mma.m16n8kK: D [16, 8] = A [16, K] · B [K, 8] + C, the products added in float64 and rounded to float32 once."""
+    """mma.m16n8kK: D [16, 8] = A [16, K] · B [K, 8] + C, as `summed` adds."""
     shape, (left, right) = i.modifiers[2], (type_called(m) for m in i.modifiers[6:8])
     depth = int(shape.removeprefix("m16n8k"))
     if not (shape.startswith("m16n8k") and i.modifiers[5] == i.modifiers[8] == "f32" and left == right):
@@ -129,7 +134,7 @@ def multiply(i: Instruction) -> Run:
         for k, item in enumerate(items(i.operands[3])):
             c[:, GROUP + 8 * (k // 2), 2 * PLACE + k % 2] = b.lanes.read(item, F32).reshape(-1, WARP)
         b.lanes.demand_defined()
-        product = (a @ wide + c).astype(np.float32)
+        product = summed(a, wide, c)
         for k, item in enumerate(items(i.operands[0])):
             b.lanes.write(item, product[:, GROUP + 8 * (k // 2), 2 * PLACE + k % 2].reshape(-1), F32)
         b.counts.product(16 * 8 * depth * (len(b.lanes.chosen()) // WARP))

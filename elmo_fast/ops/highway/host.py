@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _triton, _tuned
+from elmo_fast.ops import _card, _triton, _tuned
 from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._packed import rounded_copy
@@ -27,12 +27,21 @@ FULL = (Tiles(64, 64, 32, 8, 3), Tiles(32, 32, 32, 4, 3), Tiles(16, 16, 32, 4, 3
 
 
 def tiles(rows: int, width: int, dtype: torch.dtype, device: torch.device | None = None) -> Tiles:
-    """What was measured on the device; else the first whose blocks keep four fifths of 132 multiprocessors busy in
-    every wave, or the smallest."""
-    choices = FULL if dtype == torch.float32 else HALF
+    """What was measured on the device, else what the rule says."""
     name = _tuned.tile_of("highway", rows, width, str(dtype).removeprefix("torch."))
     if device is not None and (place := _tuned.choice(name, device)) is not None:
-        return choices[place]
+        return (FULL if dtype == torch.float32 else HALF)[place]
+    return by_rule(rows, width, dtype, device)
+
+
+def by_rule(rows: int, width: int, dtype: torch.dtype, device: torch.device | None) -> Tiles:
+    """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest.
+
+    Small cards are spared the largest of 16-bit operands, which would spill up to 168 bytes a thread there.
+    """
+    choices: tuple[Tiles, ...] = FULL if dtype == torch.float32 else HALF
+    if choices is HALF and device is not None and _card.is_small(device):
+        choices = choices[1:]
     for tile in choices:
         blocks = _triton.cdiv(rows, tile.rows) * _triton.cdiv(width, tile.columns)
         if blocks >= 0.8 * MULTIPROCESSORS * _triton.cdiv(blocks, MULTIPROCESSORS):

@@ -1,55 +1,23 @@
 """Allocates, chooses tiles and starts the kernels of a layer forwards; shapes and step order as in docs/gpu.md."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _memory, _triton
-from elmo_fast.ops._card import MULTIPROCESSORS, multiprocessors
+from elmo_fast.ops._card import input_precision
 from elmo_fast.ops._packed import packed
-from elmo_fast.ops._triton import Tiles, cdiv, launch
-from elmo_fast.ops.projected_lstm import kernels_forward, kernels_order
+from elmo_fast.ops._triton import cdiv, launch
+from elmo_fast.ops.projected_lstm import kernels_forward, kernels_inputs, kernels_order
+from elmo_fast.ops.projected_lstm.layer import Layer, layer_of, pre_activation_dtype
+from elmo_fast.ops.projected_lstm.tiling import spreads, tiles
 
 LENGTHS = torch.int64
-# Numbers of a tile from which on the sum of its parts is spread over blocks: 16 KiB a part.
-SPREAD_FROM = 64 * 64
 # Reads of a counter before a block gives up: some seconds, a million times as long as a step.
 MOST_POLLS = 2**22
 Scan = Callable[..., None]  # `scan`, or another of its signature
-
-
-class Layer(NamedTuple):
-    """What does not change within a call: sizes, clips (inf: none) and the dtype of the products' operands."""
-
-    directions: int
-    batch: int
-    time: int
-    width: int
-    size: int
-    cells: int
-    reverse: tuple[bool, ...]
-    cell_clip: float
-    projection_clip: float
-    residual: bool
-    dtype: torch.dtype
-
-
-def layer_of(a: Any) -> Layer:
-    """The sizes and options among a registered op's arguments. Raises ElmoFastError where a step is too large."""
-    (batch, time, width), (gates, size) = a.inputs[0].shape, a.weight_hh[0].shape
-    if batch * gates >= 2**31:
-        raise ElmoFastError(
-            f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; "
-            f"give B <= {(2**31 - 1) // gates}"
-        )
-    return Layer(
-        len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
-        a.residual, _triton.operand_dtype(a.precision),
-    )  # fmt: skip
 
 
 class Steps(NamedTuple):
@@ -60,38 +28,6 @@ class Steps(NamedTuple):
     cells: Tensor
     projections: Tensor
     hidden: Tensor
-
-
-def tiles(layer: Layer, kernel: str) -> tuple[Tiles, int]:
-    """A block's tile, and over how many blocks a long sum is split: the one place where they are chosen.
-
-    Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
-    again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
-    """
-    rows = _triton.ceil_power_of_two(layer.batch, 16, 128)
-    if layer.dtype == torch.float32:
-        # Not 64 rows: Triton 3.6 makes tf32 of an exact float32 product of such a tile on sm_100.
-        rows, columns, rest = min(rows, 32), 32, (32, 4, 2)
-    elif rows <= 32:
-        columns, rest = 32 if kernel == "cells" else 64, (64, 4, 4)
-    else:
-        columns, rest = 64 if kernel.startswith("cells") else 128, (64, 8, 3)
-    parts = 1
-    if kernel in ("project", "recur"):
-        whole = layer.directions * cdiv(layer.batch, rows) * cdiv(layer.size, columns)
-        while parts < 16 and 2 * parts * whole <= MULTIPROCESSORS:
-            parts *= 2
-    return Tiles(rows, columns, *rest), parts
-
-
-def spreads(tile: Tiles, parts: int, grid: tuple[int, int, int], device: torch.device) -> bool:
-    """Whether the blocks of a split product wait for each other and add up a share each, with the same bits either way.
-
-    That takes blocks that are all resident. For small tiles the last block adds all in less time than a wait takes.
-    """
-    if parts == 1 or tile.rows * tile.columns < SPREAD_FROM or _triton.INTERPRETED:
-        return False
-    return math.prod(grid) <= multiprocessors(device)
 
 
 def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -134,10 +70,22 @@ def arrange(
     )  # fmt: skip
 
 
-def pre_activation_dtype(layer: Layer) -> torch.dtype:
-    """float16 keeps more digits of a pre-activation than bfloat16 and has range to spare; torch's product of bfloat16
-    operands gives float32 or bfloat16."""
-    return torch.float16 if layer.dtype == torch.float16 else torch.float32
+def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
+    """What the inputs [R, T, B, I] give to the pre-activations, [R, T, B, 4H].
+
+    cuBLAS stores no float16 of bfloat16 operands: a kernel of ours does, which spares half of the largest tensor.
+    """
+    wide, gates = pre_activation_dtype(layer), 4 * layer.cells
+    if layer.dtype != torch.bfloat16:
+        product = _triton.matmul(x.flatten(1, 2), weight_ih.transpose(1, 2), wide)
+        return product.view(*x.shape[:3], gates)
+    out, rows = x.new_empty(*x.shape[:3], gates, dtype=wide), layer.time * layer.batch
+    tile, _ = tiles(layer, "inputs", x.device)
+    launch(
+        kernels_inputs.inputs, (cdiv(rows, tile.rows), cdiv(gates, tile.columns), layer.directions),
+        x, weight_ih, out, rows, layer.width, gates, BM=tile.rows, BN=tile.columns, BK=tile.depth, **tile.options,
+    )  # fmt: skip
+    return out
 
 
 def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
@@ -171,11 +119,13 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     """All steps, two launches each (one where nothing is projected). weights: W_hh, bias, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
-    (tile, _), (part, split) = tiles(layer, "cells"), tiles(layer, "project")
+    device = lengths.device
+    (tile, _), (part, split) = tiles(layer, "cells", device), tiles(layer, "project", device)
+    precision = input_precision(layer.dtype, device)
     chunk = cdiv(cdiv(h, split), part.depth) * part.depth
     hidden = steps.hidden.new_empty(r, b, h)
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
-    spread = spreads(part, split, grid, lengths.device)
+    spread = spreads(part, split, grid, device)
     parts = bias.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t):
@@ -184,14 +134,14 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
             steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
             lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
             SAVE=save, PROJECT=bool(projection), MASKED=masks is not None,
-            BM=tile.rows, BC=tile.columns, BK=tile.depth, **tile.options,
+            BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, **tile.options,
         )  # fmt: skip
         if projection:
             launch(
                 kernels_forward.project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
                 parts, arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
                 MASKED=masks is not None, SPLIT=split, SPREAD=spread, launch_cooperative_grid=spread,
-                BM=part.rows, BN=part.columns, BK=part.depth, **part.options,
+                BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
             )  # fmt: skip
 
 
@@ -231,8 +181,7 @@ def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], St
     for i, (x, into) in enumerate(zip(a.inputs, steps.inputs.unbind(0), strict=True)):
         arrange(x, layer, i, order, falling, into, None)
     weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
-    gates = _triton.matmul(steps.inputs.flatten(1, 2), weight_ih.transpose(1, 2), steps.gates.dtype)
-    steps = steps._replace(gates=gates.view(*steps.inputs.shape[:3], 4 * layer.cells))
+    steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
     masks = torch.stack(a.masks).index_select(1, order) if a.masks else None
     begin(a.h0, order, steps.hidden.select(1, 0))
     begin(a.c0, order, steps.cells.select(1, 0))

@@ -6,18 +6,12 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _memory, _triton
+from elmo_fast.ops._card import input_precision
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
-from elmo_fast.ops.projected_lstm.host import (
-    MOST_POLLS,
-    Layer,
-    Steps,
-    arrange,
-    layer_of,
-    packed_layer,
-    spreads,
-    tiles,
-)
+from elmo_fast.ops.projected_lstm.host import MOST_POLLS, Steps, arrange, packed_layer
+from elmo_fast.ops.projected_lstm.layer import Layer, layer_of
+from elmo_fast.ops.projected_lstm.tiling import spreads, tiles
 
 
 class Gradients(NamedTuple):
@@ -66,10 +60,12 @@ def scan(
     """All steps from the last, two launches each. weights: W_hh, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
-    (tile, _), (part, split) = tiles(layer, "cells_backward"), tiles(layer, "recur")
+    device = lengths.device
+    (tile, _), (part, split) = tiles(layer, "cells_backward", device), tiles(layer, "recur", device)
+    precision = input_precision(layer.dtype, device)
     chunk = cdiv(cdiv(4 * h, split), part.depth) * part.depth
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
-    spread = spreads(part, split, grid, lengths.device)
+    spread = spreads(part, split, grid, device)
     parts = grads.h.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t, -1, -1):
@@ -79,7 +75,7 @@ def scan(
             parts, arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
             PRODUCT=step < t, MASKED=masks is not None, SPLIT=split, SPREAD=spread and step < t,
             launch_cooperative_grid=spread and step < t,
-            BM=part.rows, BN=part.columns, BK=part.depth, **part.options,
+            BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
         )  # fmt: skip
         if step > 0:
             launch(
@@ -87,7 +83,7 @@ def scan(
                 grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
                 grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, layer.cell_clip,
                 PROJECT=bool(projection),
-                BM=tile.rows, BC=tile.columns, BK=tile.depth, **tile.options,
+                BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, **tile.options,
             )  # fmt: skip
 
 

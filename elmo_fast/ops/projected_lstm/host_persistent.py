@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton, _tuned
+from elmo_fast.ops._card import MULTIPROCESSORS
 from elmo_fast.ops._first_use import refusal as card_refusal
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import host, kernels_persistent
 from elmo_fast.ops.projected_lstm.failure import flags
-from elmo_fast.ops.projected_lstm.host import MOST_POLLS, MULTIPROCESSORS, Layer, Steps
+from elmo_fast.ops.projected_lstm.host import MOST_POLLS, Steps
+from elmo_fast.ops.projected_lstm.layer import Layer
 
 # A block's part of the layer: cells; columns of the projection, and the cells they are summed over.
 CELLS, COLUMNS, DEPTH = 32, 64, 256

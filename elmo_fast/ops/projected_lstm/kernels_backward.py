@@ -47,7 +47,7 @@ def recur_backward(
     d_gates, weight, d_h, d_y, masks, out, d_out, lengths, parts, arrived, step, batch, time, size, count, chunk,
     bound, polls,
     PRODUCT: tl.constexpr, MASKED: tl.constexpr, SPLIT: tl.constexpr, SPREAD: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_h = d_gates at `step` · W_hh for rows with such a step; from it, the gradient before the clip of step - 1.
 
@@ -83,7 +83,7 @@ def recur_backward(
                 a = tl.load(operands + k[None, :], mask=(length > step)[:, None] & (k < end)[None, :], other=0.0)
                 inside = (k < end)[:, None] & (column < size)[None, :]
                 b = tl.load(columns + k.to(tl.int64)[:, None] * size, mask=inside, other=0.0)
-                acc = tl.dot(a, b, acc, input_precision="ieee")
+                acc = tl.dot(a, b, acc, input_precision=PRECISION)
             if SPLIT > 1:
                 tile = (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
                 at = row[:, None] * size + column[None, :]
@@ -112,7 +112,7 @@ def recur_backward(
 @triton.jit(do_not_specialize=["step"])
 def cells_backward(
     d_out, weight, gates, c, d_c, d_gates, hidden, lengths, step, batch, time, size, count, bound,
-    PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
+    PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Step `step` backwards: d_out · W_hr, then through o·tanh(c), the clip of c and the gates.
 
@@ -147,7 +147,7 @@ def cells_backward(
             k = start + tl.arange(0, BK)
             a = tl.load(d_out + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
             b = tl.load(weight + k[:, None] * count, mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
-            d_hidden = tl.dot(a, b, d_hidden, input_precision="ieee")
+            d_hidden = tl.dot(a, b, d_hidden, input_precision=PRECISION)
     else:
         d_hidden = tl.load(d_out + now * count + at, mask=inside, other=0.0).to(tl.float32)
 

@@ -29,8 +29,8 @@ def update_cells(
     i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
     SAVE: tl.constexpr, PROJECT: tl.constexpr, MASKED: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """update for cells from `first` on, 16 columns after the other: a whole tile's addresses would spill registers."""
-    if BC > 16:
+    """update for cells from `first` on, in pieces of 1,024 or 16 columns: all addresses at once would spill."""
+    if BM * BC > 1024 and BC > 16:
         i0, i1 = halves(i, BM, BC)
         f0, f1 = halves(f, BM, BC)
         g0, g1 = halves(g, BM, BC)
@@ -76,7 +76,7 @@ def update_cells(
 def cells(
     h, weight, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots, bound,
     SAVE: tl.constexpr, PROJECT: tl.constexpr, MASKED: tl.constexpr,
-    BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Step `step` of all rows and directions: gates, cell, and o·tanh(c) as the operand of the projection.
 
@@ -103,10 +103,10 @@ def cells(
         a = tl.load(h + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
         inside = (k < size)[:, None] & (cell < count)[None, :]
         at = weight + k[:, None]
-        i = tl.dot(a, tl.load(at, mask=inside, other=0.0), i, input_precision="ieee")
-        f = tl.dot(a, tl.load(at + gate, mask=inside, other=0.0), f, input_precision="ieee")
-        g = tl.dot(a, tl.load(at + 2 * gate, mask=inside, other=0.0), g, input_precision="ieee")
-        o = tl.dot(a, tl.load(at + 3 * gate, mask=inside, other=0.0), o, input_precision="ieee")
+        i = tl.dot(a, tl.load(at, mask=inside, other=0.0), i, input_precision=PRECISION)
+        f = tl.dot(a, tl.load(at + gate, mask=inside, other=0.0), f, input_precision=PRECISION)
+        g = tl.dot(a, tl.load(at + 2 * gate, mask=inside, other=0.0), g, input_precision=PRECISION)
+        o = tl.dot(a, tl.load(at + 3 * gate, mask=inside, other=0.0), o, input_precision=PRECISION)
 
     bias += direction * 4 * count
     gates += (direction * time + step) * batch * 4 * count
@@ -144,7 +144,7 @@ def finish_projection(
 def project(
     hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound, polls,
     MASKED: tl.constexpr, SPLIT: tl.constexpr, SPREAD: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` of the cells.
 
@@ -173,7 +173,7 @@ def project(
         k = start + tl.arange(0, BK)
         a = tl.load(hidden + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
         b = tl.load(weight + k[:, None], mask=(k < end)[:, None] & (column < size)[None, :], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     out += (direction * time + step) * batch * size
     if MASKED:
         masks += direction * batch * size

@@ -1,0 +1,63 @@
+"""Tiles of the products of projected_lstm, over how many blocks a long sum is split, and who adds up its parts."""
+
+import math
+
+import torch
+
+from elmo_fast.ops import _card, _triton
+from elmo_fast.ops._card import MULTIPROCESSORS
+from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two
+from elmo_fast.ops.projected_lstm.layer import Layer
+
+# Numbers of a tile from which on the sum of its parts is spread over blocks: 16 KiB a part.
+SPREAD_FROM = 64 * 64
+
+
+def candidates(layer: Layer, kernel: str, device: torch.device) -> list[Tiles]:
+    """The tiles that suit a kernel ("inputs", "cells", "project", "cells_backward", "recur"), the default one first.
+
+    Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
+    again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
+    """
+    rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
+    if layer.dtype == torch.float32 and _card.is_small(device):
+        return [Tiles(min(rows, 32), 32, 32, 4, 2)]
+    if layer.dtype == torch.float32:
+        # The depth is how many products tensor cores add up before the sum is rounded to float32: at most 32.
+        if rows <= 32:
+            return [Tiles(rows, 16 if kernel == "cells" and rows == 32 else 32, 32, 4, 2 if kernel == "cells" else 3)]
+        return [Tiles(64, 32, 32, 8, 2) if kernel == "cells" else Tiles(64, 64, 32, 8, 3)]
+    if rows <= 32:
+        return [Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)]
+    if kernel == "cells":
+        wide, narrow = Tiles(rows, 64, 64, 8, 3), Tiles(rows, 32, 64, 8, 3)
+        # mma.sync keeps operands in registers too: on small cards the wide tile spills up to 152 bytes a thread.
+        return [narrow] if _card.is_small(device) else [wide, narrow]
+    return [Tiles(rows, 64 if kernel == "cells_backward" else 128, 64, 8, 3)]
+
+
+def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
+    """A block's tile, and over how many blocks a long sum is split: at most as many as it has tiles' depths."""
+    tile, parts = candidates(layer, kernel, device)[0], 1
+    if kernel in ("project", "recur"):
+        whole = layer.directions * cdiv(layer.batch, tile.rows) * cdiv(layer.size, tile.columns)
+        depths = cdiv(layer.cells * (4 if kernel == "recur" else 1), tile.depth)
+        # An exact product is one chain of additions: longer than 1,024 it would round more than the tolerances allow.
+        chain = 1024 if layer.dtype == torch.float32 and _card.is_small(device) else math.inf
+        while (
+            parts < 16
+            and 2 * parts <= depths
+            and (depths * tile.depth > chain * parts or 2 * parts * whole <= MULTIPROCESSORS)
+        ):
+            parts *= 2
+    return tile, parts
+
+
+def spreads(tile: Tiles, parts: int, grid: tuple[int, int, int], device: torch.device) -> bool:
+    """Whether the blocks of a split product wait for each other and add up a share each, with the same bits either way.
+
+    That takes blocks that are all resident. For small tiles the last block adds all in less time than a wait takes.
+    """
+    if parts == 1 or tile.rows * tile.columns < SPREAD_FROM or _triton.INTERPRETED:
+        return False
+    return math.prod(grid) <= _card.multiprocessors(device)

@@ -1,0 +1,48 @@
+"""projected_lstm's tiles: which a card gets, and over how many blocks a sum is split."""
+
+import pytest
+import torch
+
+from elmo_fast.ops import _card, _triton
+from elmo_fast.ops.projected_lstm import tiling
+from elmo_fast.ops.projected_lstm.layer import Layer
+
+CPU = torch.device("cpu")
+SUMS = [("project", 1), ("recur", 4)]
+
+
+def layer(dtype, batch=128, cells=4096):
+    return Layer(2, batch, 20, 512, 512, cells, (False, True), 3.0, 3.0, True, dtype)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(_card, "shared_memory", lambda _: 99 * 1024)
+
+
+def test_large_cards_have_two_tiles_of_cells_to_choose_from():
+    assert [tile.columns for tile in tiling.candidates(layer(torch.float16), "cells", CPU)] == [64, 32]
+
+
+@pytest.mark.usefixtures("small")
+def test_small_cards_have_the_one_that_does_not_spill():
+    assert [tile.columns for tile in tiling.candidates(layer(torch.bfloat16), "cells", CPU)] == [32]
+
+
+@pytest.mark.parametrize("batch", [1, 32, 128, 1024])
+@pytest.mark.parametrize(("kernel", "gates"), SUMS)
+def test_float32_never_rounds_a_long_chain_of_sums(kernel, gates, batch, monkeypatch):
+    """Tensor cores cut off at most 32 products at a time; exact products add at most 1,024 one after the other."""
+    tile, _ = tiling.tiles(layer(torch.float32, batch), kernel, CPU)
+    assert tile.depth <= 32
+    monkeypatch.setattr(_card, "shared_memory", lambda _: 99 * 1024)
+    _, parts = tiling.tiles(layer(torch.float32, batch), kernel, CPU)
+    assert gates * 4096 / parts <= 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("cells", [20, 100, 512])
+@pytest.mark.parametrize(("kernel", "gates"), SUMS)
+def test_a_sum_has_no_more_parts_than_depths(kernel, gates, cells, dtype):
+    tile, parts = tiling.tiles(layer(dtype, 1, cells), kernel, CPU)
+    assert parts <= _triton.cdiv(gates * cells, tile.depth)
