@@ -13,7 +13,8 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import adagrad_, adagrad_rows_, square_norm
+from elmo_fast.ops import adagrad_, adagrad_rows_, row_order, square_norm
+from elmo_fast.pretrain.step import clip
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_by_global_norm
 from tests.backends import backends, device_of
 
@@ -289,3 +290,19 @@ def test_another_optimizer_leaves_out_an_update_that_is_no_number():
     parameter.grad = torch.tensor([1.0, float("nan"), 1.0])
     assert math.isnan(clip_and_step(optimizer, [parameter], 1.0))
     assert parameter.equal(before)
+
+
+@as_on_a_gpu
+def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
+    """A table and its bias, whose gradients have the same rows: the same bits with one sort as with two."""
+    ids, rows, offsets, sorts = [4, 1, 4, 0], torch.randn(4, 3), torch.randn(4), []
+    monkeypatch.setattr(clip, "row_order", lambda *given: (sorts.append(given), row_order(*given))[1])
+    found = []
+    for shared in (False, True):
+        table = [Parameter(torch.ones(6, 3)), Parameter(torch.ones(6))]
+        for parameter, values in zip(table, (rows, offsets), strict=True):
+            parameter.grad = sparse(ids, values, 6)
+        clip_and_step(AdaGrad(table, backend=backend), table, 0.5, [table] if shared else [])
+        found.append([*table, len(sorts)])
+    assert [found[0].pop(), found[1].pop()] == [2, 3]
+    assert all(map(torch.equal, *found))

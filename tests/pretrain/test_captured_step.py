@@ -32,14 +32,14 @@ def pretend(monkeypatch):
     for module in [each for each in sys.modules.values() if getattr(each, "check_values", None) is check_values]:
         monkeypatch.setattr(module, "check_values", lambda *values: None)
     # Those of plain torch look at how many distinct rows there are.
-    monkeypatch.setattr(ops, "padded_unique_rows", each_its_own)
-    monkeypatch.setattr(ops, "gather_rows", lambda rows, inverse, backend: rows.index_select(0, inverse))
+    monkeypatch.setattr(ops, "ordered_unique_rows", each_its_own)
+    monkeypatch.setattr(ops, "gather_rows", lambda rows, inverse, order, backend: rows.index_select(0, inverse))
     _graphs.release(torch.device("cpu"))
 
 
 def each_its_own(rows, backend):
     """Rows as if all of them were distinct."""
-    return rows, torch.arange(len(rows)), torch.full((), len(rows))
+    return rows, torch.arange(len(rows)), torch.full((), len(rows)), None
 
 
 class Side:

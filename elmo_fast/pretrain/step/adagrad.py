@@ -1,7 +1,7 @@
 """TensorFlow's AdaGrad, with row updates for tables whose gradient is sparse, and the clip before it."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -133,13 +133,16 @@ def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
 
 @torch.no_grad()
 def clip_and_step(
-    optimizer: torch.optim.Optimizer, params: Iterable[torch.nn.Parameter], max_norm: float
+    optimizer: torch.optim.Optimizer,
+    params: Iterable[torch.nn.Parameter],
+    max_norm: float,
+    tables: Sequence[Sequence[Tensor]] = (),
 ) -> float | Tensor:
     """`clip_by_global_norm`, then the optimizer's step; returns the norm before the clip.
 
     AdaGrad multiplies the gradients by the clip's factor as it updates, not in a pass of their own: they stay
     unchanged. If the norm is not finite, the update is left out. On a GPU the factor is read from the device
-    (`AdaGrad.skipped` counts the updates left out); on the CPU the host reads the norm.
+    (`AdaGrad.skipped` counts the updates left out); on the CPU the host reads the norm. tables: as `global_norm`'s.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
     if not isinstance(optimizer, AdaGrad):
@@ -153,16 +156,21 @@ def clip_and_step(
         if math.isfinite(norm):
             optimizer.step(scale=max_norm / norm if norm > max_norm else None)
         return norm
-    total, orders = global_norm(trained, optimizer.backend)
+    total, orders = global_norm(trained, optimizer.backend, tables)
     optimizer.step(scale=clip_scale(total, max_norm), orders=orders)
     return total
 
 
 @torch.no_grad()
 def clip_and_update(
-    optimizer: AdaGrad, params: Iterable[torch.nn.Parameter], max_norm: float, learning_rate: Tensor
+    optimizer: AdaGrad,
+    params: Iterable[torch.nn.Parameter],
+    max_norm: float,
+    learning_rate: Tensor,
+    tables: Sequence[Sequence[Tensor]] = (),
 ) -> Tensor:
-    """`clip_and_step` on the device alone, for a CUDA graph; learning_rate: as `AdaGrad.update`'s."""
-    total, orders = global_norm([p for p in params if p.grad is not None], optimizer.backend)
+    """`clip_and_step` on the device alone, for a CUDA graph; learning_rate: as `AdaGrad.update`'s; tables: as
+    `global_norm`'s."""
+    total, orders = global_norm([p for p in params if p.grad is not None], optimizer.backend, tables)
     optimizer.update(clip_scale(total, max_norm), orders, learning_rate)
     return total

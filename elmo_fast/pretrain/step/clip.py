@@ -15,18 +15,26 @@ def host_reads_norm(parameters: Iterable[Tensor], backend: str) -> bool:
     return backend == "auto" and all(p.device.type == "cpu" for p in parameters)
 
 
-def global_norm(parameters: Sequence[Tensor], backend: str) -> tuple[Tensor, dict[Tensor, RowOrder]]:
-    """The norm of all gradients together, [] on their device, and the orders in which sparse ones were merged."""
+def global_norm(
+    parameters: Sequence[Tensor], backend: str, tables: Sequence[Sequence[Tensor]] = ()
+) -> tuple[Tensor, dict[Tensor, RowOrder]]:
+    """The norm of all gradients together, [] on their device, and the orders in which sparse ones were merged.
+
+    tables: parameters whose gradients have the same ids, which are then sorted once.
+    """
     if not parameters:
         return torch.zeros(()), {}
-    squares, orders = [], {}
+    squares: list[Tensor] = []
+    orders: dict[Tensor, RowOrder] = {}
+    others = {parameter: table for table in tables for parameter in table}
     dense: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for parameter in parameters:
         gradient = parameter.grad
         assert gradient is not None
         if gradient.is_sparse:
             ids, words = gradient._indices()[0], parameter.shape[0]
-            order = orders[parameter] = row_order(ids, words)
+            known = [orders[each] for each in others.get(parameter, ()) if each in orders]
+            order = orders[parameter] = known[0] if known else row_order(ids, words)
             squares.append(merged_square_norm(ids, gradient._values(), words, order=order, backend=backend))
         else:
             dense.setdefault((gradient.device, gradient.dtype), []).append(gradient)

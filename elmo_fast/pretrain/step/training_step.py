@@ -96,7 +96,7 @@ class Step:
         sums, state = self._gradients(rows, characters, inputs)
         for table in self.tables:
             average_gradients(table, self.processes)
-        return sums, clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm), state
+        return sums, clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm, self.tables), state
 
     def _on_device(
         self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs, rate: Tensor
@@ -104,7 +104,7 @@ class Step:
         """`_launched` as a function of tensors alone, which does nothing on the host that a replay would leave out."""
         assert isinstance(self.optimizer, AdaGrad)
         sums, state = self._gradients(rows, characters, inputs)
-        return sums, clip_and_update(self.optimizer, self.model.parameters(), self.clip_norm, rate), state
+        return sums, clip_and_update(self.optimizer, self.model.parameters(), self.clip_norm, rate, self.tables), state
 
     def _gradients(
         self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs
