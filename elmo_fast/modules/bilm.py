@@ -215,8 +215,9 @@ class BiLM(nn.Module):
             drop = None
         elif drop is None and self.options.dropout > 0:
             drop = self._drawn
+        forward, backward = words.unbind(0)
         layers, (h, c) = self._elmo_lstm.run_layers(
-            words[0], words[1], lengths, state, reverse=(False, False), drop=drop
+            forward, backward, lengths, state, reverse=(False, False), drop=drop
         )
         top = layers[-1]
         if drop is not None:

@@ -219,7 +219,7 @@ class ElmoLstm(StatefulModule):
             before = None if state is None else (state[0][i], state[1][i])
             residual = i > 0 and self.use_skip_connections
             output, (h, c) = run_beside(pair, both, lengths, before, reverse=reverse, residual=residual)
-            both = [output[0], output[1]]
+            both = list(output.unbind(0))  # its gradient is one stack; of two selections, zeros and sums
             outputs.append(output)
             hs.append(h)
             cs.append(c)

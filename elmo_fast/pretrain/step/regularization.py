@@ -44,10 +44,13 @@ class RowDropout:
 
     def __init__(self, kept: Tensor, probability: float) -> None:
         self.kept, self.scale = kept, 1 / (1 - probability)
+        self._factors: Tensor | None = None
 
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
         """x [B, T, D], the input of a layer or (layer L) the result, after dropout."""
-        return x * (self.kept[layer, direction].to(x.dtype) * self.scale)
+        if self._factors is None or self._factors.dtype != x.dtype:
+            self._factors = self.kept.to(x.dtype) * self.scale  # of all layers: two launches
+        return x * self._factors[layer, direction]
 
 
 def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

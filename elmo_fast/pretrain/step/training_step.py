@@ -113,8 +113,7 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         if inputs.state is not None and inputs.fresh is not None:
             inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))
-        sums = torch.zeros(2, dtype=torch.float64, device=inputs.types.device)
-        states, no_sync = [], getattr(self.streams, "no_sync", contextlib.nullcontext)
+        sums, states, no_sync = [], [], getattr(self.streams, "no_sync", contextlib.nullcontext)
         count = inputs.types.shape[1] // self.micro_batches
         for i in range(self.micro_batches):
             part = inputs.part(slice(i * count, (i + 1) * count)) if self.micro_batches > 1 else inputs
@@ -122,10 +121,10 @@ class Step:
                 losses, after = self._losses(part, characters)
                 # The mean over processes of this, which the exchange makes, is the sum over all rows.
                 (0.5 * self.processes.size / rows * losses.sum()).backward()
-            sums += losses.detach()
+            sums.append(losses.detach().double())
             states.append(after)
         h, c = states[0] if len(states) == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
-        return sums, (h, c)
+        return functools.reduce(torch.add, sums), (h, c)
 
     def _losses(self, inputs: StepInputs, characters: Callable[[Tensor], Tensor]) -> tuple[Tensor, LayerStates]:
         """The sums of both directions' losses, [2], and the state after."""
