@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elmo_fast.ops import _tuned
+
 # The precision and the backend, by these names.
 How = Mapping[str, Any]
 Tensors = Mapping[str, Tensor]
@@ -19,6 +21,8 @@ class Case(NamedTuple):
     call: Callable[[Tensors, How], Tensors]
     differentiates: bool = True
     """whether the floating-point tensors have gradients; else the call may write them in place"""
+    choices: Mapping[str, int] = {}
+    """that are made for it, as `_tuned.forced` takes them"""
 
 
 class Draw:
@@ -67,7 +71,7 @@ def results(case: Case, how: How, device: torch.device, dtype: torch.dtype = tor
     leaves = {name: tensor for name, tensor in given.items() if case.differentiates and tensor.is_floating_point()}
     for leaf in leaves.values():
         leaf.requires_grad_()
-    with torch.enable_grad() if case.differentiates else torch.no_grad():
+    with torch.enable_grad() if case.differentiates else torch.no_grad(), _tuned.forced(case.choices):
         found = case.call(given, how)
         outputs = [tensor for tensor in found.values() if tensor.requires_grad]
         draw = Draw(1)

@@ -4,9 +4,10 @@ import warnings
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from elmo_fast.errors import PerformanceWarning
-from elmo_fast.ops import _capture
+from elmo_fast.ops import _capture, _tuned
 from elmo_fast.ops._cases import Case, Draw, How, results
 from elmo_fast.ops._registry import cases_of
 from elmo_fast.ops._tolerances import why_worse
@@ -38,11 +39,20 @@ class Answer(NamedTuple):
 
 def check(unit: Unit, device: torch.device) -> Answer:
     """Runs all cases of the unit on the device, forward and backward, and holds them to plain torch in float64."""
-    for number, case in enumerate(cases_of(unit.op).cases(Draw())):
+    for number, case in enumerate(cases_for(unit, device)):
         answer = _checked(unit, case, number, device)
         if answer != Answer():
             return answer
     return Answer()
+
+
+def cases_for(unit: Unit, device: torch.device) -> list[Case]:
+    """The op's cases and, as small ones take small tiles, those for the other tiles of its Triton kernels, if any."""
+    module = cases_of(unit.op)
+    cases: list[Case] = module.cases(Draw())
+    if unit.backend == "triton" and hasattr(module, "cases_of_tiles"):
+        cases += module.cases_of_tiles(Draw(), unit.precision, device)
+    return cases
 
 
 def _checked(unit: Unit, case: Case, number: int, device: torch.device) -> Answer:
@@ -54,7 +64,8 @@ def _checked(unit: Unit, case: Case, number: int, device: torch.device) -> Answe
         return answer_of(error, device)
     worse = (why_worse(name, ours[name], torchs[name], truth[name], unit.precision) for name in truth)
     why = next(filter(None, worse), None)
-    return Answer(why and f"case {number}: {why}")
+    chosen = "".join(f", {name}: {value}" for name, value in case.choices.items())
+    return Answer(why and f"case {number}{chosen}: {why}")
 
 
 def definition(case: Case, precision: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,22 +91,29 @@ def answer_of(error: Exception, device: torch.device) -> Answer:
 
 
 def check_replay(unit: Unit, device: torch.device) -> Answer:
-    """Calls the op with new inputs until it replays a graph, and holds what that gives to the definition."""
+    """Calls the op with new inputs until it replays a graph, and demands the bits of a call launch by launch."""
     module = cases_of(unit.op)
     how: How = {"backend": "triton", "precision": unit.precision}
-    case = next(case for case in module.cases(Draw()) if not case.differentiates)
+    case, replayed = module.replayed(Draw()), _tuned.graphs(unit.precision)
     given = {name: tensor.to(device) for name, tensor in case.tensors.items()}
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("error", PerformanceWarning)  # that nothing can be captured
             for seed in range(3):
-                x = Draw(seed).normal(*given["x"].shape)
-                ours = case.call({**given, "x": x.to(device)}, how)
-            ours = {name: tensor.cpu() for name, tensor in ours.items()}
+                given["x"] = Draw(seed).normal(*given["x"].shape).to(device)
+                with _tuned.forced({replayed: 1}):
+                    ours = case.call(given, how)
+            with _tuned.forced({replayed: 0}):
+                theirs = case.call(given, how)
+            same = {name: _same_bits(ours[name], theirs[name]) for name in theirs}
     except Exception as error:  # noqa: BLE001 (as above)
         return answer_of(error, device)
     if not module.graphs():
         return Answer("nothing was captured")
-    truth, torchs = definition(case._replace(tensors={**case.tensors, "x": x}), unit.precision)
-    worse = (why_worse(name, ours[name], torchs[name], truth[name], unit.precision) for name in truth)
-    return Answer(next(filter(None, worse), None))
+    different = ", ".join(name for name in same if not same[name])
+    return Answer(f"{different}: a replay gives other bits than a call launch by launch" if different else None)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    one, other = (tensor.cpu().contiguous().view(torch.uint8) for tensor in (one, other))
+    return torch.equal(one, other)

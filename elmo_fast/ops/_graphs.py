@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops import _tuned
 from elmo_fast.ops._capture import Entry, Function, Pool, capture, out_of_memory, pool_of
 
 Result = TypeVar("Result")
@@ -114,7 +115,7 @@ class Graphs:
         replays, copies the outputs, and changes nothing else before all of that is done. owners: the graph is dropped
         with them, if `function` does not keep them alive.
         """
-        pool = pool_of(device)
+        pool, key = pool_of(device), (key, _tuned.in_force())
         with pool.lock:
             places = self._places.setdefault(pool, _Places(self.limit))
             pool.users.add(places)

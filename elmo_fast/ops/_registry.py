@@ -74,5 +74,8 @@ def backends_of(op: str) -> Mapping[str, Implementation]:
 
 
 def cases_of(op: str) -> Any:
-    """The module `cases` of an op: `cases(draw)`, and `MULTIPLIES`, whether it has a precision."""
+    """The module `cases` of an op: `cases(draw)`, and `MULTIPLIES`, whether it has a precision.
+
+    Where its Triton kernels have several tiles: `cases_of_tiles(draw, precision, device)`, each tile on that card once.
+    """
     return importlib.import_module(f"{_PACKAGES[op]}.cases")

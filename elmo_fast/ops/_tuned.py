@@ -49,6 +49,11 @@ def forced(choices: Mapping[str, int]) -> Iterator[None]:
         _forced.update(before)
 
 
+def in_force() -> tuple[tuple[str, int], ...]:
+    """The choices that are forced now: what is captured under some serves no call under others."""
+    return tuple(sorted(_forced.items()))
+
+
 def scan_limit(cells: int, size: int, precision: str) -> str:
     """The largest batch for which the persistent scan of such a layer is the faster one; 0: never."""
     return f"persistent scan up to batch, {cells} cells, projection {size}, {precision}"

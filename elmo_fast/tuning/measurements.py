@@ -1,27 +1,32 @@
 """The measurements of `elmo-fast tune`: choices for this card, then ours beside what others would run."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from elmo_fast import ops
 from elmo_fast.modules import BiLM
 from elmo_fast.op_choices import Precision
 from elmo_fast.ops import LSTMWeights, _card, _graphs, _tuned
 from elmo_fast.ops._dispatch import why_refused
+from elmo_fast.ops._tolerances import why_worse
+from elmo_fast.ops._triton import Tiles
 from elmo_fast.ops.highway import host as highway_host
-from elmo_fast.ops.projected_lstm import host_persistent
+from elmo_fast.ops.projected_lstm import host_persistent, tiling
+from elmo_fast.ops.projected_lstm.layer import Layer
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.progress import Progress
 from elmo_fast.tuning import rivals
 from elmo_fast.tuning.clock import Clock
-from elmo_fast.tuning.timed import OURS, Timed, fastest, largest_faster
+from elmo_fast.tuning.timed import OURS, Judge, Timed, fastest, largest_faster
 
 SCAN_BATCHES = (1, 2, 4, 8, 16, host_persistent.LARGEST_BATCH)
+LSTM_BATCHES = (64, 128, 256)
 TILE_ROWS = (64, 256, 1024, 4096)
 CUDNN, EAGER, COMPILED = "nn.LSTM (cuDNN)", "eager", "torch.compile"
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -74,7 +79,7 @@ def tune(
     timed = Timed(Clock(device), rounds)
     compiled = compiled or functools.partial(torch.compile, dynamic=False)
     card = Card(device, precision, model or ModelConfig(dropout=0.0), batch, length, compiled, timed)
-    parts = (scans, tiles, words, graphs, beside_lstm, beside_embedding)
+    parts = (scans, lstm_tiles, highway_tiles, words, graphs, beside_lstm, beside_embedding)
     choices: dict[str, int] = {}
     for done, part in enumerate(parts):
         progress(done, len(parts))
@@ -95,12 +100,37 @@ def lstm(card: Card, batch: int) -> tuple[Tensor, list[LSTMWeights]]:
 
 
 def by_choice(
-    card: Card, variant: str, name: str, values: Mapping[int, str], call: Callable[[], object], default: int
+    card: Card,
+    variant: str,
+    name: str,
+    values: Mapping[int, str],
+    call: Callable[[], object],
+    default: int,
+    why_wrong: Judge = lambda result: None,
 ) -> dict[str, int]:
     """The fastest of the values of a choice, whose sides have these names; the default one where none wins clearly."""
     by_side = {f"{OURS}, {side}": value for value, side in values.items()}
-    times = card.timed.medians(variant, {side: choosing(name, value, call) for side, value in by_side.items()})
+    calls = {side: choosing(name, value, call) for side, value in by_side.items()}
+    times = card.timed.medians(variant, calls, why_wrong)
     return {name: fastest({by_side[side]: time for side, time in times.items()}, default)} if times else {}
+
+
+def held_to_definition(op: Callable[..., Any], given: tuple[Any, ...], precision: str) -> Judge:
+    """What is wrong with a result of `op(*given)`, by the tolerances: plain torch in float64 is the truth."""
+    double = tree_map(lambda each: each.double(), given)
+    truth = tree_leaves(op(*double, backend="reference"))
+    plain = tree_leaves(op(*given, precision=precision, backend="reference"))
+
+    def why_wrong(result: Any) -> str | None:
+        results = enumerate(zip(tree_leaves(result), plain, truth, strict=True))
+        return next(filter(None, (why_worse(f"result {i}", *each, precision) for i, each in results)), None)
+
+    return why_wrong
+
+
+def named(tiles: Sequence[Tiles]) -> dict[int, str]:
+    """The place of each tile in its list, and what it is called."""
+    return {place: f"{tile.rows} x {tile.columns}" for place, tile in enumerate(tiles)}
 
 
 def choosing(name: str, value: int, call: Callable[[], object]) -> Callable[[], object]:
@@ -128,29 +158,53 @@ def scans(card: Card) -> dict[str, int]:
             f"{OURS}, stepwise": choosing(name, 0, functools.partial(run, backend="triton")),
             f"{OURS}, persistent": functools.partial(run, backend="triton_persistent"),
         }
-        times = card.timed.medians(f"LSTM layer by scan, forward, {batch} x {card.length}, {card.precision}", calls)
+        why_wrong = held_to_definition(ops.projected_lstm, ([x, x], weights), card.precision)
+        variant = f"LSTM layer by scan, forward, {batch} x {card.length}, {card.precision}"
+        times = card.timed.medians(variant, calls, why_wrong)
         if len(times) < len(calls):
             break
         pairs[batch] = times[f"{OURS}, stepwise"], times[f"{OURS}, persistent"]
     return {name: largest_faster(pairs)} if pairs else {}
 
 
-def tiles(card: Card) -> dict[str, int]:
+def lstm_tiles(card: Card) -> dict[str, int]:
+    """The tile of the LSTM's cells by batch, where there are several to choose from."""
+    why = why_refused("projected_lstm", "triton", card.device, torch.float32, card.precision)
+    if why is not None:
+        card.timed.skipped.append(f"tiles of projected_lstm: {why}")
+        return {}
+    size, cells, dtype = card.model.projection_dim, card.model.dim, getattr(torch, card.precision)
+    found: dict[str, int] = {}
+    for batch in LSTM_BATCHES:
+        clip, ways = float("inf"), (False, True)
+        layer = Layer(2, batch, card.length, size, size, cells, ways, clip, clip, False, dtype)
+        sides = named(tiling.candidates(layer, "cells", card.device))
+        if len(sides) > 1:
+            x, weights = lstm(card, batch)
+            call = functools.partial(ops.projected_lstm, [x, x], weights, precision=card.precision, backend="triton")
+            why_wrong = held_to_definition(ops.projected_lstm, ([x, x], weights), card.precision)
+            variant = f"LSTM layer by tile, forward, {batch} x {card.length}, {card.precision}"
+            found |= by_choice(card, variant, tiling.name_of(layer, "cells"), sides, call, 0, why_wrong)
+    return found
+
+
+def highway_tiles(card: Card) -> dict[str, int]:
     """The tile of highway's layers by the number of words."""
     why = why_refused("highway", "triton", card.device, torch.float32, card.precision)
     if why is not None:
         card.timed.skipped.append(f"tiles of highway: {why}")
         return {}
     width, dtype = sum(number for _, number in card.model.filters), getattr(torch, card.precision)
-    known = highway_host.FULL if dtype == torch.float32 else highway_host.HALF
-    sides = {place: f"{tile.rows} x {tile.columns}" for place, tile in enumerate(known)}
+    known = highway_host.of_dtype(dtype)
     weight, bias = card.uniform(2 * width, width, scale=width**-0.5), card.uniform(2 * width)
     found: dict[str, int] = {}
     for rows in TILE_ROWS:
         x, name = card.uniform(rows, width), _tuned.tile_of("highway", rows, width, card.precision)
         call = functools.partial(ops.highway, x, [weight], [bias], precision=card.precision, backend="triton")
         by_rule = known.index(highway_host.by_rule(rows, width, dtype, card.device))
-        found |= by_choice(card, f"highway by tile, {rows} words, {card.precision}", name, sides, call, by_rule)
+        why_wrong = held_to_definition(ops.highway, (x, [weight], [bias]), card.precision)
+        variant = f"highway by tile, {rows} words, {card.precision}"
+        found |= by_choice(card, variant, name, named(known), call, by_rule, why_wrong)
     return found
 
 

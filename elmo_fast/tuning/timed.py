@@ -7,6 +7,8 @@ from typing import Any
 from elmo_fast.tuning.clock import Clock
 
 OURS = "elmo_fast"
+# What is wrong with a call's result, in one sentence, or None.
+Judge = Callable[[Any], str | None]
 # By how much another choice must be faster than what the code would take: less may be noise.
 MARGIN = 0.03
 
@@ -19,9 +21,11 @@ class Timed:
         self.rows: list[dict[str, Any]] = []
         self.skipped: list[str] = []
 
-    def medians(self, variant: str, calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-        """Milliseconds by name, each call in turn; a call that raises is left out, with its reason."""
-        ready = {name: call for name, call in calls.items() if self._runs(f"{variant}, {name}", call)}
+    def medians(
+        self, variant: str, calls: Mapping[str, Callable[[], object]], why_wrong: Judge = lambda result: None
+    ) -> dict[str, float]:
+        """Milliseconds by name, each call in turn; a call that raises, or is wrong, is left out with its reason."""
+        ready = {name: call for name, call in calls.items() if self._runs(f"{variant}, {name}", call, why_wrong)}
         taken: dict[str, list[float]] = {name: [] for name in ready}
         for _ in range(self.rounds):
             for name, call in ready.items():
@@ -42,15 +46,17 @@ class Timed:
             self.rows.append(row)
         return found
 
-    def _runs(self, what: str, call: Callable[[], object]) -> bool:
-        """Whether a call runs: three times, so that it is compiled and, where it has one, its graph is captured."""
+    def _runs(self, what: str, call: Callable[[], object], why_wrong: Judge) -> bool:
+        """Whether a call gives right numbers: three times, so that its graph is captured, where it has one."""
         try:
             for _ in range(3):
-                call()
+                result = call()
+            why = why_wrong(result)
         except Exception as error:  # noqa: BLE001 (whatever a side raises is what is reported of it)
-            self.skipped.append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-            return False
-        return True
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if why is not None:
+            self.skipped.append(f"{what}: {why}")
+        return why is None
 
 
 def _short(value: float) -> float:

@@ -22,15 +22,16 @@ def raising(error):
     return launch
 
 
-def after(change, kernel="", precision=None):
-    """Launches that change the floating-point tensors which the kernel of this name was given, at one precision."""
+def after(change, kernel="", precision=None, **only):
+    """Launches that change the floating-point tensors which the kernel of this name was given, at one precision and
+    with these constants."""
     whole = _triton.launch
 
     def launch(launched, grid, *arguments, **constants):
         whole(launched, grid, *arguments, **constants)
         tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
         meant = precision is None or any(each.dtype == getattr(torch, precision) for each in tensors)
-        if launched.fn.__name__ == kernel and meant:
+        if launched.fn.__name__ == kernel and meant and only.items() <= constants.items():
             for each in tensors:
                 if each.is_floating_point():
                     change(each)
@@ -44,6 +45,7 @@ BREAKS = {
     "wrong": after(lambda tensor: tensor.mul_(1.01), "layer"),
     "nan": after(lambda tensor: tensor.flatten()[:1].fill_(torch.nan), "layer"),
     "wrong backward": after(lambda tensor: tensor.mul_(1.01), "unmix"),
+    "wrong tile": after(lambda tensor: tensor.mul_(1.01), "layer", BM=64),
     "wrong float16": after(lambda tensor: tensor.mul_(1.1), "layer", "float16"),
 }
 

@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
-from elmo_fast.ops import _capture, _check_processes, _registry, _triton
+from elmo_fast.ops import _capture, _card, _check_processes, _registry, _triton
 from elmo_fast.ops._cases import Case, Draw, results
-from elmo_fast.ops._check import GRAPH, Answer, Unit, check, check_replay, definition
+from elmo_fast.ops._check import GRAPH, Answer, Unit, cases_for, check, check_replay, definition
 from elmo_fast.ops._graphs import Graphs
 from elmo_fast.ops.projected_lstm import cases as lstm_cases
 from elmo_fast.ops.projected_lstm import graphed
@@ -40,7 +40,7 @@ def test_the_cases_of_every_op_hold_for_the_kernels_of_the_cpu(op, precision):
     if "native" not in _registry.REGISTRY[op]:
         pytest.skip("it has no kernel for the CPU")
     needs(op, "native", precision)
-    cases = _registry.cases_of(op).cases(Draw())
+    cases = cases_for(Unit(op, "triton" if _triton.WHY_NOT is None else "native", precision), CPU)
     assert cases
     for case in cases:
         truth, torchs = definition(case, precision)
@@ -73,6 +73,7 @@ def test_right_kernels_pass(op, precision, backend):
         ("wrong", FORWARD, "case 0: y: largest error"),
         ("nan", FORWARD, "case 0: y: largest error nan"),
         ("wrong backward", FORWARD, "case 0: gradient of x: largest error"),
+        ("wrong tile", FORWARD, "case 2, tile of highway, up to 128 rows of 136, float32: 0: y: largest error"),
         ("wrong float16", FLOAT16, "case 0: y: largest error .* at float16"),
     ],
 )
@@ -80,13 +81,26 @@ def test_a_kernel_broken_on_purpose_is_refused(name, unit, said):
     with broken.broken(name):
         answer = check(unit, CPU)
     assert answer.unable is None
-    assert re.search(said, answer.why)
+    assert re.search(said, str(answer.why))
 
 
 @needs_interpreter
 def test_a_kernel_broken_at_one_precision_is_right_at_another():
     with broken.broken("wrong float16"):
         assert check(FORWARD, CPU) == Answer()
+
+
+def test_the_cases_take_each_tile_that_a_card_chooses_among(monkeypatch):
+    """Of the LSTM by rows, of which the cells of many have two; small cards have one, and lack highway's largest."""
+
+    def choices(op):
+        return [list(case.choices.values()) for case in cases_for(Unit(op, "triton", "float16"), CPU)]
+
+    assert choices("projected_lstm") == [[], [], [], [], [1], [], [1]]
+    assert choices("highway") == [[], [], [0], [1], [2], [3], [4]]
+    monkeypatch.setattr(_card, "shared_memory", lambda device: 99 * 1024)
+    assert choices("projected_lstm") == [[], [], [], [], []]
+    assert choices("highway") == [[], [], [1], [2], [3], [4]]
 
 
 @needs_interpreter
@@ -99,21 +113,33 @@ def test_memory_that_runs_out_is_no_fault_of_a_kernel(monkeypatch):
 
 @needs_interpreter
 @pytest.mark.parametrize(
-    ("change", "said"), [(None, None), ("stale", "outputs: largest error"), ("off", "nothing was")]
+    ("change", "why"),
+    [
+        (None, None),
+        ("stale", "outputs, last h, last c: a replay gives other bits than a call launch by launch"),
+        ("one bit", "outputs: a replay gives other bits than a call launch by launch"),
+        ("off", "nothing was captured"),
+    ],
 )
-def test_a_replay_is_held_to_the_definition(monkeypatch, change, said):
-    """A graph whose replay leaves the last run's outputs is refused, and one that never came to be."""
+def test_a_replay_gives_the_bits_of_a_call_without_a_graph(monkeypatch, change, why):
+    """A graph whose replay leaves the last run's outputs, or changes one bit, is refused, and one never captured."""
 
     def capturing(function, inputs, pool):
         entry = again(function, inputs, pool)
-        return entry._replace(replay=lambda: None) if change == "stale" else entry
+
+        def one_bit():
+            entry.replay()
+            entry.outputs[0].view(torch.int32).flatten()[-1:].bitwise_xor_(1)
+
+        replay = {"stale": lambda: None, "one bit": one_bit}.get(change, entry.replay)
+        return entry._replace(replay=replay)
 
     monkeypatch.setattr(graphed, "GRAPHS", Graphs(capturing=capturing))
     monkeypatch.setattr(_capture, "enabled", lambda device: change != "off")
     small = Case(layer(Draw(), 2, 1, 8, 8), call, differentiates=False)
-    monkeypatch.setattr(lstm_cases, "cases", lambda draw: [small])
+    monkeypatch.setattr(lstm_cases, "replayed", lambda draw: small)
     answer = check_replay(Unit("projected_lstm", GRAPH, "float32"), CPU)
-    assert answer == Answer() if said is None else said in answer.why
+    assert answer == Answer(why)
 
 
 def process(monkeypatch, script):
@@ -121,16 +147,27 @@ def process(monkeypatch, script):
     monkeypatch.setattr(_check_processes, "COMMAND", ["/bin/sh", "-c", f"echo 'elmo_fast check: ready'; {script}"])
 
 
-def test_a_unit_that_ends_its_process_is_refused_and_the_others_are_checked(monkeypatch, tmp_path):
-    """One process dies at its first unit; another is started for the rest, and serves."""
+ENDED = "the process that checked it ended: "
+
+
+@pytest.mark.parametrize(
+    ("end", "answer"),
+    [
+        ("echo illegal address >&2; kill -SEGV $$", Answer(f"{ENDED}signal SIGSEGV, illegal address")),
+        ("echo 'elmo_fast check: [\"lost\", null, true]'; read line; read line", Answer("lost", lost=True)),
+        ("exec sleep 60", Answer(f"{ENDED}no answer in 1 s")),
+    ],
+)
+def test_a_unit_that_ends_its_process_is_refused_and_the_others_are_checked(monkeypatch, tmp_path, end, answer):
+    """One process dies, loses the card or hangs at its first unit; another is started for the rest, and serves."""
+    monkeypatch.setattr(_check_processes, "PATIENCE", 1.0)
     answers = "while read line; do echo 'elmo_fast check: [null, null, false]'; done"
-    dies = f"touch {tmp_path}/died; read line; echo illegal address >&2; kill -SEGV $$"
+    dies = f"touch {tmp_path}/died; read line; {end}"
     process(monkeypatch, f"if test -e {tmp_path}/died; then {answers}; else {dies}; fi")
     monkeypatch.setattr(_check_processes, "MOST_PROCESSES", 1)
     seen = []
     found = _check_processes.answers([FORWARD, FLOAT16, LSTM], CPU, seen.append)
-    assert "ended: signal SIGSEGV, illegal address" in found[FORWARD].why
-    assert found[FLOAT16] == found[LSTM] == Answer()
+    assert found == {FORWARD: answer, FLOAT16: Answer(), LSTM: Answer()}
     assert seen == [FORWARD, FLOAT16, LSTM]
 
 
@@ -139,12 +176,6 @@ def test_where_no_process_can_start_nothing_is_refused(monkeypatch):
     found = _check_processes.answers([FORWARD, FLOAT16], CPU, lambda unit: None)
     assert [answer.why for answer in found.values()] == [None, None]
     assert all("no process can check them here: status 3, no CUDA device" in each.unable for each in found.values())
-
-
-def test_a_unit_that_hangs_is_refused(monkeypatch):
-    monkeypatch.setattr(_check_processes, "PATIENCE", 0.2)
-    process(monkeypatch, "exec sleep 60")
-    assert "no answer in 0.2 s" in _check_processes.answers([FORWARD], CPU, lambda unit: None)[FORWARD].why
 
 
 def test_a_process_that_someone_kills_refuses_nothing(monkeypatch):

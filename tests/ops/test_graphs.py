@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _capture, _graphs, _memory, _triton
+from elmo_fast.ops import _capture, _graphs, _memory, _triton, _tuned
 from tests.backends import HAS_CUDA, device_of
 from tests.ops.graph_cases import again
 
@@ -107,6 +107,14 @@ class Calls:
         found = self.graphs.run(key, version, CPU, lambda x: (x + 1,), lambda: [torch.zeros(1)], replayed)
         assert found is None or found.item() == value + 1
         return found is not None
+
+
+def test_a_graph_captured_under_one_choice_serves_no_call_under_another():
+    """As `elmo-fast tune` times one tile after another."""
+    calls = Calls()
+    with _tuned.forced({"tile": 1}):
+        assert [calls("a") for _ in range(2)] == [False, True]
+    assert not calls("a")
 
 
 def test_a_bucket_is_captured_when_it_is_seen_again():

@@ -17,7 +17,7 @@ from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.ops import _dispatch, _triton, _tuned
 from elmo_fast.ops._check import Answer
 from elmo_fast.ops.highway import host as highway_host
-from elmo_fast.ops.projected_lstm import host, host_persistent
+from elmo_fast.ops.projected_lstm import host, host_persistent, tiling
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.tuning import measurements, timed
@@ -37,10 +37,11 @@ def measured(card, monkeypatch):  # noqa: F811
 
     monkeypatch.setattr(measurements, "SCAN_BATCHES", (1,))
     monkeypatch.setattr(measurements, "TILE_ROWS", (4,))
+    monkeypatch.setattr(measurements, "LSTM_BATCHES", (64,))
     for part in ("beside_lstm", "beside_embedding"):
         monkeypatch.setattr(measurements, part, lambda card: {})
     # The scans have tests of their own, and take the interpreter long.
-    layer = types.SimpleNamespace(highway=ops.highway, projected_lstm=lambda *given, **how: None)
+    layer = types.SimpleNamespace(highway=ops.highway, projected_lstm=lambda *given, **how: ())
     monkeypatch.setattr(measurements, "ops", layer)
     monkeypatch.setattr(measurements, "BiLM", functools.partial(BiLM, backend="reference"))
     ticks = itertools.count()
@@ -61,6 +62,7 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
     assert found.skipped == []
     assert found.choices == {
         "persistent scan up to batch, 8 cells, projection 8, float16": 1,
+        "tile of projected_lstm, cells of 8, up to 64 rows of 8, float16": 1,
         "tile of highway, up to 4 rows of 8, float16": len(highway_host.HALF) - 1,
         "distinct words, float16": 0,
         "graphs, float16": 0,
@@ -71,6 +73,9 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
     monkeypatch.setattr(host_persistent, "too_small", lambda device: None)
     assert host_persistent.algorithm(layer, torch.device("cuda:0"))[0] == "persistent"
     assert host_persistent.algorithm(layer._replace(batch=2), torch.device("cuda:0"))[0] == "stepwise"
+    wide, narrow = tiling.candidates(layer._replace(batch=64), "cells", CPU)
+    assert [tiling.tiles(layer._replace(batch=n), "cells", CPU)[0] for n in (33, 64)] == [narrow, narrow]
+    assert tiling.tiles(layer._replace(batch=65), "cells", CPU)[0] == wide._replace(rows=128)
     assert highway_host.tiles(3, 8, torch.float16, CPU) == highway_host.HALF[-1]
     with _tuned.forced({_tuned.tile_of("highway", 4, 8, "float16"): 1}):
         assert highway_host.tiles(3, 8, torch.float16, CPU) == highway_host.HALF[1]
@@ -88,9 +93,27 @@ def test_a_kernel_that_is_refused_is_not_measured(card, monkeypatch):  # noqa: F
 
     Answering(monkeypatch, highway=Answer("it is wrong"), projected_lstm=Answer("it is wrong"))
     about = measurements.Card(CPU, "float16", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
-    assert measurements.tiles(about) == measurements.scans(about) == {}
-    assert [why.split(":")[0] for why in about.timed.skipped] == ["tiles of highway", "persistent scan"]
+    assert measurements.highway_tiles(about) == measurements.lstm_tiles(about) == measurements.scans(about) == {}
+    assert [why.split(":")[0] for why in about.timed.skipped] == [
+        "tiles of highway",
+        "tiles of projected_lstm",
+        "persistent scan",
+    ]
     assert all("failed its check" in why for why in about.timed.skipped)
+
+
+def test_a_tile_that_gives_wrong_numbers_is_not_measured():
+    x, weight, bias = torch.randn(5, 4), torch.randn(8, 4), torch.randn(8)
+    why_wrong = measurements.held_to_definition(ops.highway, (x, [weight], [bias]), "float32")
+
+    def call():
+        y = ops.highway(x, [weight], [bias], backend="reference")
+        return 1.01 * y if _tuned.choice("tile", CPU) == 1 else y
+
+    about = measurements.Card(CPU, "float32", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
+    assert measurements.by_choice(about, "highway", "tile", {1: "wrong", 0: "right"}, call, 1, why_wrong) == {"tile": 0}
+    said = "highway, elmo_fast, wrong: result 0: largest"
+    assert [why.partition(" error")[0] for why in about.timed.skipped] == [said]
 
 
 def test_a_choice_changes_the_way_and_no_number(monkeypatch):

@@ -14,5 +14,5 @@ def call(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """45 rows over 333 words."""
-    return [Case({**draw.output_layer(45, 40, 333), "targets": draw.whole(333, 45)}, call)]
+    """70 rows over 333 words."""
+    return [Case({**draw.output_layer(70, 72, 333), "targets": draw.whole(333, 70)}, call)]

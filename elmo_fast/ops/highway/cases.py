@@ -1,15 +1,17 @@
 """Small calls of highway: rows and columns that fill no tile, all rows or a counted few."""
 
+import torch
+
+from elmo_fast.ops import _tuned
 from elmo_fast.ops._cases import Case, Draw, How, Tensors, listed, numbered
 from elmo_fast.ops.highway.op import highway
 
 MULTIPLIES = True
 
 
-def cases(draw: Draw) -> list[Case]:
-    """Two layers and a projection over 70 rows; the same where 33 of them count."""
-    width, rows = 40, 70
-    tensors = {
+def tensors_of(draw: Draw, rows: int, width: int) -> dict[str, torch.Tensor]:
+    """Two layers and a projection."""
+    return {
         "x": draw.normal(rows, width),
         **numbered("weights", [draw.normal(2 * width, width, scale=width**-0.5) for _ in range(2)]),
         **numbered("biases", [draw.normal(2 * width, scale=2) for _ in range(2)]),
@@ -17,9 +19,25 @@ def cases(draw: Draw) -> list[Case]:
         "projection_bias": draw.normal(24),
     }
 
-    def call(t: Tensors, how: How) -> Tensors:
-        projection = t["projection_weight"], t["projection_bias"]
-        y = highway(t["x"], listed("weights", t), listed("biases", t), *projection, count=t.get("count"), **how)
-        return {"y": y}
 
+def call(t: Tensors, how: How) -> Tensors:
+    """All rows, or a counted few."""
+    projection = t["projection_weight"], t["projection_bias"]
+    y = highway(t["x"], listed("weights", t), listed("biases", t), *projection, count=t.get("count"), **how)
+    return {"y": y}
+
+
+def cases(draw: Draw) -> list[Case]:
+    """70 rows; the same where 33 of them count."""
+    tensors = tensors_of(draw, 70, 40)
     return [Case(tensors, call), Case({**tensors, "count": draw.whole(1) + 33}, call)]
+
+
+def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
+    """Each tile that the rule may choose on this card, once; sums over several tiles' depths."""
+    from elmo_fast.ops.highway import host
+
+    rows, width, dtype = 70, 136, getattr(torch, precision)
+    name, places = _tuned.tile_of("highway", rows, width, precision), host.of_dtype(dtype)
+    tensors = tensors_of(draw, rows, width)
+    return [Case(tensors, call, choices={name: places.index(tile)}) for tile in host.candidates(dtype, device)]

@@ -30,18 +30,27 @@ def tiles(rows: int, width: int, dtype: torch.dtype, device: torch.device | None
     """What was measured on the device, else what the rule says."""
     name = _tuned.tile_of("highway", rows, width, str(dtype).removeprefix("torch."))
     if device is not None and (place := _tuned.choice(name, device)) is not None:
-        return (FULL if dtype == torch.float32 else HALF)[place]
+        return of_dtype(dtype)[place]
     return by_rule(rows, width, dtype, device)
 
 
-def by_rule(rows: int, width: int, dtype: torch.dtype, device: torch.device | None) -> Tiles:
-    """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest.
+def of_dtype(dtype: torch.dtype) -> tuple[Tiles, ...]:
+    """All tiles for such operands, in the order of their places."""
+    return FULL if dtype == torch.float32 else HALF
+
+
+def candidates(dtype: torch.dtype, device: torch.device | None) -> tuple[Tiles, ...]:
+    """The tiles among which the rule chooses.
 
     Small cards are spared the largest of 16-bit operands, which would spill up to 168 bytes a thread there.
     """
-    choices: tuple[Tiles, ...] = FULL if dtype == torch.float32 else HALF
-    if choices is HALF and device is not None and _card.is_small(device):
-        choices = choices[1:]
+    spared = dtype != torch.float32 and device is not None and _card.is_small(device)
+    return of_dtype(dtype)[1:] if spared else of_dtype(dtype)
+
+
+def by_rule(rows: int, width: int, dtype: torch.dtype, device: torch.device | None) -> Tiles:
+    """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest."""
+    choices = candidates(dtype, device)
     for tile in choices:
         blocks = _triton.cdiv(rows, tile.rows) * _triton.cdiv(width, tile.columns)
         if blocks >= 0.8 * MULTIPROCESSORS * _triton.cdiv(blocks, MULTIPROCESSORS):

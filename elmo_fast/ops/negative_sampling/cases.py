@@ -13,7 +13,7 @@ def call(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """45 rows, 150 words, 70 samples."""
+    """70 rows, 150 words, 70 samples."""
     words = 150
-    tensors = {**draw.output_layer(45, 40, words), "targets": draw.whole(words, 45), "samples": draw.whole(words, 70)}
+    tensors = {**draw.output_layer(70, 72, words), "targets": draw.whole(words, 70), "samples": draw.whole(words, 70)}
     return [Case(tensors, call)]

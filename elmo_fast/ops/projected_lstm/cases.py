@@ -44,6 +44,28 @@ def cases(draw: Draw) -> list[Case]:
     return [Case(tensors, call), Case(tensors, call, differentiates=False)]
 
 
+def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
+    """Two steps of more rows, each tile that those may take on this card once; sums over several tiles' depths."""
+    from elmo_fast.ops.projected_lstm import tiling
+    from elmo_fast.ops.projected_lstm.layer import Layer
+
+    found: list[Case] = []
+    seen = []
+    for rows in (20, 40, 70):
+        sizes = Layer(2, rows, 2, 72, 72, 136, (False, True), 1.5, 1.0, True, getattr(torch, precision))
+        tiles = [tiling.candidates(sizes, kernel, device) for kernel in tiling.KERNELS]
+        if tiles not in seen:
+            seen.append(tiles)
+            tensors = layer(draw, rows, 2, 72, 136)
+            found += [Case(tensors, call, choices=each) for each in tiling.choices(sizes, device)]
+    return found
+
+
+def replayed(draw: Draw) -> Case:
+    """A bucket of rows and steps that is full, so that its graph makes the very same launches as a call without one."""
+    return Case(layer(draw, 4, 4, 36, 40), call, differentiates=False)
+
+
 def graphs() -> int:
     """How many runs of the op are captured now."""
     from elmo_fast.ops.projected_lstm import graphed

@@ -4,17 +4,18 @@ import math
 
 import torch
 
-from elmo_fast.ops import _card, _triton
+from elmo_fast.ops import _card, _triton, _tuned
 from elmo_fast.ops._card import MULTIPROCESSORS
 from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two
 from elmo_fast.ops.projected_lstm.layer import Layer
 
+KERNELS = ("inputs", "cells", "project", "cells_backward", "recur")
 # Numbers of a tile from which on the sum of its parts is spread over blocks: 16 KiB a part.
 SPREAD_FROM = 64 * 64
 
 
 def candidates(layer: Layer, kernel: str, device: torch.device) -> list[Tiles]:
-    """The tiles that suit a kernel ("inputs", "cells", "project", "cells_backward", "recur"), the default one first.
+    """The tiles that suit one of KERNELS, the default one first; `elmo-fast tune` measures those of "cells".
 
     Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
     again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
@@ -36,9 +37,28 @@ def candidates(layer: Layer, kernel: str, device: torch.device) -> list[Tiles]:
     return [Tiles(rows, 64 if kernel == "cells_backward" else 128, 64, 8, 3)]
 
 
+def name_of(layer: Layer, kernel: str) -> str:
+    """The name of the choice among a kernel's candidates."""
+    precision = str(layer.dtype).removeprefix("torch.")
+    return _tuned.tile_of(f"projected_lstm, {kernel} of {layer.cells}", layer.batch, layer.size, precision)
+
+
+def choices(layer: Layer, device: torch.device) -> list[dict[str, int]]:
+    """The choices with which each candidate of each kernel runs once; the first makes none."""
+    others = {kernel: range(1, len(candidates(layer, kernel, device))) for kernel in KERNELS}
+    return [{}, *({name_of(layer, kernel): place} for kernel, places in others.items() for place in places)]
+
+
+def tile_of(layer: Layer, kernel: str, device: torch.device) -> Tiles:
+    """What was measured on the device, else the first candidate."""
+    known = candidates(layer, kernel, device)
+    chosen = _tuned.choice(name_of(layer, kernel), device) if len(known) > 1 else None
+    return known[chosen or 0]
+
+
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     """A block's tile, and over how many blocks a long sum is split: at most as many as it has tiles' depths."""
-    tile, parts = candidates(layer, kernel, device)[0], 1
+    tile, parts = tile_of(layer, kernel, device), 1
     if kernel in ("project", "recur"):
         whole = layer.directions * cdiv(layer.batch, tile.rows) * cdiv(layer.size, tile.columns)
         depths = cdiv(layer.cells * (4 if kernel == "recur" else 1), tile.depth)

@@ -13,10 +13,10 @@ def call(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """45 rows; 70 of 150 words, then of 333."""
+    """70 rows; 70 of 150 words, then of 333."""
     return [
         Case(
-            {**draw.output_layer(45, 40, words), "targets": draw.whole(words, 45), "samples": draw.distinct(70, words)},
+            {**draw.output_layer(70, 72, words), "targets": draw.whole(words, 70), "samples": draw.distinct(70, words)},
             call,
         )
         for words in (150, 333)
