@@ -294,15 +294,16 @@ def test_another_optimizer_leaves_out_an_update_that_is_no_number():
 
 @as_on_a_gpu
 def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
-    """A table and its bias, whose gradients have the same rows: the same bits with one sort as with two."""
-    ids, rows, offsets, sorts = [4, 1, 4, 0], torch.randn(4, 3), torch.randn(4), []
+    """A table and its bias, which have the same rows, beside a table with others: the same bits as with a sort each."""
+    ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
+    values = torch.randn(4, 3), torch.randn(4), torch.randn(4, 3)
     monkeypatch.setattr(clip, "row_order", lambda *given: (sorts.append(given), row_order(*given))[1])
     found = []
     for shared in (False, True):
-        table = [Parameter(torch.ones(6, 3)), Parameter(torch.ones(6))]
-        for parameter, values in zip(table, (rows, offsets), strict=True):
-            parameter.grad = sparse(ids, values, 6)
-        clip_and_step(AdaGrad(table, backend=backend), table, 0.5, [table] if shared else [])
+        table = [Parameter(torch.ones(6, 3)), Parameter(torch.ones(6)), Parameter(torch.ones(6, 3))]
+        for parameter, which, rows in zip(table, (ids, ids, others), values, strict=True):
+            parameter.grad = sparse(which, rows, 6)
+        clip_and_step(AdaGrad(table, backend=backend), table, 0.5, [table[:2], table[2:]] if shared else [])
         found.append([*table, len(sorts)])
-    assert [found[0].pop(), found[1].pop()] == [2, 3]
+    assert [found[0].pop(), found[1].pop()] == [3, 5]
     assert all(map(torch.equal, *found))
