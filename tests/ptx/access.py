@@ -30,13 +30,13 @@ def load(i: Instruction) -> Run:
 
     def run(b: Any) -> None:
         lanes = b.lanes.chosen()
-        by = b.lanes.warp[lanes]
+        by = b.lanes.actor[lanes]
         if shared:
             found = b.shared.load(b.lanes.address(i.operands[1], 32), t.bits, vector, b.lanes.block[lanes], by)
         else:
             addresses = b.lanes.address(i.operands[1], 64)
             found = b.memory.load(addresses, t.bits, vector, by)
-            b.counts.read(addresses, t.bits // 8 * vector, by)
+            b.counts.read(addresses, t.bits // 8 * vector, b.lanes.warp[lanes])
         b.counts.shared(found.nbytes if shared else 0)
         for k, item in enumerate(items(i.operands[0])):
             b.lanes.write_active(item, numbers(np.ascontiguousarray(found[:, k]), t), t)
@@ -47,7 +47,9 @@ def load(i: Instruction) -> Run:
 def is_atomic(i: Instruction) -> bool:
     """Whether blocks may wait for each other by it."""
     strong = {"acquire", "release", "relaxed", "volatile"}.intersection(i.modifiers)
-    return i.opcode in ("atom", "red") or (i.opcode in ("ld", "st") and "global" in i.modifiers and bool(strong))
+    if i.opcode in ("atom", "red"):
+        return "shared" not in i.modifiers
+    return i.opcode in ("ld", "st") and "global" in i.modifiers and bool(strong)
 
 
 def load_atomically(i: Instruction) -> Run:
@@ -56,7 +58,7 @@ def load_atomically(i: Instruction) -> Run:
 
     def run(b: Any) -> None:
         lanes = b.lanes.chosen()
-        addresses, by = b.lanes.address(i.operands[1], 64), b.lanes.warp[lanes]
+        addresses, by = b.lanes.address(i.operands[1], 64), b.lanes.actor[lanes]
         found = [b.memory.atomic(*each, i.modifiers)[0] for each in zip(addresses, [t.bits] * len(by), by, strict=True)]
         b.counts.atomics += len(by)
         b.lanes.write_active(i.operands[0], numbers(np.array(found), t), t)
@@ -65,13 +67,16 @@ def load_atomically(i: Instruction) -> Run:
 
 
 def load_parameter(i: Instruction) -> Run:
-    t = type_called(i.modifiers[-1])
+    t, vector = type_called(i.modifiers[-1]), several(i)
+    size = t.bits // 8
 
     def run(b: Any) -> None:
-        at = np.asarray(b.lanes.bits(i.operands[1].base, 64)).astype(np.int64) + i.operands[1].offset - PARAMETERS
-        size = t.bits // 8
+        at = b.lanes.address(i.operands[1], 64).astype(np.int64) - PARAMETERS
+        if (at < 0).any() or (at + size * vector > len(b.lanes.parameters)).any() or (at % (size * vector)).any():
+            raise PtxError(f"the parameters have {len(b.lanes.parameters)} bytes, and one is read at {int(at[0])}")
         units = b.lanes.parameters[: len(b.lanes.parameters) // size * size].view(UNSIGNED[t.bits])
-        b.lanes.write(i.operands[0], numbers(units[at // size], t), t)
+        for k, item in enumerate(items(i.operands[0])):
+            b.lanes.write_active(item, numbers(units[at // size + k], t), t)
 
     return run
 
@@ -85,7 +90,7 @@ def store(i: Instruction) -> Run:
 
     def run(b: Any) -> None:
         lanes = b.lanes.chosen()
-        by = b.lanes.warp[lanes]
+        by = b.lanes.actor[lanes]
         values = np.stack([b.lanes.all_of(item, t.bits)[lanes] for item in items(i.operands[1])], 1)
         b.lanes.demand_defined()
         if shared:
@@ -94,7 +99,7 @@ def store(i: Instruction) -> Run:
         else:
             addresses = b.lanes.address(i.operands[0], 64)
             b.memory.store(addresses, values, by)
-            b.counts.written(addresses, values[:1].nbytes, by)
+            b.counts.written(addresses, values[:1].nbytes, b.lanes.warp[lanes])
 
     return run
 
@@ -111,7 +116,7 @@ def copy(i: Instruction) -> Run:
 
     def run(b: Any) -> None:
         lanes = b.lanes.chosen()
-        by, block = b.lanes.warp[lanes], b.lanes.block[lanes]
+        by, block = b.lanes.actor[lanes], b.lanes.block[lanes]
         to, source = b.lanes.address(i.operands[0], 32), b.lanes.address(i.operands[1], 64)
         given = b.lanes.all_of(i.operands[3], 32)[lanes] if len(i.operands) > 3 else np.full(len(lanes), size)
         if not np.isin(given, (0, size)).all():
@@ -120,7 +125,7 @@ def copy(i: Instruction) -> Run:
         values = np.zeros((len(lanes), size // 4), np.uint32)
         some = given > 0
         values[some] = b.memory.load(source[some], 32, size // 4, by[some])
-        b.counts.read(source[some], size, by[some])
+        b.counts.read(source[some], size, b.lanes.warp[lanes[some]])
         b.counts.shared(values.nbytes)
         b.shared.claim(b.shared.places(b.shared.offsets(to, size, block), size), by, False)
         b.copies.append(Copy(lanes, b.committed[lanes], to, values, block, by))
@@ -172,27 +177,37 @@ def atomic(i: Instruction) -> Run:
     t, results = type_called(i.modifiers[-1]), i.opcode == "atom"
     name = next(m for m in i.modifiers if m in (*ATOMICS, "cas"))
     at, given = i.operands[results : 2 + results]
-    if "global" not in i.modifiers:
-        raise PtxError(f"only global memory is known: {i.text}")
+    shared = "shared" in i.modifiers
+    if not shared and "global" not in i.modifiers:
+        raise PtxError(f"only shared and global memory is known: {i.text}")
 
     def run(b: Any) -> None:
         lanes = b.lanes.chosen()
-        addresses, values = b.lanes.address(at, 64), np.broadcast_to(b.lanes.read(given, t), b.lanes.count)
+        addresses = b.lanes.address(at, 32 if shared else 64)
+        values = np.broadcast_to(b.lanes.read(given, t), b.lanes.count)
         more = np.broadcast_to(b.lanes.read(i.operands[3], t), b.lanes.count) if name == "cas" else values
         b.lanes.demand_defined()
         found = np.empty(len(lanes), values.dtype)
+        if shared:
+            units = b.shared.atomic(addresses, t.bits, b.lanes.block[lanes], b.lanes.actor[lanes])
         for k in b.random.permutation(len(lanes)):
             lane = lanes[k]
-            unit = b.memory.atomic(addresses[k], t.bits, int(b.lanes.warp[lane]), i.modifiers)
+            if shared:
+                unit = units[k]
+            else:
+                unit = b.memory.atomic(addresses[k], t.bits, int(b.lanes.actor[lane]), i.modifiers)
             old = numbers(unit.copy(), t)[0]
             if name == "cas":
                 new = more[lane] if old == values[lane] else old
             else:
                 new = ATOMICS[name](old, values[lane])
             unit[0] = bits_of(np.array([new], values.dtype), t)[0]
-            b.counts.changes += bool(new != old)
+            b.counts.changes += bool(new != old) and not shared
             found[k] = old
-        b.counts.atomics += len(lanes)
+        if shared:
+            b.counts.shared(found.nbytes)
+        else:
+            b.counts.atomics += len(lanes)
         if results:
             b.lanes.write_active(i.operands[0], found, t)
 

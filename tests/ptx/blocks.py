@@ -41,8 +41,9 @@ class Kernel(NamedTuple):
 
     @property
     def interacts(self) -> bool:
-        """Whether its blocks may wait for each other."""
-        return any(self.atomic)
+        """Whether its blocks may wait for each other: by atomics that order anything."""
+        orders = {"acquire", "release", "acq_rel"}
+        return any(orders.intersection(i.modifiers) for i in self.program.code if access.is_atomic(i))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -88,7 +88,8 @@ def kinds(i: Instruction) -> tuple[str, ...]:
     if i.opcode == "cp":
         return ("wait",) if "wait_group" in i.modifiers else ("mask",) if len(i.operands) > 3 else ()
     if is_atomic(i):
-        return ("order", "scope")
+        ordered = {*RELEASES, *ACQUIRES}.intersection(i.modifiers)
+        return (*(("order",) if ordered else ()), *(("scope",) if "gpu" in i.modifiers else ()))
     return ("mask",) if i.opcode in ("ld", "st") and i.guard and "global" in i.modifiers else ()
 
 

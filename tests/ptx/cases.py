@@ -1,10 +1,12 @@
-"""Calls of the ops, forward and backward, that launch every family of Triton kernels at a small fixed shape."""
+"""Calls of the ops, forward and backward, that launch every family of GPU kernels at a small fixed shape."""
 
 import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
+import pytest
 import torch
+import triton
 
 from elmo_fast.ops import (
     _sampled_kernels,
@@ -24,6 +26,7 @@ from elmo_fast.ops import (
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import host_persistent, tiling
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
+from tests.ptx import cuda
 
 # So that small layers have what large ones have: several blocks, tiles and slices, and sums in parts of several tiles.
 SMALL = {host_persistent: {"CELLS": 8, "COLUMNS": 16, "DEPTH": 16}, tiling: {"MULTIPROCESSORS": 12}}
@@ -135,5 +138,33 @@ def run_adagrad(rows=130, words=12, width=33):
     adagrad_rows_(table, sums, ids_of(rows, words), torch.randn(rows, width), 0.1, **BACKEND)
 
 
+def run_log_uniform_sample(sizes=((1500, 2000), (4500, 1_300_000))):
+    """Several waves each; the second bitmap is larger than a block's shared memory."""
+    for samples, words in sizes:
+        cuda.sample(triton.runtime.driver.active, samples, words, 0, 0)
+
+
+def char_cnn_words(rows, size=16, characters=31, widths=char_cnn_cases.FEW, wild=False, narrow=False):
+    """What char_cnn's backward takes; wild: winners and characters are any numbers."""
+    made = char_cnn_cases.case("full", rows, 12, size, widths)
+    shape = rows, sum(filters for _, filters in widths)
+    least, most = (-(2**15), 2**15) if wild else (0, 12 - max(width for width, _ in widths) + 1)
+    winners = torch.randint(least, most, shape).to(torch.int16)
+    ids = torch.randint(-5, characters + 5, (rows, 12)) if wild else torch.randint(0, characters, (rows, 12))
+    ids = ids.int() if narrow else ids
+    return torch.randn(shape), torch.randn(shape).tanh(), winners, ids, torch.randn(characters, size), made.weights
+
+
+def run_char_cnn_backward(rows=20, size=40, characters=31, count=18):
+    """More numbers in a character than are multiplied at once, three times."""
+    made = char_cnn_words(rows, size, characters)
+    cuda.char_cnn_backward(triton.runtime.driver.active, *made, torch.tensor([count]))
+
+
 CASES = {name.removeprefix("run_"): call for name, call in list(globals().items()) if name.startswith("run_")}
 """name of the op -> call"""
+
+OF_CUDA = ("log_uniform_sample", "char_cnn_backward")
+"""those whose kernels are CUDA C++; all others are Triton's"""
+PARAMETERS = [pytest.param(name, marks=cuda.NEEDED if name in OF_CUDA else ()) for name in CASES]
+"""the names, for tests of all that can run here"""

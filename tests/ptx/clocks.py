@@ -63,16 +63,21 @@ class ClockShadow(Shadow):
     def __init__(self, places: int, order: Clocks):
         super().__init__(places, order)
         self.read_times: np.ndarray | None = None
+        self.atomic_times: np.ndarray | None = None
+        """as `times_of_reads`, of atomics, where there are any"""
         self.reads: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         """places, warps, times: kept like that while nobody writes, as most tensors are never written"""
+
+    def no_times(self) -> np.ndarray:
+        shape = len(self.writer), len(self.order.clocks)
+        if shape[0] * shape[1] * 4 > MOST:
+            raise PtxError(f"{shape[0]} places times {shape[1]} warps are too many to watch: take a smaller case")
+        return np.zeros(shape, np.int32)
 
     def times_of_reads(self) -> np.ndarray:
         """[places, warps]"""
         if self.read_times is None:
-            shape = len(self.writer), len(self.order.clocks)
-            if shape[0] * shape[1] * 4 > MOST:
-                raise PtxError(f"{shape[0]} places times {shape[1]} warps are too many to watch: take a smaller case")
-            self.read_times = np.zeros(shape, np.int32)
+            self.read_times = self.no_times()
             for places, by, times in self.reads:
                 self.read_times[places, by] = times
             self.reads.clear()
@@ -83,15 +88,24 @@ class ClockShadow(Shadow):
             self.reads.append((places, by, self.order.times(by)))
         else:
             self.read_times[places, by] = self.order.times(by)
-        return self.order.unordered(by, self.writer[places], self.written[places])
+        return self.of_writes(places, by)
+
+    def of_writes(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
+        bad = self.order.unordered(by, self.writer[places], self.written[places])
+        if self.atomic_times is not None:
+            bad |= (self.atomic_times[places] > self.order.clocks[by]).any(1)
+        return bad
 
     def write(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
-        bad = self.atomic(places, by)
+        bad = self.of_writes(places, by) | (self.times_of_reads()[places] > self.order.clocks[by]).any(1)
         self.writer[places] = by
         self.written[places] = self.order.times(by)
         return bad
 
     def atomic(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
-        """True where a plain access races with this atomic; atomics race with none of their kind."""
         bad = self.order.unordered(by, self.writer[places], self.written[places])
-        return bad | (self.times_of_reads()[places] > self.order.clocks[by]).any(1)
+        bad |= (self.times_of_reads()[places] > self.order.clocks[by]).any(1)
+        if self.atomic_times is None:
+            self.atomic_times = self.no_times()
+        self.atomic_times[places, by] = self.order.times(by)
+        return bad

@@ -58,6 +58,14 @@ class GlobalMemory:
         at = tensor.data_ptr()
         return next((at + r.shift for r in self.regions if r.host[0] <= at < r.host[1] and tensor.numel()), 0)
 
+    def translated(self, struct: bytes) -> bytes:
+        """A kernel's view of a struct: each address of a tensor's memory in it becomes the one that kernels see."""
+        words = np.frombuffer(struct[: len(struct) // 8 * 8], np.uint64).copy()
+        for k, at in enumerate(words.tolist()):
+            shift = next((r.shift for r in self.regions if r.host[0] <= at < r.host[1]), 0)
+            words[k] = at + shift
+        return words.tobytes() + struct[len(words) * 8 :]
+
     def located(self, addresses: np.ndarray, size: int) -> list[tuple[Region, np.ndarray | slice]]:
         """The regions that lanes access, and which lanes; raises where any accesses something else."""
         if (addresses % np.uint64(size)).any():

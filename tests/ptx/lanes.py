@@ -19,14 +19,17 @@ class Lanes:
     """
 
     def __init__(
-        self, program: Program, blocks: np.ndarray, grid: tuple[int, int, int], threads: int, parameters: bytes
-    ):
+        self, program: Program, blocks: np.ndarray, grid: tuple[int, int, int], threads: int, actors: int,
+        parameters: bytes,
+    ):  # fmt: skip
+        """actors: of a block, `Launch.actors`"""
         self.program, self.parameters, self.threads = program, np.frombuffer(parameters, np.uint8), threads
         self.blocks, self.count = blocks, len(blocks) * threads
-        self.warps = -(-threads // WARP)
         self.block = np.repeat(np.arange(len(blocks)), threads)
         thread, number = np.tile(np.arange(threads), len(blocks)), np.repeat(blocks, threads)
-        self.warp = number_of(number, thread // WARP, self.warps)
+        self.warp = number_of(number, thread // WARP, -(-threads // WARP))
+        self.actor = number_of(number, thread * actors // threads, actors)
+        """who accesses memory, for the search for races"""
         zero = np.zeros(self.count, np.int64)
         index = (number % grid[0], number // grid[0] % grid[1], number // grid[0] // grid[1])
         self.special = {"laneid": thread % WARP, "warpid": thread // WARP}

@@ -26,9 +26,17 @@ class Launch(NamedTuple):
     shared: int
     """bytes of dynamic shared memory"""
     arguments: Sequence[tuple[str, object]]
-    """name and value of each parameter: tensors, whole numbers, floats"""
+    """name and value of each parameter: tensors, whole numbers, floats, the bytes of a struct with addresses of the
+    host; then tensors that such a struct names"""
     cooperative: bool = False
     """all blocks are resident at once and may wait for each other"""
+    independent: bool = False
+    """nothing is taken for granted of threads of one warp: CUDA C++ promises no more"""
+
+    @property
+    def actors(self) -> int:
+        """Of a block: what does its accesses in the program's order."""
+        return self.threads if self.independent else self.threads // WARP
 
 
 def encoded(launch: Launch, memory: GlobalMemory) -> bytes:
@@ -38,6 +46,9 @@ def encoded(launch: Launch, memory: GlobalMemory) -> bytes:
     for (_, offset, bits), (_, value) in zip(parameters, launch.arguments, strict=False):
         if isinstance(value, torch.Tensor):
             value = memory.address_of(value)
+        if isinstance(value, bytes):
+            out[offset : offset + bits // 8] = memory.translated(value)
+            continue
         if isinstance(value, float):
             number = np.array(value, {32: np.float32, 64: np.float64}[bits]).tobytes()
         else:
@@ -51,8 +62,8 @@ def run(launch: Launch, counts: Counts, random: np.random.Generator) -> None:
     if launch.threads % WARP:
         raise PtxError(f"{launch.threads} threads are no whole number of warps")
     counts.launches += 1
-    blocks, warps = int(np.prod(launch.grid)), launch.threads // WARP
-    order = (Clocks if launch.kernel.interacts else Intervals)(blocks, warps)
+    blocks = int(np.prod(launch.grid))
+    order = (Clocks if launch.kernel.interacts else Intervals)(blocks, launch.actors)
     memory = GlobalMemory([(name, value) for name, value in launch.arguments if isinstance(value, torch.Tensor)], order)
     at_once = 1 if launch.cooperative else max(1, LANES_AT_ONCE // launch.threads)
     numbers = random.permutation(blocks)
@@ -96,7 +107,7 @@ def together(
 ) -> Blocks:
     """Those blocks of the launch."""
     kernel = launch.kernel
-    lanes = Lanes(kernel.program, numbers, launch.grid, launch.threads, encoded(launch, memory))
-    order = Intervals(int(np.prod(launch.grid)), lanes.warps)
+    lanes = Lanes(kernel.program, numbers, launch.grid, launch.threads, launch.actors, encoded(launch, memory))
+    order = Intervals(int(np.prod(launch.grid)), launch.actors)
     shared = SharedMemory(len(numbers), kernel.program.static + launch.shared, kernel.granule, order)
     return Blocks(kernel, lanes, memory, shared, counts, random)

@@ -31,6 +31,8 @@ SHAPES: dict[str, dict] = {
     "softmax_parts": {"rows": 64, "parts": 256},
     "target_rows": {"rows": 64, "width": 512},
     "adagrad": {"rows": 500, "words": 100, "width": 128},
+    "log_uniform_sample": {"sizes": ((3000, 100_000),)},
+    "char_cnn_backward": {"rows": 64},
 }
 
 

@@ -150,11 +150,13 @@ def parameters(text: str) -> list[tuple[str, int, int]]:
 
 
 def shared_variables(text: str) -> tuple[dict[str, int], int]:
+    """Where each begins, those without a size behind the others, and the bytes of the others."""
     variables, size = {}, 0
-    for align, bits, name, count in re.findall(r"\.shared \.align (\d+) \.b(\d+) ([\w$]+)(?:\[(\d*)\])?;", text):
+    found = re.findall(r"\.shared \.align (\d+) \.b(\d+) ([\w$]+)(?:(\[)(\d*)\])?;", text)
+    for align, bits, name, bracket, count in sorted(found, key=lambda each: bool(each[3]) and not each[4]):
         size = -(-size // int(align)) * int(align)
         variables[name] = size
-        size += int(bits) // 8 * int(count or 0)
+        size += int(bits) // 8 * int(count or not bracket)
     return variables, size
 
 
@@ -181,7 +183,8 @@ def parse(text: str, entry: str | None = None) -> Program:
             declare(statement, widths)
         elif statement and statement[0] != ".":
             code.append(instruction(statement, source, widths))
-    variables, static = shared_variables(text)
+    own = text[: next(ENTRY.finditer(text)).start()] + text[head.end() : at]  # the module's and the kernel's
+    variables, static = shared_variables(own)
     return Program(
         head[1], parameters(head[2]), int(threads[1]) if threads else None, code, labels, widths, variables, static
     )

@@ -27,6 +27,9 @@ class Intervals:
         """All warps of these blocks have come to one barrier."""
         self.now[blocks] += 1
 
+    def synchronise(self, by: int, address: int, modifiers: tuple[str, ...]) -> None:
+        """An atomic; here are none that order anything."""
+
     def times(self, by: np.ndarray) -> np.ndarray:
         """What `unordered` will be asked about an access by these warps now."""
         return self.now[self.block_of(by)]
@@ -47,35 +50,56 @@ class Intervals:
 
 
 class Shadow:
-    """Of every place of a memory the last write and the last reads, and which accesses race with them."""
+    """Of every place of a memory the last write, reads and atomics, and which accesses race with them."""
 
     def __init__(self, places: int, order: Intervals):
         self.order = order
         self.writer, self.written = np.full(places, NOBODY, np.int32), np.zeros(places, np.int32)
         self.reader, self.read_at = np.full(places, NOBODY, np.int32), np.zeros(places, np.int32)
+        self.changer, self.changed = self.reader[:0], self.read_at[:0]  # by atomics, where there are any
+
+    def join(self, who: np.ndarray, when: np.ndarray, places: np.ndarray, by: np.ndarray) -> None:
+        """Notes in who, when [places] accesses that do not race with each other."""
+        others = who[places]
+        several = self.order.unordered(by, others, when[places])
+        joint = np.where(several, self.order.both(by, others), by)
+        who[places] = joint
+        lost = who[places] != joint  # several warps in one instruction
+        if lost.any():
+            at = places[lost]
+            joined = self.order.both(joint[lost], who[at])
+            who[at] = joined
+            who[at[joined == ANYBODY]] = ANYBODY
+        when[places] = self.order.times(by)
 
     def read(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
         """Notes reads of places [n] by warps [n]; True for each that races with a write."""
-        others = self.reader[places]
-        several = self.order.unordered(by, others, self.read_at[places])
-        readers = np.where(several, self.order.both(by, others), by)
-        self.reader[places] = readers
-        lost = self.reader[places] != readers  # several warps in one instruction
-        if lost.any():
-            at = places[lost]
-            joined = self.order.both(readers[lost], self.reader[at])
-            self.reader[at] = joined
-            self.reader[at[joined == ANYBODY]] = ANYBODY
-        self.read_at[places] = self.order.times(by)
-        return self.order.unordered(by, self.writer[places], self.written[places])
+        self.join(self.reader, self.read_at, places, by)
+        return self.of_writes(places, by)
+
+    def of_writes(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """True for each place whose last write or atomic is in no order with what the warps do now."""
+        bad = self.order.unordered(by, self.writer[places], self.written[places])
+        if len(self.changer):
+            bad |= self.order.unordered(by, self.changer[places], self.changed[places])
+        return bad
 
     def write(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
         """As `read`, of writes: True for each that races with a read or another write.
 
         Warps that write in one instruction do not: who stores looks whether they write the same, as Triton's do.
         """
-        bad = self.order.unordered(by, self.writer[places], self.written[places])
+        bad = self.of_writes(places, by)
         bad |= self.order.unordered(by, self.reader[places], self.read_at[places])
         self.writer[places] = by
         self.written[places] = self.order.times(by)
+        return bad
+
+    def atomic(self, places: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """As `read`, of atomics: True for each that races with a plain access. Atomics race with none of their kind."""
+        if not len(self.changer):
+            self.changer, self.changed = np.full_like(self.writer, NOBODY), np.zeros_like(self.written)
+        bad = self.order.unordered(by, self.writer[places], self.written[places])
+        bad |= self.order.unordered(by, self.reader[places], self.read_at[places])
+        self.join(self.changer, self.changed, places, by)
         return bad

@@ -65,6 +65,18 @@ class SharedMemory:
         if (differs := (self.bytes.view(values.dtype)[units] != values).any(1)).any():
             self.judge("writes", np.repeat(differs, places.shape[1]), places, by)
 
+    def atomic(self, addresses: np.ndarray, bits: int, block: np.ndarray, by: np.ndarray) -> list[np.ndarray]:
+        """The element of each lane [1], to be read and written at once, one lane after the other."""
+        size = bits // 8
+        at = self.offsets(addresses, size, block)
+        places = self.places(at, size)
+        if not (written := self.written[places].all(1)).all():
+            raise PtxError(f"an atomic changes shared memory at {int(addresses[written.argmin()])}, which has no value")
+        races = self.shadow.atomic(places.reshape(-1), np.repeat(by, places.shape[1]))
+        self.judge("atomics", races, places, by)
+        units = self.bytes.view(UNSIGNED[bits])
+        return [units[unit : unit + 1] for unit in at // size]
+
     def claim(self, places: np.ndarray, by: np.ndarray, written: bool) -> None:
         """Notes a write: of what is there at once or, `written` False, of a copy that is under way."""
         self.judge("writes", self.shadow.write(places.reshape(-1), np.repeat(by, places.shape[1])), places, by)

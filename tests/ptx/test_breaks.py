@@ -9,7 +9,7 @@ from tests.ptx import cases, measure
 KEPT = json.loads(measure.BREAKS.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", cases.CASES)
+@pytest.mark.parametrize("name", cases.PARAMETERS)
 def test_breaks_are_found(emulator, name):
     """No more of them go unnoticed than the table has; `python -m tests.ptx.measure` writes it after a change."""
     for kernel, row in measure.found_breaks(emulator, name).items():

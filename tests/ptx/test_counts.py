@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import scalar_mix
-from tests.ptx import measure, production
+from tests.ptx import cases, measure, production
 
 KEPT = json.loads(measure.COUNTS.read_text(encoding="utf-8"))
 SLACK = 0.1
@@ -20,7 +20,7 @@ def complaints(kept: dict[str, int], found: dict[str, int]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", measure.SHAPES)
+@pytest.mark.parametrize("name", cases.PARAMETERS)
 def test_counts_are_as_the_table_says(emulator, name):
     assert complaints(KEPT[name], measure.measured(emulator, name)) == []
 

@@ -1,9 +1,13 @@
 """Small programs in PTX: what the instructions compute, and that each wrong access and each race is an error."""
 
+import contextlib
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
+from tests.ptx.arithmetic import fused64
 from tests.ptx.blocks import kernel
 from tests.ptx.counts import Counts
 from tests.ptx.launch import Launch, run
@@ -21,10 +25,10 @@ AT_THREAD = """
 """%r0 the thread, %r1 the block, %a0 where x begins, %a2 the thread's element of it, %r2 its byte in shared memory"""
 
 
-def launch(body, x, threads=32, blocks=1, shared=0, cooperative=False, seed=0):
+def launch(body, x, threads=32, blocks=1, shared=0, cooperative=False, seed=0, independent=False):
     text = f".entry k(.param .u64 x) {{ {REGISTERS} {AT_THREAD} {body} ret; }}"
     counts = Counts()
-    made = Launch(kernel(text), (blocks, 1, 1), threads, shared, [("x", x)], cooperative)
+    made = Launch(kernel(text), (blocks, 1, 1), threads, shared, [("x", x)], cooperative, independent)
     run(made, counts, np.random.default_rng(seed))
     return counts
 
@@ -157,6 +161,87 @@ def test_a_copy_lands_when_it_is_waited_for():
 def test_what_no_kernel_may_do(body, message, options):
     with pytest.raises(PtxError, match=message):
         launch(body, torch.zeros(128 if "cp.async" in body else 32), **options)
+
+
+def test_fma_of_64_bits_is_rounded_once():
+    """Against fractions, among them sums that a wider float would round twice, and cancellations."""
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((2, 2000))
+    z = np.where(np.arange(2000) % 2, -x * y, random.standard_normal(2000) * 2.0 ** random.integers(-70, 70, 2000))
+    x[:2], y[:2], z[:2] = (1 + 2.0**-30, 2.0**30), (1 + 2.0**-30, 2.0**30 + 1), (2.0**52, 2.0**-60)
+    wanted = [float(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in zip(x, y, z, strict=True)]
+    assert fused64(x, y, z).tolist() == wanted
+    with np.errstate(all="ignore"):
+        odd = fused64(np.array([np.inf, 2.0, 1e300, np.nan]), np.array([1.0, -np.inf, 1e300, 1.0]), np.ones(4))
+    assert odd[:3].tolist() == [np.inf, -np.inf, np.inf]
+    assert np.isnan(odd[3])
+
+
+ATOMICS = {
+    "add.u32 %r4, [0], 2": (64 * 2, None),
+    "or.b32 %r4, [0], %r2": (63 * 4 | 128, None),
+    "max.u32 %r4, [0], %r2": (63 * 4, None),
+    "cas.b32 %r4, [0], 0, 9": (9, [0] + [9] * 63),
+}
+FILL = "mov.b32 %r3, 0; @%p1 st.shared.b32 [0], %r3;"
+
+
+@pytest.mark.parametrize("atomic", ATOMICS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_atomics_of_shared_memory(atomic, seed):
+    """Two warps change one place; what is read after the barrier is their sum, and each was given a number before."""
+    x = torch.zeros(64, dtype=torch.int32)
+    body = f"setp.eq.u32 %p1, %r0, 0; {FILL} bar.sync 0; atom.shared.{atomic}; st.global.b32 [%a2], %r4; bar.sync 0;"
+    launch(f"{body} ld.shared.b32 %r5, [0]; @%p1 st.global.b32 [%a0], %r5;", x, threads=64, shared=4, seed=seed)
+    total, given = ATOMICS[atomic]
+    assert x[0] == total
+    assert given is None or sorted(x[1:].tolist())[1:] == given[2:]
+
+
+CHANGE = (
+    "mov.b32 %r4, 0; st.shared.b32 [%r2], %r4; bar.sync 0; atom.shared.or.b32 %r5, [%r2], 1; {} "
+    "xor.b32 %r3, %r2, {}; ld.shared.b32 %r6, [%r3]; bar.sync 0; st.shared.b32 [%r2], %r6;"
+)
+RACES = pytest.raises(PtxError, match="a race")
+
+
+@pytest.mark.parametrize(
+    ("apart", "independent", "outcome"),
+    [(128, False, RACES), (4, True, RACES), (4, False, contextlib.nullcontext())],
+    ids=["another warp's", "another thread's", "another thread's, in a warp that keeps together"],
+)
+def test_atomics_race_with_plain_reads_alone(apart, independent, outcome):
+    options = {"threads": 64, "shared": 256, "independent": independent}
+    launch(CHANGE.format("bar.sync 0;", apart), torch.zeros(64), **options)
+    with outcome:
+        launch(CHANGE.format("", apart), torch.zeros(64), **options)
+
+
+STRUCT = """
+    .extern .shared .align 4 .b8 dynamic[];
+    .entry other(.param .u64 x) { .shared .align 4 .b8 big[4000]; ret; }
+    .entry k(.param .align 8 .b8 p[24]) {
+        .reg .b32 %r<9>; .reg .b64 %a<9>; .shared .align 4 .b8 fixed[8];
+        ld.param.u64 %a0, [p+8]; mov.b64 %a1, p; ld.param.v2.u32 {%r1, %r2}, [%a1+16];
+        mov.u32 %r3, fixed; mov.u32 %r4, dynamic; sub.s32 %r4, %r4, %r3; st.shared.b32 [dynamic], %r4;
+        ld.shared.b32 %r5, [dynamic]; cvta.to.global.u64 %a2, %a0;
+        st.global.b32 [%a2], %r1; st.global.b32 [%a2+4], %r2; st.global.b32 [%a2+8], %r5; """
+
+
+@pytest.mark.parametrize(
+    ("end", "message"), [("ret; }", None), ("ld.param.u32 %r6, [%a1+24]; ret; }", "parameters have 24 bytes")]
+)
+def test_a_struct_with_addresses_and_shared_memory_of_two_kinds(end, message):
+    """What a launch gives lies behind the kernel's own; another kernel's takes nothing; lanes store the same."""
+    x = torch.zeros(3, dtype=torch.int32)
+    struct = np.array([1, x.data_ptr(), 5 | 6 << 32], np.uint64).tobytes()
+    made = Launch(kernel(STRUCT + end, "k"), (1, 1, 1), 32, 4, [("p", struct), ("x", x)])
+    if message is None:
+        run(made, Counts(), np.random.default_rng(0))
+        assert x.tolist() == [5, 6, 8]
+    else:
+        with pytest.raises(PtxError, match=message):
+            run(made, Counts(), np.random.default_rng(0))
 
 
 def test_one_tensor_is_not_reached_from_another():

@@ -84,7 +84,7 @@ def load_matrix(i: Instruction) -> Run:
         for k, item in enumerate(items(i.operands[0])[:matrices]):
             lanes = chosen[:, 8 * k : 8 * k + 8].reshape(-1)
             rows = addresses[:, 8 * k : 8 * k + 8].reshape(-1)
-            found = b.shared.load(rows, 16, 8, b.lanes.block[lanes], b.lanes.warp[lanes]).reshape(-1, 8, 8)
+            found = b.shared.load(rows, 16, 8, b.lanes.block[lanes], b.lanes.actor[lanes]).reshape(-1, 8, 8)
             b.counts.shared(found.nbytes)
             if transposed:
                 found = found.transpose(0, 2, 1)
