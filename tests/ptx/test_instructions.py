@@ -217,6 +217,14 @@ def test_atomics_race_with_plain_reads_alone(apart, independent, outcome):
         launch(CHANGE.format("", apart), torch.zeros(64), **options)
 
 
+def test_a_plain_read_after_another_blocks_atomic_is_a_race():
+    """Whatever the atomic orders: the reader has acquired nothing."""
+    body = "setp.eq.u32 %p2, %r1, 0; mov.b32 %r3, 1; @%p2 atom.global.acq_rel.gpu.add.u32 %r4, [%a0], %r3; "
+    launch(body, torch.zeros(1), blocks=2)
+    with pytest.raises(PtxError, match="32 reads of x"):
+        launch(body + "@!%p2 ld.global.b32 %r5, [%a0];", torch.zeros(1), blocks=2)
+
+
 STRUCT = """
     .extern .shared .align 4 .b8 dynamic[];
     .entry other(.param .u64 x) { .shared .align 4 .b8 big[4000]; ret; }
