@@ -60,12 +60,12 @@ class Speed(NamedTuple):
 # Measured with benchmarks/lstm_speeds.py on an AMD EPYC (Zen 5), one thread, held to each instruction set in turn.
 # What is absent was not measured; generic is that of x86-64.
 _SPEEDS: dict[str, dict[str, Speed]] = {
-    "generic": {"bfloat16": Speed(0.8, 0.9), "float16": Speed(0.41, 0.35), "int8": Speed(1.4, 1.8)},
-    "avx2": {"bfloat16": Speed(0.99, 1.2), "float16": Speed(0.96, 1.2), "int8": Speed(1.1, 2.4)},
-    "avx2_vnni": {"bfloat16": Speed(1, 1.2), "float16": Speed(1, 1.3), "int8": Speed(3.1, 4.4)},
-    "avx512": {"bfloat16": Speed(1, 1.7), "float16": Speed(1, 1.7), "int8": Speed(1.3, 3.9)},
-    "avx512_vnni": {"bfloat16": Speed(0.99, 1.8), "float16": Speed(0.97, 1.7), "int8": Speed(2.6, 4.1)},
-    "avx512_bf16": {"bfloat16": Speed(1.8, 1.6), "float16": Speed(1, 1.5), "int8": Speed(2.6, 3.6)},
+    "generic": {"bfloat16": Speed(0.71, 0.9), "float16": Speed(0.37, 0.33), "int8": Speed(1.5, 1.7)},
+    "avx2": {"bfloat16": Speed(1, 1.7), "float16": Speed(1, 1.7), "int8": Speed(1.4, 3.1)},
+    "avx2_vnni": {"bfloat16": Speed(1, 1.7), "float16": Speed(1, 1.7), "int8": Speed(3.3, 4.5)},
+    "avx512": {"bfloat16": Speed(1, 1.8), "float16": Speed(1, 1.9), "int8": Speed(1.5, 3.9)},
+    "avx512_vnni": {"bfloat16": Speed(1, 1.9), "float16": Speed(1, 1.8), "int8": Speed(2.9, 4.4)},
+    "avx512_bf16": {"bfloat16": Speed(1.8, 2), "float16": Speed(1, 1.9), "int8": Speed(2.9, 4.5)},
 }
 _AS_FAST = 0.95  # what differs less lies within the measurement's spread
 
