@@ -61,17 +61,29 @@ class Side:
             cuda_graph=graphs is not None,
         )  # fmt: skip
         if graphs is not None:
-            self.step.captured.capturing = graphs.capture
+            self.step.captured.capturing = lambda *given: self._unseen(graphs.capture(*given))
         self.factor = torch.ones(())
         self.model.softmax_bias.register_hook(lambda gradient: gradient * self.factor)
         self.state, self.found = None, []
 
+    def _unseen(self, entry):
+        """The entry, whose replay no version counter sees: it runs no op of torch's on a GPU."""
+
+        def replay():
+            with torch.autograd._unsafe_preserve_version_counter(tuple(self.model.parameters())):
+                entry.replay()
+
+        return entry._replace(replay=replay)
+
     def take(self, number, batch, rate=0.2, factor=1.0, heard="error"):
         self.optimizer.param_groups[0]["lr"] = rate
         self.factor.fill_(factor)
+        versions = [parameter._version for parameter in self.model.parameters()]
         with SparseAsOnGpu(), warnings.catch_warnings():
             warnings.simplefilter(heard, PerformanceWarning)
             result = self.step(self.batches[batch], self.state, number)
+        pairs = zip(self.model.parameters(), versions, strict=True)
+        assert all(parameter._version > before for parameter, before in pairs)  # or kept copies would be stale
         self.state = result.state
         self.found.append([result.forward, result.backward, float(result.gradient_norm)])
 
