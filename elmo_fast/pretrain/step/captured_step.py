@@ -71,7 +71,7 @@ class CapturedStep:
         step: Callable[[StepInputs, Tensor], Taken],
         launched: Callable[[], Launched],
     ) -> Taken | Launched:
-        """(sums of the losses [2], the gradient's norm [], the state after) of a step, replayed if it can be.
+        """(sums of the losses [parts, 2], the gradient's norm [], the state after) of a step, replayed if it can be.
 
         settings: what a step depends on besides tensors and the model; step: the same of (inputs, learning rate []), on
         the device alone; launched: takes it launch by launch.

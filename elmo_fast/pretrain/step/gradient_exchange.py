@@ -1,6 +1,9 @@
 """Gradients averaged over processes: dense ones in DDP's buckets, those of a table as the rows used."""
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -8,6 +11,60 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_fast.pretrain.processes import Processes
+
+
+class Exchange(Protocol):
+    """Makes one gradient of those of all parts of the rows: a process computes its parts one after the other.
+
+    streams: the biLM over two streams, by which every part is computed; parts: how many each process computes; factor:
+    by which the loss of a part is multiplied, so that what `finish` leaves is the gradient of the sum over all rows.
+    """
+
+    streams: nn.Module
+    parts: int
+    factor: float
+
+    def part(self, number: int) -> contextlib.AbstractContextManager[None]:
+        """Is open around the forward and backward pass of part `number`, which adds to the parameters' gradients."""
+
+    def finish(self) -> None:
+        """After the last part: leaves the gradient of all rows of all processes in the parameters."""
+
+    def total(self, sums: Tensor) -> Tensor:
+        """The sums over all rows of both directions' losses, [2], of those of this process's parts [parts, 2]."""
+
+
+class MeanExchange:
+    """The mean over processes: dense gradients while the last part's backward pass runs (DDP), the tables' after it.
+
+    streams: the biLM; tables: the parameters of each table, whose gradients have the same rows and which DDP does not
+    exchange; parts: as of `Exchange`.
+    """
+
+    def __init__(
+        self, streams: nn.Module, tables: Sequence[Sequence[nn.Parameter]], processes: Processes, parts: int
+    ) -> None:
+        apart = [parameter for table in tables for parameter in table]
+        self.streams = wrap_in_ddp(streams, processes, apart)
+        self.tables, self.processes, self.parts = tables, processes, parts
+        # The mean over processes of gradients of this is the sum over all rows.
+        self.factor = float(processes.size)
+
+    @contextlib.contextmanager
+    def part(self, number: int) -> Iterator[None]:
+        """As `Exchange.part`: DDP exchanges in the last one."""
+        wrapped = self.streams if isinstance(self.streams, DistributedDataParallel) else None
+        with contextlib.nullcontext() if wrapped is None or number == self.parts - 1 else wrapped.no_sync():
+            yield
+
+    def finish(self) -> None:
+        """As `Exchange.finish`."""
+        for table in self.tables:
+            average_gradients(table, self.processes)
+
+    def total(self, sums: Tensor) -> Tensor:
+        """As `Exchange.total`."""
+        return self.processes.sum_(functools.reduce(torch.add, sums.unbind()))
 
 
 def wrap_in_ddp(module: nn.Module, processes: Processes, apart: Sequence[nn.Parameter] = ()) -> nn.Module:

@@ -1,6 +1,5 @@
 """One step of training: both losses, their gradient, the exchange with other processes, the clip, the update."""
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_and_update
 from elmo_fast.pretrain.step.captured_step import CapturedStep
-from elmo_fast.pretrain.step.gradient_exchange import average_gradients, wrap_in_ddp
+from elmo_fast.pretrain.step.gradient_exchange import Exchange, MeanExchange
 from elmo_fast.pretrain.step.regularization import RowDropout, reset_rows
 from elmo_fast.pretrain.step.step_inputs import StepInputs, Words, draw_inputs
 
@@ -62,7 +61,7 @@ class Step:
         cuda_graph: bool = True,
     ) -> None:
         self.model, self.optimizer = model, optimizer
-        self.clip_norm, self.seed, self.state_reset, self.micro_batches = clip_norm, seed, state_reset, micro_batches
+        self.clip_norm, self.seed, self.state_reset = clip_norm, seed, state_reset
         self.processes = Processes() if processes is None else processes
         embedding = trained_embedding(model)
         # Tables whose gradients have the same rows.
@@ -71,7 +70,7 @@ class Step:
         if embedding is not None:
             model.bilm.encoder.sparse = sparse
             self.tables.append([embedding])
-        self.streams = wrap_in_ddp(model.streams, self.processes, [] if embedding is None else [embedding])
+        self.exchange: Exchange = MeanExchange(model.streams, self.tables, self.processes, micro_batches)
         self.captured = CapturedStep(model, optimizer, self.processes) if cuda_graph else None
 
     def __call__(self, words: Words, state: LayerStates | None, number: int) -> StepResult:
@@ -80,22 +79,22 @@ class Step:
         inputs = draw_inputs(words, state, number, self.model, self.seed, self.state_reset)
         launched = functools.partial(self._launched, words.rows, words.characters, inputs)
         if self.captured is not None and self.captured.serves(words.types.device):
-            settings = (words.rows, words.characters, self.micro_batches, self.clip_norm)
+            settings = (words.rows, words.characters, self.exchange.parts, self.clip_norm)
             step = functools.partial(self._on_device, words.rows, words.characters)
             sums, norm, after = self.captured.run(inputs, settings, step, launched)
         else:
             sums, norm, after = launched()
-        means = self.processes.sum_(sums) / words.words
+        means = self.exchange.total(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()
         return StepResult(forward, backward, norm, after)
 
     def _launched(
         self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs
     ) -> tuple[Tensor, float | Tensor, LayerStates]:
-        """The sums of both directions' losses, [2], the gradient's norm and the state after, launch by launch."""
+        """The sums of both directions' losses of each part, [parts, 2], the gradient's norm and the state after, launch
+        by launch."""
         sums, state = self._gradients(rows, characters, inputs)
-        for table in self.tables:
-            average_gradients(table, self.processes)
+        self.exchange.finish()
         return sums, clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm, self.tables), state
 
     def _on_device(
@@ -109,28 +108,28 @@ class Step:
     def _gradients(
         self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs
     ) -> tuple[Tensor, LayerStates]:
-        """Leaves the gradient in the parameters; the sums of both directions' losses, [2], and the state after."""
+        """Leaves the gradients of all parts in the parameters; the sums of both directions' losses of each part,
+        [parts, 2], and the state after."""
         self.optimizer.zero_grad(set_to_none=True)
         if inputs.state is not None and inputs.fresh is not None:
             inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))
-        sums, states, no_sync = [], [], getattr(self.streams, "no_sync", contextlib.nullcontext)
-        count = inputs.types.shape[1] // self.micro_batches
-        for i in range(self.micro_batches):
-            part = inputs.part(slice(i * count, (i + 1) * count)) if self.micro_batches > 1 else inputs
-            with contextlib.nullcontext() if i == self.micro_batches - 1 else no_sync():
+        sums, states, parts = [], [], self.exchange.parts
+        count = inputs.types.shape[1] // parts
+        for i in range(parts):
+            part = inputs.part(slice(i * count, (i + 1) * count)) if parts > 1 else inputs
+            with self.exchange.part(i):
                 losses, after = self._losses(part, characters)
-                # The mean over processes of this, which the exchange makes, is the sum over all rows.
-                (0.5 * self.processes.size / rows * losses.sum()).backward()
+                (0.5 * self.exchange.factor / rows * losses.sum()).backward()
             sums.append(losses.detach().double())
             states.append(after)
-        h, c = states[0] if len(states) == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
-        return functools.reduce(torch.add, sums), (h, c)
+        h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
+        return sums[0][None] if parts == 1 else torch.stack(sums), (h, c)
 
     def _losses(self, inputs: StepInputs, characters: Callable[[Tensor], Tensor]) -> tuple[Tensor, LayerStates]:
         """The sums of both directions' losses, [2], and the state after."""
         lengths, dropout = inputs.lengths, self.model.options.dropout
         drop = RowDropout(inputs.kept, dropout) if inputs.kept is not None and dropout else None
-        hidden, state = self.streams(inputs.types, characters, inputs.state, lengths, drop)
+        hidden, state = self.exchange.streams(inputs.types, characters, inputs.state, lengths, drop)
         directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.drawn, strict=True)
         losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:
