@@ -156,7 +156,15 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
         assert _packed.rounded_copy(weight, torch.float16) is not None
         raise RuntimeError("operation not permitted when stream is capturing")
 
+    def stepping(optimizer, *arguments):
+        """Before the update, which counts up versions, a step reads the copies."""
+        weight = optimizer.param_groups[0]["params"][0]
+        assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.half())
+        return clip_and_step(optimizer, *arguments)
+
+    clip_and_step = training_step.clip_and_step
     monkeypatch.setattr(training_step, "clip_and_update", not_permitted)
+    monkeypatch.setattr(training_step, "clip_and_step", stepping)
     sides = Side(input="words"), Side(Recorded(), input="words")
     for number in range(4):
         sides[0].take(number, number % 2)
