@@ -23,8 +23,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
     read the folder. OSErrors without a file name get that of `target`, as `shown` to the user.
     """
     try:
-        remove_leftovers(target.parent, f"{_prefix(target)}")
-        folder, lock = _made(target)
+        folder, lock = new_workplace(target)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(shown or target)) from error
     try:
@@ -35,8 +34,19 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
             raise OSError(error.errno, error.strerror, os.fspath(shown or target)) from error
         raise
     finally:
-        _remove(folder)
-        os.close(lock)
+        remove_workplace(folder, lock)
+
+
+def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, int]:
+    """A new temporary folder beside `target` and the handle of its lock; removes those of dead processes."""
+    remove_leftovers(target.parent, _prefix(target))
+    return _made(target)
+
+
+def remove_workplace(folder: pathlib.Path, lock: int) -> None:
+    """Removes what `new_workplace` made."""
+    _remove(folder)
+    os.close(lock)
 
 
 def usual_mode(target: pathlib.Path, work: pathlib.Path) -> int:

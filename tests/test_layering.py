@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "ops": {"errors", "fields", "sizes", "devices", "op_choices", "files", "json_files", "lock"},
     "memory": set(),
     "shortage": {"errors", "memory", "sizes"},
-    "checkpoints": {"errors", "op_choices", "files", "json_files", "manifest", "shortage"},
+    "checkpoints": {"errors", "sizes", "op_choices", "files", "json_files", "manifest", "shortage", "workplace"},
     "text": {"errors", "files"},
     "corpus": {"_lazy", "threads", "errors", "files", "json_files", "manifest", "workplace", "lock", "text", "ops"},
     "modules": BELOW_MODULES,

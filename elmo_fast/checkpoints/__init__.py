@@ -24,7 +24,7 @@ from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, w
 from .hub import fetch, offer, pretrained_folder
 from .int8 import from_int8, to_int8
 from .options import LOSSES, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
-from .resolve import VOCABULARY, file_beside, load_checkpoint, model_files, model_folder
+from .resolve import VOCABULARY, file_beside, is_model, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
 from .steps import CHECKPOINTS, saved_steps, step_name
@@ -42,6 +42,7 @@ __all__ = [
     "fetch",
     "file_beside",
     "from_int8",
+    "is_model",
     "load_checkpoint",
     "load_folder",
     "model_files",

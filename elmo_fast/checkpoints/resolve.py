@@ -1,4 +1,4 @@
-"""Finds a model: a folder in our own format, a folder of bilm-tf, a run's folder, or a pair of files."""
+"""Finds a model: a folder in our own format, of bilm-tf or of a run, its archive, or a pair of files."""
 
 import os
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 from ..errors import CheckpointError
 from ..manifest import MANIFEST, settle
 from .allennlp_state import read_allennlp_state
+from .archives import archives_named, is_archive, unpacked
 from .bilm_hdf5 import read_bilm_hdf5
 from .options import CONFIG, ElmoOptions, read_options
 from .safetensors_folder import WEIGHTS, load_folder, read_config
@@ -26,9 +27,9 @@ def load_checkpoint(
     weight_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
 ) -> tuple[State, ElmoOptions]:
-    """The state and the options of a model, from a folder or a pair of files.
+    """The state and the options of a model, from a folder, an archive or a pair of files.
 
-    model: a folder that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
+    model: a folder or an archive that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
     options_file, weight_file: bilm-tf's options.json, and HDF5 weights or an AllenNLP .th/.pt state dictionary.
     softmax_file: with the pair: HDF5 with softmax/W and softmax/b, if the weights lack them.
     Raises: CheckpointError naming the file and what is wrong with it.
@@ -39,7 +40,8 @@ def load_checkpoint(
     if model is not None:
         if any(path is not None for path in pair.values()):
             raise CheckpointError("wanted either model or the pair options_file and weight_file, found both")
-        return _read(*model_files(model))
+        with archives_named():
+            return _read(*model_files(model))
     if options_file is None or weight_file is None:
         raise CheckpointError(
             f"wanted model, or options_file and weight_file; found {options_file=!s}, {weight_file=!s}"
@@ -47,14 +49,26 @@ def load_checkpoint(
     return _from_pair(options_file, weight_file, softmax_file)
 
 
+def is_model(path: PathLike) -> bool:
+    """Whether `path` can name a model by itself: it is a folder or an archive, not one file of a pair."""
+    return os.path.isdir(path) or is_archive(path)
+
+
 def model_folder(path: PathLike) -> Path:
-    """`path` itself or, if a run in it is unfinished or has continued since, the newest of its checkpoints."""
-    folder = Path(path)
+    """`path` itself or, if a run in it is unfinished or has continued since, the newest of its checkpoints.
+
+    path: a folder, or an archive (.zip, .tar.gz, .tgz, .tar) of one, which is unpacked into a temporary folder.
+    """
+    folder = _opened(path)
     saved = saved_steps(folder)
     settle(folder)
     if not saved or _options_in(folder) or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
         return folder
     return saved[-1][1]
+
+
+def _opened(path: PathLike) -> Path:
+    return unpacked(path) if is_archive(path) else Path(path)
 
 
 def _step_of(folder: Path) -> int:
@@ -65,24 +79,25 @@ def _step_of(folder: Path) -> int:
 
 
 def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
-    """A file in a model's folder or, if that is a checkpoint, in the run's folder; None if there is none."""
-    place = Path(folder).resolve()
+    """A file in a model's folder or archive or, if that is a checkpoint, in the run's folder; None if there is none."""
+    place = _opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
     return next((file for at in (place, *run) if (file := at / name).is_file()), None)
 
 
 def model_files(path: PathLike) -> list[Path]:
-    """The files of the model in a folder: config.json, model.safetensors and, if present, manifest.json; or the options
-    (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5.
+    """The files of the model in a folder or an archive: config.json, model.safetensors and, if present, manifest.json;
+    or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5.
 
-    path: the folder, or that of a run, which means its newest checkpoint if the run is unfinished. Weights have the
-    name of the options, or are model.hdf5, or the only *.hdf5 file.
+    path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
+    have the name of the options, or are model.hdf5, or the only *.hdf5 file.
     Raises: CheckpointError if the folder contains no model, or several.
     """
     folder = model_folder(path)
     if not folder.is_dir():
         hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
-        raise CheckpointError(f"{folder}: wanted a folder with a model, found {'a file' if hint else 'nothing'}{hint}")
+        found = "a file" if hint else "nothing"
+        raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {found}{hint}")
     pairs = _pairs(folder)
     if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
         return [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]

@@ -22,7 +22,7 @@ def resolve(arguments: Any) -> None:
     softmax = getattr(arguments, "softmax_file", None)
     if (arguments.model is None) == (pair == (None, None)) or (arguments.model is None and None in pair):
         raise ElmoFastError(
-            "name a model with --model FOLDER, or with --options_file and --weight_file; "
+            "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
             f"got --model {arguments.model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
     if arguments.model is not None and softmax is not None:
@@ -33,7 +33,7 @@ def resolve(arguments: Any) -> None:
     files = {"--model": arguments.model, "--options_file": pair[0], "--weight_file": pair[1], "--softmax_file": softmax}
     for name, path in files.items():
         if path is not None and "://" not in path and not os.path.exists(path):
-            wanted = "the folder of a model" if name == "--model" else "a file"
+            wanted = "the folder or the archive of a model" if name == "--model" else "a file"
             named = name == "--model" and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(@\S+)?", path)
             hint = f"download a model of that name from the hub with `elmo-fast download {path}`" if named else _CHECK
             raise ElmoFastError(f"{name} must be {wanted}; there is no {path!r}: {hint}")
@@ -41,7 +41,7 @@ def resolve(arguments: Any) -> None:
         from elmo_fast.checkpoints import model_files
 
         folder = os.fspath(model_files(arguments.model)[0].parent)
-        if not os.path.samefile(folder, arguments.model):
+        if os.path.isdir(arguments.model) and not os.path.samefile(folder, arguments.model):
             _common.set_up_logging(arguments)
             _common.logger().info("model  %s, the newest checkpoint of an unfinished run", folder)
             arguments.model = folder

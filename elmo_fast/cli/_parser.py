@@ -26,7 +26,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "model": {
         "type": str | None,
         "help": "folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json "
-        "beside *_weights.hdf5), or a run's folder (if unfinished: its newest checkpoint)",
+        "beside *_weights.hdf5), or a run's folder (if unfinished: its newest checkpoint); or a .zip or .tar.gz of "
+        "such a folder",
     },
     "options_file": {"type": str | None, "help": "bilm-tf's options.json"},
     "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights"},

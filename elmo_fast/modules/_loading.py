@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions, file_beside, load_checkpoint
+from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint
 from elmo_fast.checkpoints._complaints import Shape, finite_complaints, refuse, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import BACKENDS, Backend, InferencePrecision
@@ -62,7 +62,7 @@ def read_bilm(
         raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
     if isinstance(weight_file, Mapping):
         raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
-    if weight_file is None and options_file is not None and Path(options_file).is_dir():
+    if weight_file is None and options_file is not None and is_model(options_file):
         state, options = load_checkpoint(options_file)
     else:
         state, options = load_checkpoint(options_file=options_file, weight_file=weight_file)
@@ -74,7 +74,7 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
     place = options_file if weight_file is None else weight_file
     if not isinstance(place, str | os.PathLike):
         return None
-    found = file_beside(place if Path(place).is_dir() else Path(place).parent)
+    found = file_beside(place if is_model(place) else Path(place).parent)
     return None if found is None else Vocabulary.read(found)
 
 

@@ -155,7 +155,7 @@ def test_what_is_not_there_is_said(tmp_path):
         ({"options_file": options_file}, "weight_file=None"),
         ({"weight_file": weight_file}, "options_file=None"),
         ({"model": tmp_path, "options_file": options_file}, "either model or the pair"),
-        ({"model": tmp_path / "absent"}, "wanted a folder with a model, found nothing"),
+        ({"model": tmp_path / "absent"}, r"wanted a folder with a model, or its \.zip or \.tar\.gz, found nothing"),
         ({"model": weight_file}, "found a file; for two files, give options_file and weight_file"),
         (
             {"model": tmp_path},

@@ -194,7 +194,10 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["upload", "absent", "me/elmo"], "absent: wanted a folder with a model, found nothing"),
+        (
+            ["upload", "absent", "me/elmo"],
+            "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing",
+        ),
         (["upload", "RUN", "elmo"], "wanted a name on the hub like user/name or user/name@revision, found 'elmo'"),
         (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
         (

@@ -66,7 +66,7 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["eval", "--test_prefix", "absent"], "name a model with --model FOLDER"),
         (
             ["eval", "--model", "absent", "--test_prefix", "absent"],
-            "--model must be the folder of a model; there is no 'absent': check",
+            "--model must be the folder or the archive of a model; there is no 'absent': check",
         ),
         (["eval", "--model", "x"], "--test_prefix must name the text"),
         (["eval", "--model", ".", "--test_prefix", "y", "--batch_size", "0"], "--batch_size must be 1 or more; got 0"),

@@ -1,0 +1,213 @@
+"""Models in .zip and .tar.gz archives: unpacked once, into a temporary folder, after all members are checked."""
+
+import atexit
+import contextlib
+import functools
+import gzip
+import lzma
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any, NamedTuple
+
+from ..errors import CheckpointError, read_failures_named
+from ..files import GZIP_ERRORS
+from ..sizes import size
+from ..workplace import new_workplace, remove_workplace
+
+SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
+# What an archive may hold unpacked. The largest published model takes 4 GB with its softmax and optimizer.
+MOST_BYTES, MOST_MEMBERS = 16 << 30, 10_000
+# tarfile reads the long names of a tar whole, whatever size it states for them.
+_LONGEST_READ = 1 << 20
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    *GZIP_ERRORS,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+_opening = threading.Lock()
+_folders: dict[tuple[str, int, int, int], Path] = {}
+
+
+class _Member(NamedTuple):
+    """A file or folder of an archive: its name there, its size unpacked, its kind ("file", "folder" or another)."""
+
+    name: str
+    size: int
+    kind: str
+    open: Callable[[], IO[bytes]]
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is a file with the name of an archive: *.zip, *.tar.gz, *.tgz, *.tar."""
+    return os.fspath(path).lower().endswith(SUFFIXES) and os.path.isfile(path)
+
+
+def unpacked(path: str | os.PathLike[str]) -> Path:
+    """The folder of the files in an archive, unpacked when it is first asked for; the process removes it at its end.
+
+    If the archive contains one folder and nothing else, it is that folder. The temporary folder is in TMPDIR, or where
+    Python's tempfile puts it; what killed processes left there is removed.
+    Raises: CheckpointError naming the archive and the member that is unsafe, too large or damaged.
+    """
+    with read_failures_named(path):
+        found = os.stat(path)
+    key = (os.path.realpath(path), found.st_ino, found.st_size, found.st_mtime_ns)
+    with _opening:
+        if key not in _folders:
+            _folders[key] = _unpack(Path(path))
+        return _folders[key]
+
+
+@contextlib.contextmanager
+def archives_named() -> Iterator[None]:
+    """In a CheckpointError of the block, the temporary folders of archives become the archives' paths."""
+    try:
+        yield
+    except CheckpointError as error:
+        text = str(error)
+        for (archive, *_), folder in list(_folders.items()):
+            text = text.replace(os.fspath(folder), archive)
+        if text == str(error):
+            raise
+        raise CheckpointError(text) from error
+
+
+def _unpack(path: Path) -> Path:
+    work, lock = _temporary(path)
+    try:
+        folder = work / path.name
+        _extract(path, folder)
+    except BaseException:
+        _remove(work, lock, os.getpid())
+        raise
+    atexit.register(_remove, work, lock, os.getpid())
+    inside = [each for each in folder.iterdir() if each.name != "__MACOSX"]
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+
+
+def _temporary(path: Path) -> tuple[Path, int]:
+    try:
+        return new_workplace(Path(tempfile.gettempdir(), "elmo-fast-archive"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: there is no temporary folder to unpack it ({error}); set TMPDIR") from error
+
+
+def _remove(work: Path, lock: int, process: int) -> None:
+    """Removes a temporary folder; a forked process leaves it to the one that made it."""
+    if os.getpid() == process:
+        remove_workplace(work, lock)
+
+
+def _extract(path: Path, folder: Path) -> None:
+    """Writes the members of an archive into a new folder, after all of them are checked."""
+    with read_failures_named(path), open(path, "rb"):
+        pass
+    name = ""
+    try:
+        with _members(path) as members:
+            checked = _checked(path, members, shutil.disk_usage(folder.parent).free)
+            folder.mkdir()
+            for member, place in checked:
+                name = member.name
+                _write(member, folder / place)
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: {name or 'the archive'} cannot be unpacked ({error.strerror or error})"
+        ) from error
+    except _DAMAGED as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(
+            f"{path}: {name or 'the archive'} is damaged, or no archive of this kind ({reason})"
+        ) from error
+
+
+@contextlib.contextmanager
+def _members(path: Path) -> Iterator[Iterator[_Member]]:
+    if path.name.lower().endswith(".zip"):
+        with zipfile.ZipFile(path) as archive:
+            yield (
+                _Member(each.filename, each.file_size, _kind_in_zip(each), functools.partial(archive.open, each))
+                for each in archive.infolist()
+            )
+    else:
+        packed = not path.name.lower().endswith(".tar")
+        with _GzipFile(path) if packed else open(path, "rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+            yield _members_of_tar(tar, stream)
+
+
+def _members_of_tar(tar: tarfile.TarFile, stream: IO[bytes]) -> Iterator[_Member]:
+    for each in tar:
+        yield _Member(each.name, each.size, _kind_in_tar(each), functools.partial(_opened, tar, each))
+    # gzip compares its checksum at the end of the file, which is behind the end of the tar.
+    if stream.read(_LONGEST_READ) and stream.read(1):
+        raise tarfile.ReadError("more than 1 MiB behind its end")
+
+
+class _GzipFile(gzip.GzipFile):
+    """A gzip file that refuses to decompress much at once."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _LONGEST_READ:
+            raise tarfile.ReadError("a header of more than 1 MiB")
+        return super().read(size)
+
+
+def _kind_in_zip(member: zipfile.ZipInfo) -> str:
+    mode = member.external_attr >> 16
+    if member.flag_bits & 1:
+        return "an encrypted file"
+    if member.is_dir():
+        return "folder"
+    return "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "a link or a device"
+
+
+def _kind_in_tar(member: tarfile.TarInfo) -> str:
+    return "folder" if member.isdir() else "file" if member.isreg() else "a link or a device"
+
+
+def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
+    return tar.extractfile(member)
+
+
+def _checked(path: Path, members: Iterator[_Member], free: int) -> list[tuple[_Member, Path]]:
+    """The members that are files, with their places; names and sizes are checked as the archive states them."""
+    found: dict[Path, _Member] = {}
+    total = 0
+    for count, member in enumerate(members):
+        parts = PureWindowsPath(member.name).parts
+        if ".." in parts or (parts and parts[0][-1] in "/\\:") or (member.kind == "file" and not parts):
+            raise CheckpointError(f"{path}: {member.name!r} is a name outside the archive; it is not unpacked")
+        if member.kind not in ("file", "folder"):
+            raise CheckpointError(f"{path}: {member.name!r} is {member.kind}; only files and folders are unpacked")
+        total += max(0, member.size)
+        if total > min(MOST_BYTES, free) or count >= MOST_MEMBERS:
+            raise CheckpointError(
+                f"{path}: unpacked, it is too large from {member.name!r} on: {size(total)} in {count + 1:,} members; "
+                f"at most {size(MOST_BYTES)} in {MOST_MEMBERS:,} are read, and {size(free)} are free in "
+                f"{tempfile.gettempdir()} (TMPDIR names another folder)"
+            )
+        place = Path(*PurePosixPath(member.name).parts)
+        if member.kind == "file" and found.setdefault(place, member) is not member:
+            raise CheckpointError(f"{path}: {member.name!r} is in it twice")
+    return [(member, place) for place, member in found.items()]
+
+
+def _write(member: _Member, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with member.open() as source, open(target, "xb") as file:
+        shutil.copyfileobj(source, file, _LONGEST_READ)
+        if file.tell() != member.size:
+            raise EOFError(f"{file.tell():,} bytes of {member.size:,}")
