@@ -15,6 +15,7 @@ from typing import IO, Any
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.interrupts import StopRequest
 from elmo_fast.workplace import usual_mode, workplace
+from elmo_fast.zstandard_file import DamagedZstandard, open_zstandard
 
 
 @contextlib.contextmanager
@@ -48,14 +49,18 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
 
 
-# What damaged gzip data raises while it is read.
-GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+# The suffixes of files that are unpacked while they are read, and what damaged ones raise then.
+PACKED = (".gz", ".zst")
+PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard)
 
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if it is gzip. packed: whether it is; None: by the suffix .gz."""
-    if packed if packed is not None else os.fspath(path).endswith(".gz"):
+    """The bytes of a file, unpacked if it is gzip or Zstandard. packed: whether it is gzip; None: by the suffix."""
+    if packed is None and os.fspath(path).endswith(".zst"):
+        with open_zstandard(path) as stream:
+            yield stream
+    elif packed if packed is not None else os.fspath(path).endswith(".gz"):
         with gzip.open(path) as stream:
             yield stream  # type: ignore[misc]
     else:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from elmo_fast.cli import _common, _model, _progress
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import rereadable, survey
+from elmo_fast.text import opened_source, survey
 from elmo_fast.threads import let_waiting_threads_sleep
 
 DTYPES = {"f32": "float32", "f16": "float16"}
@@ -17,9 +17,10 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "embed",
         "Writes the vectors of every token of INPUT (one sentence per line, tokens separated by white space; '-' is "
-        "standard input, .gz is decompressed) to OUTPUT. The file appears only when it is complete.",
+        "standard input, .gz and .zst are decompressed; also FASTA, Parquet and Hugging Face datasets) to OUTPUT. The "
+        "file appears only when it is complete.",
     )
-    parser.add_argument("input_file", type=str, help="text, one sentence per line")
+    parser.add_argument("input_file", type=str, help="text, one sentence per line, or what --format_in names")
     parser.add_argument("output_file", type=str, help="file to write")
     parser.writes("output_file")
     which = parser.add_mutually_exclusive_group(required=True)
@@ -27,6 +28,15 @@ def build_parser() -> Any:
     which.add_argument("--top", action="store_true", help="the top layer, [tokens, 2D]")
     which.add_argument("--average", action="store_true", help="the mean of the layers, [tokens, 2D]")
     parser.shared(*_model.OPTIONS)
+    parser.option(
+        "format_in",
+        Literal["text", "fasta", "parquet", "dataset"],
+        "of INPUT; fasta: residues are tokens, and the first word of each '>' line names the dataset in hdf5; parquet: "
+        "a file, or a folder of .parquet files; dataset: a folder saved by Hugging Face's datasets, or a name on the "
+        "hub (default: parquet for .parquet files and folders, dataset for a saved one, else text)",
+    )
+    parser.option("column", str, "of a Parquet file or dataset: strings, or lists of tokens", "text")
+    parser.option("split", str, "of a dataset that has several", "train")
     parser.option(
         "format",
         Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
@@ -59,9 +69,11 @@ def run(arguments: Any) -> int:
     if keys and not hdf5:
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
     _model.resolve(arguments)
-    with rereadable(arguments.input_file) as path:
-        name = "standard input" if arguments.input_file == "-" else arguments.input_file
-        text = survey(path, name, keep_lines=hdf5 and not arguments.forget_sentences, as_keys=keys)
+    with opened_source(
+        arguments.input_file, arguments.format_in, **_common.named(arguments, "column", "split")
+    ) as source:
+        keys = keys or (hdf5 and source.keyed)
+        text = survey(source, keep_lines=hdf5 and not arguments.forget_sentences, as_keys=keys)
         embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
         with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
             embedder.embed_file(
@@ -71,7 +83,8 @@ def run(arguments: Any) -> int:
                 file_format=arguments.format,
                 dtype=DTYPES[arguments.dtype],
                 progress=progress.reach,
-                **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),
+                use_sentence_keys=keys,
+                **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences"),
             )
     told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     _common.logger().info("%s: %s", arguments.output_file, told)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from elmo_fast.corpus._format import is_prepared
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import GZIP_ERRORS, reading
+from elmo_fast.files import PACKED, PACKING_ERRORS, reading
 from elmo_fast.text import files_matching, read_lines, rereadable
 
 PIECE_BYTES = 32 << 20
@@ -34,11 +34,11 @@ class Piece(NamedTuple):
 
 
 def pieces_of(path: str, size: int) -> Iterator[Piece]:
-    """Splits a file after the first line end at or past each multiple of `size` bytes; a .gz file is not split."""
+    """Splits a file after the first line end at or past each multiple of `size` bytes, if it is not compressed."""
     total = os.stat(path).st_size
     begin = 0
     with open(path, "rb") as file:
-        for cut in () if path.endswith(".gz") else range(size, total, size):
+        for cut in () if path.endswith(PACKED) else range(size, total, size):
             if cut > begin:
                 file.seek(cut - 1)
                 end = _after_line_end(file)
@@ -108,12 +108,12 @@ def _texts(piece: Piece) -> Iterator[str]:
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    except (UnicodeDecodeError, *GZIP_ERRORS):
+    except (UnicodeDecodeError, *PACKING_ERRORS):
         _complain(piece.path)
 
 
 def _blocks(piece: Piece) -> Iterator[bytes]:
-    packed = piece.path.endswith(".gz")
+    packed = piece.path.endswith(PACKED)
     rest = b""
     with reading(piece.path) as file:
         left = 1 << 62 if packed else piece.end - file.seek(piece.begin)

@@ -118,9 +118,9 @@ class ElmoEmbedder:
         """Writes the vectors of a text's sentences; the file appears when it is complete. Returns their number.
 
         Args:
-            input_file: a path (.gz is decompressed), read twice; an open text stream, whose lines stay in memory and
-                which is closed; or a SurveyedText. One sentence per line, tokens separated by white
-                space.
+            input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
+                memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
+                tokens separated by white space.
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch.
@@ -158,12 +158,12 @@ class ElmoEmbedder:
         with FORMATS[file_format](output_file_path, contents) as write, beside_torch() as beside:
             ran = run_batches(
                 self.elmo_bilm, text.sentences(), output_format, stateful=self.elmo_bilm.stateful,
-                batch_size=batch_size, max_tokens=max_tokens, name=lambda index: f"line {index + 1}", beside=beside,
+                batch_size=batch_size, max_tokens=max_tokens, name=text.source.place, beside=beside,
             )  # fmt: skip
 
             def write_batch(batch: LayerBatch) -> int:
                 for index, vectors in zip(batch.indices, batch.vectors(output_format != "all"), strict=True):
-                    write(index, finite(vectors, contents.dtype, f"line {index + 1} of {text.name}"))
+                    write(index, finite(vectors, contents.dtype, f"{text.source.place(index)} of {text.name}"))
                 return sum(map(len, batch.sentences))
 
             for tokens in ahead(beside, write_batch, ran):

@@ -35,7 +35,7 @@ def reading(path: str) -> Iterator[IO[bytes]]:
     try:
         with files.reading(path, packed) as stream:
             yield stream
-    except files.GZIP_ERRORS as error:
+    except files.PACKING_ERRORS as error:
         raise ElmoFastError(f"{path}: damaged gzip data: {error}") from error
 
 

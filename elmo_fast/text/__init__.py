@@ -16,6 +16,7 @@ from elmo_fast.text.characters import (
     words_to_ids,
 )
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
+from elmo_fast.text.sources import FORMATS_IN, Source, opened_source
 from elmo_fast.text.survey import SurveyedText, survey
 from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
 
@@ -26,12 +27,14 @@ __all__ = [
     "EOS",
     "EOS_WORD",
     "EOW",
+    "FORMATS_IN",
     "MARKERS",
     "MAX_CHARACTERS",
     "PAD",
     "UNK_WORD",
     "Batch",
     "CharacterTable",
+    "Source",
     "SurveyedText",
     "Vocabulary",
     "batch_to_ids",
@@ -39,6 +42,7 @@ __all__ = [
     "count_words",
     "files_matching",
     "in_order",
+    "opened_source",
     "read_lines",
     "read_sentences",
     "replacing",

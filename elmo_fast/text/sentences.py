@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import GZIP_ERRORS, reading
+from elmo_fast.files import PACKING_ERRORS, reading
 
 # Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
 # first one or two bytes of a byte order mark if nothing follows them.
@@ -53,6 +53,10 @@ def _opened(path: str) -> Iterator[IO[str]]:
             stream.detach()
 
 
+def _packing(path: str) -> str:
+    return "Zstandard" if path.endswith(".zst") else "gzip"
+
+
 def _lines(stream: IO[str]) -> Iterator[str]:
     """The lines of a stream; \\r\\r\\n, written by programs that translate line ends twice, ends one line."""
     before = ""
@@ -65,11 +69,11 @@ def _lines(stream: IO[str]) -> Iterator[str]:
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Yields (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
 
-    path: a file, gzip by the suffix .gz, or "-" for standard input; lines end with any of Python's universal newlines
-        or \\r\\r\\n, and may have any length
+    path: a file, gzip by the suffix .gz, Zstandard by .zst (extra zst), or "-" for standard input; lines end with any
+        of Python's universal newlines or \\r\\r\\n, and may have any length
 
-    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged gzip; OSError
-    otherwise.
+    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged compressed data;
+    OSError otherwise.
     """
     path = os.fspath(path)
     index = -1
@@ -87,8 +91,8 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
                 yield index, line.strip()
-    except GZIP_ERRORS as error:
-        raise ElmoFastError(f"{_name(path)}: damaged gzip data after line {index + 1}: {error}") from error
+    except PACKING_ERRORS as error:
+        raise ElmoFastError(f"{_name(path)}: damaged {_packing(path)} data after line {index + 1}: {error}") from error
 
 
 def read_sentences(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:

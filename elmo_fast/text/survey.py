@@ -2,31 +2,32 @@
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text.sentences import read_lines
+from elmo_fast.text.sources import Lines, Sentence, Source, TextFile
 
 SHOWN_LINES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class SurveyedText:
-    """A text of one sentence per line, tokens separated by white space, that can be read once more.
+    """Sentences that can be read once more.
 
-    name: what messages call it; lengths: tokens of each line, [N] int64; lines: the lines, if they were kept;
-    as_keys: whether the lines can name HDF5 datasets; source: what it is read from, a file or the list of its lines.
+    name: what messages call their source; lengths: tokens of each, [N] int64; lines: their names, if they were kept: a
+    text's lines, the keys of a format that has them; as_keys: whether these can name HDF5 datasets; source: what the
+    sentences are read from.
     """
 
     name: str
     lengths: np.ndarray[Any, np.dtype[np.int64]]
     lines: list[str] | None
     as_keys: bool
-    source: Any = field(repr=False)
+    source: Source = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -34,18 +35,18 @@ class SurveyedText:
     def sentences(self) -> Iterator[list[str]]:
         """The sentences, read again; ElmoFastError if the text has changed."""
         count = 0
-        for index, line in enumerate(self.source) if isinstance(self.source, list) else read_lines(self.source):
-            tokens = line.split()
+        for index, (tokens, _) in enumerate(self.source.sentences()):
             if index >= len(self) or len(tokens) != self.lengths[index]:
-                raise ElmoFastError(f"{self.name} changed while being read, at line {index + 1}")
+                raise ElmoFastError(f"{self.name} changed while being read, at {self.source.place(index)}")
             count += 1
             yield tokens
         if count != len(self):
-            raise ElmoFastError(f"{self.name} changed while being read: it had {len(self)} lines and now has {count}")
+            unit = self.source.unit
+            raise ElmoFastError(f"{self.name} changed while being read: it had {len(self)} {unit}s and now has {count}")
 
 
 def survey(
-    source: str | os.PathLike[str] | TextIO,
+    source: str | os.PathLike[str] | TextIO | Source,
     name: str | None = None,
     *,
     keep_lines: bool = False,
@@ -54,47 +55,72 @@ def survey(
     """Reads a text for the first time, and checks that no line is blank.
 
     Args:
-        source: a file, as for read_lines, or an open text stream, whose lines are kept.
-        name: its name in messages; None: its path.
+        source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
+        name: its name in messages; None: its own.
         keep_lines: whether to keep the lines in memory.
         as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
 
-    Raises: ElmoFastError naming the lines that are blank or cannot be keys; ElmoFastError and OSError as read_lines.
+    Raises: ElmoFastError naming the lines that are blank or cannot be keys; ElmoFastError and OSError as the source.
     """
-    lines: Iterable[tuple[int, str]]
-    if streamed := not isinstance(source, str | os.PathLike):
-        lines = enumerate(line.strip() for line in source)
-        name = name or str(getattr(source, "name", "the input"))
-    else:
-        lines, name = read_lines(source), name or os.fspath(source)
-    kept: list[str] | None = [] if keep_lines or as_keys or streamed else None
-    lengths, blank, seen = array("q"), list[int](), dict[str, int]()
-    for index, line in lines:
-        lengths.append(len(line.split()))
-        if not lengths[-1]:
-            blank.append(index + 1)
+    source = _as_source(source)
+    name = name or source.name
+    kept: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
+    lengths, checked = array("q"), Checks(name, source, as_keys)
+    for index, sentence in enumerate(source.sentences()):
+        lengths.append(len(sentence.tokens))
+        checked.take(index, sentence)
         if kept is not None:
-            kept.append(line)
-        if as_keys:
-            _check_key(name, index, line, seen)
-    if not lengths:
-        raise ElmoFastError(f"{name} is empty: it contains no sentence")
-    if blank:
-        more = f" and {len(blank) - SHOWN_LINES} more" if len(blank) > SHOWN_LINES else ""
-        shown = ", ".join(map(str, blank[:SHOWN_LINES]))
-        raise ElmoFastError(f"{name}: nothing but white space on line {shown}{more}; remove such lines")
-    return SurveyedText(name, np.array(lengths, np.int64), kept, as_keys, kept if streamed else source)
+            kept.append(sentence.name)
+    checked.end()
+    return SurveyedText(name, np.array(lengths, np.int64), kept, as_keys, source)
 
 
-def _check_key(name: str, index: int, line: str, seen: dict[str, int]) -> None:
-    """seen: line -> its first index."""
-    if "/" in line or "\0" in line or line == ".":
-        raise ElmoFastError(
-            f"{name}, line {index + 1}: {line[:60]!r} cannot be the name of a dataset (in HDF5 '/' separates "
-            "groups, '.' is the group itself and NUL ends a name); leave out use_sentence_keys"
-        )
-    if seen.setdefault(line, index) != index:
-        raise ElmoFastError(
-            f"{name}: lines {seen[line] + 1} and {index + 1} are the same sentence, but names must differ; "
-            "leave out use_sentence_keys"
-        )
+def _as_source(given: str | os.PathLike[str] | TextIO | Source) -> Source:
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return TextFile(given)
+    return Lines(str(getattr(given, "name", "the input")), [line.strip() for line in given])
+
+
+class Checks:
+    """What must hold of all sentences of a text: there is one, none is blank and, `as_keys`, each can name a dataset.
+
+    name: of the text, in messages.
+    """
+
+    def __init__(self, name: str, source: Source, as_keys: bool) -> None:
+        self._name, self._source, self._as_keys = name, source, as_keys
+        self._count, self._blank, self._seen = 0, list[int](), dict[str, int]()
+
+    def take(self, index: int, sentence: Sentence) -> None:
+        """The next sentence. Raises ElmoFastError if it cannot be a key."""
+        self._count += 1
+        if not sentence.tokens:
+            self._blank.append(index + 1)
+        if self._as_keys:
+            self._check_key(index, sentence.name)
+
+    def end(self) -> None:
+        """Raises ElmoFastError if there was no sentence, or a blank one."""
+        if not self._count:
+            raise ElmoFastError(f"{self._name} is empty: it contains no sentence")
+        if self._blank:
+            more = f" and {len(self._blank) - SHOWN_LINES} more" if len(self._blank) > SHOWN_LINES else ""
+            unit, shown = self._source.unit, ", ".join(map(str, self._blank[:SHOWN_LINES]))
+            raise ElmoFastError(f"{self._name}: nothing but white space on {unit} {shown}{more}; remove such {unit}s")
+
+    def _check_key(self, index: int, key: str) -> None:
+        where, keyed = self._source.place(index), self._source.keyed
+        advice = "rename it, or choose another format of the output" if keyed else "leave out use_sentence_keys"
+        if "/" in key or "\0" in key or key in ("", "."):
+            raise ElmoFastError(
+                f"{self._name}, {where}: {key[:60]!r} cannot be the name of a dataset (in HDF5 '/' separates "
+                f"groups, '.' is the group itself and NUL ends a name); {advice}"
+            )
+        if self._seen.setdefault(key, index) != index:
+            what = "have the same name" if keyed else "are the same sentence"
+            raise ElmoFastError(
+                f"{self._name}: {self._source.unit}s {self._seen[key] + 1} and {index + 1} {what}, but names must "
+                f"differ; {advice}"
+            )

@@ -126,9 +126,9 @@ def test_max_tokens_bounds_the_padded_batch(text, toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize("words", [[], ["--use-sentence-keys"], ["--format", "npz"]])
 def test_the_text_is_read_twice(toy, tmp_path, monkeypatch, words):
     """Once to check and count, once to embed; the index and the names of the datasets are kept from the first time."""
-    survey = sys.modules["elmo_fast.text.survey"]
-    read, plain = [], survey.read_lines
-    monkeypatch.setattr(survey, "read_lines", lambda path: read.append(path) or plain(path))
+    source = sys.modules["elmo_fast.text.sources.text_file"]
+    read, plain = [], source.read_lines
+    monkeypatch.setattr(source, "read_lines", lambda path: read.append(path) or plain(path))
     monkeypatch.setattr("elmo_fast.text.sentences.read_lines", lambda path: pytest.fail("read once more"))
     (tmp_path / "in.txt").write_text("a b\nc\n")
     embed(str(tmp_path / "in.txt"), tmp_path / "out", toy, "--top", *words)
@@ -146,6 +146,29 @@ def test_gzip_and_standard_input_give_the_same(text, toy, tmp_path, monkeypatch)
         np.testing.assert_array_equal(files[0][key][()], files[2][key][()])
     for file in files:
         file.close()
+
+
+def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path):
+    """A dataset per name of FASTA, its residues being tokens; a column of Parquet gives what the text gives."""
+    parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    (tmp_path / "p.fasta").write_text(">P1 first\nMK\nV\n>P2\nKA\n")
+    (tmp_path / "p.txt").write_text("M K V\nK A\n")
+    parquet.write_table(pa.table({"words": TOKENS}), tmp_path / "in.parquet")
+    fasta = embed(str(tmp_path / "p.fasta"), tmp_path / "a", toy, "--all", "--format-in", "fasta")
+    table = embed(str(tmp_path / "in.parquet"), tmp_path / "c", toy, "--all", "--column", "words")
+    spaced, lines = (
+        embed(str(tmp_path / "p.txt"), tmp_path / "b", toy, "--all"),
+        embed(text, tmp_path / "d", toy, "--all"),
+    )
+    with h5py.File(fasta) as named, h5py.File(spaced) as numbered:
+        assert list(named) == ["P1", "P2"]
+        for name, number in (("P1", "0"), ("P2", "1")):
+            np.testing.assert_array_equal(named[name][()], numbered[number][()])
+    assert table.read_bytes() == lines.read_bytes()
+    flat_file = embed(
+        str(tmp_path / "p.fasta"), tmp_path / "e", toy, "--all", "--format-in", "fasta", "--format", "npz"
+    )
+    assert flat(flat_file, "npz")[1].tolist() == [0, 3, 5]
 
 
 def test_model_folder_is_the_same_model(text, toy, tmp_path):

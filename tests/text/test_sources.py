@@ -1,0 +1,151 @@
+"""Inputs of sentences: each kind gives the same sentences, from any place, and refuses what it cannot read."""
+
+import pytest
+
+from elmo_fast.errors import ElmoFastError, MissingExtraError
+from elmo_fast.text import opened_source, read_lines, survey
+from elmo_fast.text.sources import detected_format
+
+LINES = [f"word{n} is word {n} ." for n in range(3000)]
+
+
+def rows(path, start=0, **settings):
+    with opened_source(path, **settings) as source:
+        return [sentence.tokens for sentence in source.sentences_from(start)]
+
+
+def all_rows(tmp_path, path, **settings):
+    """From the beginning, and from places at and beside the edges of blocks."""
+    wanted = [line.split() for line in LINES]
+    assert rows(path, **settings) == wanted
+    for start in (1, 1023, 1024, 1999, 2000, 2999, 3000):
+        assert rows(path, start, **settings) == wanted[start:]
+
+
+def test_zstandard_of_several_frames_is_text_and_damage_is_named(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    whole = "".join(f"{line}\n" for line in LINES).encode()
+    frames = [zstandard.compress(whole[:5000]), zstandard.compress(whole[5000:])]
+    path = tmp_path / "in.zst"
+    path.write_bytes(b"".join(frames))
+    all_rows(tmp_path, path)
+    for damaged in (frames[0] + frames[1][:-9], b"plain", frames[0] + b"\n"):
+        path.write_bytes(damaged)
+        with pytest.raises(ElmoFastError, match=r"in\.zst: damaged Zstandard data after line \d+: .+"):
+            list(read_lines(path))
+
+
+def test_parquet_files_and_folders_of_them(tmp_path):
+    """Rows of strings and of tokens, over the edges of files, groups of rows and batches; bad ones named."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    split = [line.split() for line in LINES]
+    parquet.write_table(pa.table({"text": LINES, "n": range(3000)}), tmp_path / "in.parquet", row_group_size=1000)
+    all_rows(tmp_path, tmp_path / "in.parquet")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, part in enumerate((split[:1999], split[1999:2000], split[2000:])):
+        parquet.write_table(pa.table({"words": part}), folder / f"{number}.parquet", row_group_size=1500)
+    all_rows(tmp_path, folder, column="words")
+    with pytest.raises(ElmoFastError, match=r"0\.parquet has no column 'text'; it has: words"):
+        rows(folder)
+    with pytest.raises(
+        ElmoFastError, match=r"in\.parquet, row 1, column 'n': wanted a string or a list of words.*; found 0"
+    ):
+        rows(tmp_path / "in.parquet", column="n")
+    parquet.write_table(pa.table({"text": ["a", None]}), tmp_path / "null.parquet")
+    with pytest.raises(ElmoFastError, match=r"null\.parquet, row 2, .* found None"):
+        rows(tmp_path / "null.parquet")
+    (tmp_path / "null.parquet").write_bytes(b"PAR1 and more")
+    with pytest.raises(ElmoFastError, match=r"null\.parquet: damaged, or no Parquet file"):
+        rows(tmp_path / "null.parquet")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ElmoFastError, match=r"the folder '.*empty' contains no \.parquet file"):
+        rows(tmp_path / "empty")
+
+
+def test_a_saved_dataset_and_a_folder_of_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    made = datasets.Dataset.from_dict({"text": LINES, "n": list(range(3000))})
+    made.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict({"dev": made}).save_to_disk(str(tmp_path / "split"))
+    all_rows(tmp_path, tmp_path / "one")
+    all_rows(tmp_path, tmp_path / "split", split="dev")
+    with pytest.raises(ElmoFastError, match=r"split has no split 'train'; it has: dev"):
+        rows(tmp_path / "split")
+    with pytest.raises(ElmoFastError, match=r"one has no column 'words'; it has: text, n"):
+        rows(tmp_path / "one", column="words")
+    with pytest.raises(ElmoFastError, match=r"nobody/nothing: cannot be read as a dataset: "):
+        rows("nobody/nothing", format_in="dataset")
+    assert [detected_format(tmp_path / name) for name in ("one", "split", "x.parquet", "x.txt")] == [
+        "dataset", "dataset", "parquet", "text",
+    ]  # fmt: skip
+
+
+def fasta(tmp_path, text):
+    (tmp_path / "in.fasta").write_text(text)
+    with opened_source(tmp_path / "in.fasta", "fasta") as source:
+        return list(source.sentences())
+
+
+def test_fasta_records_are_sentences_of_residues(tmp_path):
+    found = fasta(tmp_path, ">sp|P1|X first protein\nMKV l*\n\nAAG\r\n> P2\nacd\n")
+    assert found == [(list("MKVL*AAG"), "sp|P1|X"), (list("ACD"), "P2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("MKV\n>P1\nMK\n", r"line 1: wanted a line '>NAME' before the first residue, found 'MKV'"),
+        (">P1\nMK\nA-C\n", r"line 3: a gap is no residue; remove the gaps"),
+        (">P1\nMK\n\nA1C\n", r"line 4: the character '1' is no residue"),
+        (">P1\nMé\n", r"line 2: the character 'É' is no residue"),
+        (">P1\nM\n>\nM\n", r"line 3: '>' without a name"),
+        (">P1\nM\n>P2\n>P3\nM\n", r"line 3: the record 'P2' has no residues"),
+        (">P1\nM\n>P2\n\n", r"line 3: the record 'P2' has no residues"),
+    ],
+)
+def test_a_bad_line_of_fasta_is_named(tmp_path, text, said):
+    with pytest.raises(ElmoFastError, match=r"in\.fasta, " + said):
+        fasta(tmp_path, text)
+
+
+def test_fasta_bytes_and_keys_that_cannot_be(tmp_path):
+    (tmp_path / "in.fasta").write_bytes(b">P1\nM\xff\n")
+    with (
+        opened_source(tmp_path / "in.fasta", "fasta") as source,
+        pytest.raises(ElmoFastError, match=r"line 2, .* 0xff"),
+    ):
+        survey(source)
+    for text, said in (
+        (">P1\nM\n>P1 again\nK\n", "records 1 and 2 have the same name, but names must differ; rename it"),
+        (">a/b\nM\n", r"record 1: 'a/b' cannot be the name of a dataset .*; rename it, or choose another format"),
+    ):
+        (tmp_path / "in.fasta").write_text(text)
+        with opened_source(tmp_path / "in.fasta", "fasta") as source, pytest.raises(ElmoFastError, match=said):
+            survey(source, as_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "library"),
+    [("x.parquet", "parquet", "pyarrow"), ("x.zst", "zst", "zstandard"), ("saved", "datasets", "datasets")],
+)
+def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, extra, library):
+    monkeypatch.setitem(__import__("sys").modules, library, None)
+    monkeypatch.setitem(__import__("sys").modules, f"{library}.parquet", None)
+    path = tmp_path / name
+    if name == "saved":
+        path.mkdir()
+        path = path / "dataset_info.json"
+    path.write_bytes(b"")
+    with pytest.raises(
+        MissingExtraError, match=rf'{library}, which is not installed: pip install "elmo-fast\[{extra}\]"'
+    ):
+        rows(tmp_path / name)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ElmoFastError, match="format_in must be one of text, fasta, parquet, dataset; got 'csv'"):
+        rows(tmp_path / "x", format_in="csv")
