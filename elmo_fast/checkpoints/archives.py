@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, NamedTuple
 
 from ..errors import CheckpointError, read_failures_named
-from ..files import GZIP_ERRORS
+from ..files import PACKING_ERRORS
 from ..sizes import size
 from ..workplace import new_workplace, remove_workplace
 
@@ -29,7 +29,7 @@ _LONGEST_READ = 1 << 20
 _DAMAGED = (
     zipfile.BadZipFile,
     tarfile.TarError,
-    *GZIP_ERRORS,
+    *PACKING_ERRORS,
     lzma.LZMAError,
     NotImplementedError,
     RuntimeError,
