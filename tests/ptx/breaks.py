@@ -1,10 +1,10 @@
 """Takes out of a compiled kernel one barrier, wait, mask or ordering after the other, and sees whether that is found.
 
 Found: the emulator says what is wrong, or other memory is left. What is not found is not needed in this case (a barrier
-after the last use, a mask on memory that is there and adds nothing) and is counted in tests/ptx/breaks.json.
+after the last use, a mask on memory that is there and adds nothing) and stands in tests/ptx/breaks.json; of each such
+mask masks.py says why.
 """
 
-import collections
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ from tests.ptx.blocks import Kernel, made
 from tests.ptx.clocks import ACQUIRES, RELEASES
 from tests.ptx.counts import Counts
 from tests.ptx.launch import Launch, run
+from tests.ptx.masks import masked
 from tests.ptx.program import Immediate, Instruction, PtxError
 
-MASKS = 12  # of a kernel's masks, so many are tried
 NOTHING = Instruction(None, False, "fence", (), (), "(removed)", "")
 
 
@@ -42,23 +42,21 @@ def same(a: torch.UntypedStorage, b: torch.UntypedStorage) -> bool:
     return torch.equal(*(torch.empty(0, dtype=torch.uint8).set_(storage) for storage in (a, b)))
 
 
-def record(emulator: Any, call: Callable[[], None]) -> dict[str, Recorded]:
-    """The first launch of each kernel that `call` launches; its second variant is "name 2"."""
-    found: dict[str, Recorded] = {}
-    seen: set[int] = set()
+def record(emulator: Any, call: Callable[[], None]) -> dict[str, list[Recorded]]:
+    """The first launch of each kernel that `call` launches, and its last; its second variant is "name 2"."""
+    found: dict[str, list[Recorded]] = {}
+    names: dict[int, str] = {}
 
     def launch(one: Launch) -> None:
-        name, variant = one.kernel.program.name, 1
+        name = one.kernel.program.name
+        if id(one.kernel) not in names:
+            variant = 1 + sum(each.split()[0] == name for each in found)
+            names[id(one.kernel)] = name if variant == 1 else f"{name} {variant}"
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in one.arguments if torch.is_tensor(t)}
-        before = [s.clone() for s in storages.values()]
+        memory, before = list(storages.values()), [s.clone() for s in storages.values()]
         run(one, Counts(), np.random.default_rng(0))
-        if id(one.kernel) not in seen:
-            seen.add(id(one.kernel))
-            variant += sum(each.split()[0] == name for each in found)
-            memory = list(storages.values())
-            found[name if variant == 1 else f"{name} {variant}"] = Recorded(
-                one, memory, before, [s.clone() for s in memory]
-            )
+        kept = found.setdefault(names[id(one.kernel)], [])
+        kept[1:] = [Recorded(one, memory, before, [s.clone() for s in memory])]
 
     emulator.launch = launch
     try:
@@ -82,32 +80,27 @@ def without(kind: str, i: Instruction) -> Instruction:
 
 
 def kinds(i: Instruction) -> tuple[str, ...]:
-    """What can be taken from an instruction."""
+    """What can be taken from an instruction by itself."""
     if i.opcode == "bar" and "warp" not in i.modifiers:
         return ("barrier",)
     if i.opcode == "cp":
-        return ("wait",) if "wait_group" in i.modifiers else ("mask",) if len(i.operands) > 3 else ()
+        return ("wait",) if "wait_group" in i.modifiers else ()
     if is_atomic(i):
         ordered = {*RELEASES, *ACQUIRES}.intersection(i.modifiers)
         return (*(("order",) if ordered else ()), *(("scope",) if "gpu" in i.modifiers else ()))
-    return ("mask",) if i.opcode in ("ld", "st") and i.guard and "global" in i.modifiers else ()
+    return ()
 
 
 def breaks(code: list[Instruction]) -> Iterator[tuple[str, int]]:
-    """(what is taken, the number of the instruction); of masks some."""
-    found = collections.defaultdict(list)
-    for number, i in enumerate(code):
-        for kind in kinds(i):
-            found[kind].append(number)
-    for kind, numbers in found.items():
-        step = -(-len(numbers) // MASKS) if kind == "mask" else 1
-        yield from ((kind, number) for number in numbers[::step])
+    """(what is taken, the number of the instruction); of masks see `found_masks`"""
+    yield from ((kind, number) for number, i in enumerate(code) for kind in kinds(i))
 
 
-def broken(kernel: Kernel, kind: str, number: int) -> Kernel:
+def broken(kernel: Kernel, kind: str, numbers: list[int]) -> Kernel:
     code, runs = list(kernel.program.code), list(kernel.runs)
-    code[number] = without(kind, code[number])
-    runs[number] = made(code[number])
+    for number in numbers:
+        code[number] = without(kind, code[number])
+        runs[number] = made(code[number])
     return kernel._replace(program=kernel.program._replace(code=code), runs=runs, atomic=[is_atomic(i) for i in code])
 
 
@@ -137,14 +130,24 @@ def seldom(recorded: Recorded) -> set[int]:
     return found
 
 
-def tried(recorded: Recorded) -> dict[str, list[int]]:
+def tried(launches: list[Recorded]) -> dict[str, list[int]]:
     """kind -> [how many were found, how many were tried]; "seldom": barriers not found, of which `seldom` says why."""
+    recorded = launches[0]
     kernel, counted = recorded.launch.kernel, {}
     unclear = seldom(recorded)
     for kind, number in breaks(kernel.program.code):
         found, all_of_them = counted.get(kind, (0, 0))
-        seen = is_found(recorded, broken(kernel, kind, number))
+        seen = is_found(recorded, broken(kernel, kind, [number]))
         counted[kind] = [found + seen, all_of_them + 1]
         if kind == "barrier" and not seen and number in unclear:
             counted["seldom"] = [0, counted.get("seldom", (0, 0))[1] + 1]
     return counted
+
+
+def found_masks(launches: list[Recorded]) -> dict[str, bool]:
+    """Each masked load and store of the kernel -> whether it is found that its mask is gone."""
+    kernel = launches[0].launch.kernel
+    return {
+        text: any(is_found(one, broken(kernel, "mask", numbers)) for one in launches)
+        for text, numbers in masked(kernel.program.code).items()
+    }

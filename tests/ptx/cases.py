@@ -1,7 +1,8 @@
 """Calls of the ops, forward and backward, that launch every family of GPU kernels at a small fixed shape."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -19,11 +20,13 @@ from elmo_fast.ops import (
     highway,
     huffman_tree,
     negative_sampling,
+    padded_unique_rows,
     projected_lstm,
     sampled_softmax,
     scalar_mix,
+    square_norm,
 )
-from elmo_fast.ops._triton import cdiv, launch
+from elmo_fast.ops._triton import cdiv, launch, undispatched
 from elmo_fast.ops.projected_lstm import host_persistent, tiling
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
 from tests.ptx import cuda
@@ -73,9 +76,9 @@ def run_persistent(batch=3, size=20, cells=28):
         projected_lstm(*made, precision="float16", reverse=(False,), backend="triton_persistent")
 
 
-def run_scalar_mix(shape=(3, 5, 70)):
+def run_scalar_mix(shape=(3, 5, 70), mixes=3):
     layers = [torch.randn(shape, requires_grad=True) for _ in range(3)]
-    weights = torch.randn(2, 3, requires_grad=True), torch.randn(2, requires_grad=True)
+    weights = torch.randn(mixes, 3, requires_grad=True), torch.randn(mixes, requires_grad=True)
     mask = torch.rand(shape[:-1]) < 0.7
     backward(scalar_mix(layers, *weights, layer_norm=True, statistics_mask=mask, **BACKEND))
 
@@ -91,8 +94,10 @@ def run_unique_rows(rows=130, entries=7, width=33):
 
 
 def softmax_case(rows, width, words):
+    """The last row's target is the last word, past which the table ends."""
     hidden, weight = torch.randn(rows, width, requires_grad=True), torch.randn(words, width, requires_grad=True)
-    return hidden, torch.randint(0, words, (rows,)), weight, torch.randn(words, requires_grad=True)
+    targets = torch.cat((torch.randint(0, words, (rows - 1,)), torch.tensor([words - 1])))
+    return hidden, targets, weight, torch.randn(words, requires_grad=True)
 
 
 def run_full_softmax(rows=40, width=32, words=150, precision="float16"):
@@ -133,9 +138,24 @@ def run_target_rows(rows=40, width=96):
     )  # fmt: skip
 
 
-def run_adagrad(rows=130, words=12, width=33):
+def run_adagrad(rows=131, words=12, width=33):
     table, sums = torch.randn(words, width), torch.rand(words, width) + 0.5
     adagrad_rows_(table, sums, ids_of(rows, words), torch.randn(rows, width), 0.1, **BACKEND)
+
+
+def run_padded_unique_rows(rows=37, width=21):
+    """Each row twice; the first is the last of the sorted ones."""
+    ids = torch.randint(0, 2, (rows, width))
+    ids[0] = 0
+    padded_unique_rows(torch.cat((ids, ids)), **BACKEND)
+
+
+def run_adagrad_dense(sizes=(1500, 7)):
+    """Of each tensor a last block that is not full; with a kept copy, and without."""
+    weights, gradients, sums = ([torch.rand(size) + 0.5 for size in sizes] for _ in range(3))
+    square_norm(gradients, **BACKEND)
+    for copies in ([], [torch.ones_like(w, dtype=torch.float16) for w in weights]):
+        undispatched("adagrad_")(weights, gradients, sums, copies, 0.1, None, None)
 
 
 def run_log_uniform_sample(sizes=((1500, 2000), (4500, 1_300_000))):
@@ -161,7 +181,12 @@ def run_char_cnn_backward(rows=20, size=40, characters=31, count=18):
     cuda.char_cnn_backward(triton.runtime.driver.active, *made, torch.tensor([count]))
 
 
-CASES = {name.removeprefix("run_"): call for name, call in list(globals().items()) if name.startswith("run_")}
+def named(module: dict[str, Any]) -> dict[str, Callable[..., None]]:
+    """name -> call, of the functions run_<name>"""
+    return {name.removeprefix("run_"): call for name, call in module.items() if name.startswith("run_")}
+
+
+CASES = named(globals())
 """name of the op -> call"""
 
 OF_CUDA = ("log_uniform_sample", "char_cnn_backward")

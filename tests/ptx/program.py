@@ -60,7 +60,7 @@ class Instruction(NamedTuple):
     operands: tuple[Operand, ...]
     text: str
     source: str
-    """"line column" of the kernel's source, where known"""
+    """"folder/file:line:column" of the kernel's source, where known"""
 
 
 class Program(NamedTuple):
@@ -167,6 +167,7 @@ def parse(text: str, entry: str | None = None) -> Program:
     head = next(m for m in ENTRY.finditer(text) if entry in (None, m[1]))
     threads = re.search(r"\.reqntid\s+(\d+)", head[3])
     code, labels, widths, source, depth, at = [], {}, {}, "", 1, head.end()
+    files = {number: "/".join(path.split("/")[-2:]) for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)}
     while depth:
         piece = PIECE.match(text, at)
         if piece is None:
@@ -178,7 +179,8 @@ def parse(text: str, entry: str | None = None) -> Program:
         elif piece["label"]:
             labels[piece["label"]] = len(code)
         elif piece["source"]:
-            source = piece["source"].strip()
+            number, *place = piece["source"].replace(",", " ").split()[:3]
+            source = ":".join((files.get(number, number), *place))
         elif statement.startswith(".reg"):
             declare(statement, widths)
         elif statement and statement[0] != ".":

@@ -29,7 +29,7 @@ def test_no_order_between_them_can_be_missing(emulator, monkeypatch):
     """Each release, acquire and scope, removed, is a race."""
     spread_or_not(monkeypatch, True)
     recorded = breaks.record(emulator, lambda: results(case(), "float16", alone(), alone()))
-    rows = [breaks.tried(one) for one in recorded.values() if one.launch.cooperative]
+    rows = [breaks.tried(one) for one in recorded.values() if one[0].launch.cooperative]
     assert len(rows) == 2
     for row in rows:
         assert row["order"][0] == row["order"][1] >= 3
