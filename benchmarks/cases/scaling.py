@@ -81,14 +81,14 @@ def exchange() -> None:
         step = Step(model, AdaGrad(model.parameters()), clip_norm=10.0, processes=processes)
         generator = torch.Generator().manual_seed(processes.rank)
         sizes: list[tuple[int, int]] = []
-        all_ids = gradient_exchange._all_ids
+        all_ids = gradient_exchange.all_ids
 
         def noted(ids: torch.Tensor, among: Processes) -> torch.Tensor:
             found = all_ids(ids, among)
             sizes.append((len(found), len(ids)))
             return found
 
-        gradient_exchange._all_ids = noted
+        gradient_exchange.all_ids = noted
         for number in range(WARMUP):
             step(words(processes, generator), None, number)
         processes.max_(0)

@@ -78,6 +78,11 @@ class OptimizerConfig:
 
     batch_size: int = described(128, "Rows of text of all processes together; fixed for the life of a run.")
     micro_batches: int = described(1, "Parts in which each process computes its rows, to save memory; same numbers.")
+    exact_shards: int | None = described(
+        None,
+        "S, a power of two: the rows are S virtual shards whose gradients are added in one fixed order, so that any "
+        "number of processes that divides S trains the same weights, to the bit; null: not so, a little faster.",
+    )
     unroll_steps: int = described(
         20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on."
     )

@@ -7,7 +7,7 @@ from typing import Any
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import field_complaints, is_number
-from elmo_fast.pretrain.config import SECTIONS, DataConfig, ModelConfig, PretrainConfig
+from elmo_fast.pretrain.config import SECTIONS, DataConfig, ModelConfig, OptimizerConfig, PretrainConfig
 
 
 def _is_count(value: Any) -> bool:
@@ -46,6 +46,28 @@ def _input_complaints(config: PretrainConfig) -> list[str]:
     return found
 
 
+def _shards_complaints(optimizer: OptimizerConfig) -> list[str]:
+    """What does not go with exact_shards."""
+    found, shards, rows = [], optimizer.exact_shards, optimizer.batch_size
+    if shards is None or not _is_count(shards):
+        return []
+    if shards & (shards - 1):
+        found.append(f"exact_shards must be a power of two (1, 2, 4, 8 ...); got {shards}")
+    elif _is_count(rows) and rows % shards:
+        found.append(f"batch_size must be divisible by exact_shards={shards}; got {rows}")
+    if optimizer.micro_batches != 1:
+        found.append(
+            f"micro_batches must be 1 with exact_shards={shards}, whose shards are computed one after the other and "
+            f"save the same memory; got {optimizer.micro_batches!r}"
+        )
+    if optimizer.optimiser == "adamw":
+        found.append(
+            "exact_shards goes with optimiser: adagrad (adamw's dense gradients of tables are added by torch in an "
+            "order that differs from run to run); got adamw"
+        )
+    return found
+
+
 def _data_complaints(data: DataConfig) -> list[str]:
     found = []
     if not data.train_prefix:
@@ -66,6 +88,7 @@ def complaints(config: PretrainConfig) -> list[str]:
     optimizer = config.optimizer
     found = [one for name in SECTIONS for one in field_complaints(getattr(config, name), {"loss": LOSSES})]
     found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
+    found += _shards_complaints(optimizer)
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
     if not config.run.save_dir:

@@ -68,7 +68,9 @@ class LanguageModelTrainer:
         # Reading a number on a GPU forces a sync: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
         self.vocabulary = corpus.vocabulary.digest
-        self.first_row, self.row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
+        self.first_row, self.row_count = self.processes.assign_rows(
+            optimizer.batch_size, optimizer.micro_batches, optimizer.exact_shards
+        )
         self.stream = Stream(
             corpus,
             optimizer.batch_size,
@@ -97,6 +99,7 @@ class LanguageModelTrainer:
             seed=run.seed,
             state_reset=optimizer.state_reset,
             micro_batches=optimizer.micro_batches,
+            exact_shards=optimizer.exact_shards,
             sparse=optimizer.optimiser == "adagrad",
             processes=self.processes,
             cuda_graph=run.cuda_graph,
@@ -139,6 +142,7 @@ class LanguageModelTrainer:
             vocabulary=self.vocabulary,
             unreported=progress.unreported,
             loss=optimizer.loss,
+            exact_shards=optimizer.exact_shards,
         )
 
     def words(self, number: int) -> Words:
@@ -213,5 +217,8 @@ class LanguageModelTrainer:
         """Reports the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
             _graphs.release(self.device)  # a step's graph holds its memory
-            self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
+            shards = self.config.optimizer.exact_shards
+            self.perplexity = evaluate(
+                self.model, self.heldout, device=self.device, processes=self.processes, shards=shards
+            )
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)

@@ -31,7 +31,7 @@ class RunPosition:
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
     its words; unreported: losses and gradient norm of each step since the last report; loss: its name (that of runs
-    from before there was another).
+    from before there was another); exact_shards: S, None: not so.
     """
 
     step: int
@@ -47,6 +47,7 @@ class RunPosition:
     vocabulary: str
     unreported: list[list[float]]
     loss: str = "sampled_softmax"
+    exact_shards: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,18 @@
-"""Several processes joined by torchrun, on the CPU."""
+"""Several processes that train the toy on the CPU: joined by torchrun, or forked and joined as torchrun joins them."""
 
+import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+
+import yaml
+
+from elmo_fast.cli.main import main
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from tests.pretrain.toy import toy_config
+from tests.torture.children import ended, started
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 240
@@ -31,3 +40,45 @@ def outcome(process):
         output, _ = process.communicate(timeout=60)
         raise AssertionError(f"not done after {SECONDS} s:\n{output}") from None
     return process.returncode, output
+
+
+def words_of(folder, name, **changes):
+    """The words of a command that trains the toy into folder/name."""
+    settings = {"max_steps": 50, "n_epochs": 1000, "batch_size": 6, "log_interval": 1, "unroll_steps": 3}
+    config = toy_config(folder, save_dir=str(folder / name), **settings | changes)
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config.flat()))
+    return ["pretrain", "--config", str(folder / f"{name}.yaml")]
+
+
+def dying_at(step):
+    """Makes this process kill itself when it has taken that many steps of a run."""
+    take = LanguageModelTrainer.step
+
+    def taking(trainer):
+        result = take(trainer)
+        if trainer.progress.step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    LanguageModelTrainer.step = taking
+
+
+def pretrain(folder, name, count, killed_at=None, **changes):
+    """Trains the toy in `count` processes, forked and joined as torchrun joins them; what they print.
+
+    killed_at: the number of steps after which the last of them kills itself, and the others are killed.
+    """
+    words, log = words_of(folder, name, **changes), folder / f"{name}.log"
+
+    def work():
+        if killed_at is not None and os.environ.get("RANK", "0") == str(count - 1):
+            dying_at(killed_at)
+        assert main(words) == 0
+
+    assert ended(started(work, count, log), log) == (killed_at is None)
+    return log.read_text()
+
+
+def losses(folder, name):
+    rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["loss_forward"], row["loss_backward"]) for row in rows if "loss" in row]

@@ -1,43 +1,14 @@
 """Several processes train as one does; one that is killed is started again with the others."""
 
-import json
 import os
 import pathlib
 import signal
 import time
 
 import pytest
-import yaml
 from safetensors.torch import load_file
 
-from elmo_fast.cli.main import main
-from tests.pretrain.processes import SECONDS, outcome, torchrun
-from tests.pretrain.toy import toy_config
-from tests.torture.children import ended, started
-
-
-def words_of(folder, name, **changes):
-    """The words of a command that trains the toy into folder/name."""
-    settings = {"max_steps": 50, "n_epochs": 1000, "batch_size": 6, "log_interval": 1, "unroll_steps": 3}
-    config = toy_config(folder, save_dir=str(folder / name), **settings | changes)
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config.flat()))
-    return ["pretrain", "--config", str(folder / f"{name}.yaml")]
-
-
-def pretrain(folder, name, count, **changes):
-    """Trains the toy in `count` processes, forked and joined as torchrun joins them; what they print."""
-    words, log = words_of(folder, name, **changes), folder / f"{name}.log"
-
-    def work():
-        assert main(words) == 0
-
-    assert ended(started(work, count, log), log)
-    return log.read_text()
-
-
-def losses(folder, name):
-    rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
-    return [(row["step"], row["loss_forward"], row["loss_backward"]) for row in rows if "loss" in row]
+from tests.pretrain.processes import SECONDS, losses, outcome, pretrain, torchrun, words_of
 
 
 @pytest.mark.slow

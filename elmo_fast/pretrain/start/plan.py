@@ -16,6 +16,7 @@ from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.start.exact_shards import describe_inexact
 from elmo_fast.pretrain.start.op_backends import describe_backends
 from elmo_fast.sizes import size
 from elmo_fast.text import Vocabulary
@@ -64,15 +65,15 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
     return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
-def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> dict[str, int]:
-    """An estimate of the bytes that a process needs, by purpose; rows: of one micro-batch.
+def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, parts: int) -> dict[str, int]:
+    """An estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches, or shards.
 
     Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
     """
     model, optimizer = config.model, config.optimizer
     bilm, softmax = count_weights(config, vocabulary_size)
     kept = 1 if optimizer.optimiser == "adagrad" else 2
-    positions = optimizer.micro_batches * rows * optimizer.unroll_steps
+    positions = parts * rows * optimizer.unroll_steps
     used = LOSS_CLASSES[optimizer.loss].max_rows_used(vocabulary_size, optimizer.n_negative_samples_batch, positions)
     touched = softmax if kept == 2 else used * (model.projection_dim + 1)
     table, dense, trained = (vocabulary_size + 1) * model.projection_dim, bilm, bilm
@@ -80,12 +81,14 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int) -> 
         dense = trained = bilm - table
     elif model.input != "characters" and kept == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
+    # Sums of a binary tree, and a shard's own.
+    held = 1 if optimizer.exact_shards is None else parts.bit_length()
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands and float32 cells
     return {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * kept * (trained + softmax),
-        "gradients": 4 * (dense + touched),
+        "gradients": 4 * held * (dense + touched),
         "activations": size * rows * optimizer.unroll_steps * per_place,
     }
 
@@ -115,14 +118,17 @@ def describe_model(
     """The model, its memory and a step, in lines of text."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
-    _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
-    needed = estimate_memory(config, vocabulary_size, rows // optimizer.micro_batches)
-    parts = ", ".join(f"{name} {size(each)}" for name, each in needed.items())
+    shards = optimizer.exact_shards
+    _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches, shards)
+    parts = optimizer.micro_batches if shards is None else processes.assign_shards(shards)
+    needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
+    purposes = ", ".join(f"{name} {size(each)}" for name, each in needed.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
+    shared += "" if shards is None else f" | {shards} exact shards"
     return [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
-        f"memory about {size(sum(needed.values()))} a process: {parts}",
+        f"memory about {size(sum(needed.values()))} a process: {purposes}",
         *_describe_shortage(sum(needed.values()), device),
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
         f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
@@ -137,6 +143,7 @@ def describe_model(
             loss=optimizer.loss,
             characters=config.model.input == "characters",
         ),
+        *describe_inexact(config, device),
     ]
 
 

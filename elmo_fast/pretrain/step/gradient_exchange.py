@@ -82,7 +82,7 @@ def wrap_in_ddp(module: nn.Module, processes: Processes, apart: Sequence[nn.Para
     return wrapped
 
 
-def _all_ids(ids: Tensor, processes: Processes) -> Tensor:
+def all_ids(ids: Tensor, processes: Processes) -> Tensor:
     """The distinct ids of all processes, sorted; each may have another number of them."""
     counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(processes.size)]
     dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
@@ -106,7 +106,7 @@ def average_rows(gradients: Sequence[Tensor], processes: Processes) -> list[Tens
     mine = [gradient.coalesce() for gradient in gradients]
     ids = mine[0].indices()[0]
     assert all(len(each.indices()[0]) == len(ids) for each in mine)
-    union = _all_ids(ids, processes)
+    union = all_ids(ids, processes)
     places = torch.searchsorted(union, ids)
     blocks = []
     for gradient in mine:

@@ -86,7 +86,7 @@ def draw_inputs(
     if state is not None and state_reset:
         mine = slice(words.first_row, words.first_row + rows)
         fresh = sent(torch.from_numpy(rows_to_reset(state_reset, seed, number, words.rows)[mine]), device)
-    if not (words.filled == steps).all():
+    if words.words < words.rows * steps:  # of all rows: every process computes the step in the same way
         lengths = sent(torch.from_numpy(words.filled), device)
     if dropout:
         shape = (lstm.n_layers, rows, steps, lstm.projection_dim)

@@ -1,13 +1,16 @@
 """One step of training: both losses, their gradient, the exchange with other processes, the clip, the update."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.ops import _capture
 from elmo_fast.pretrain.data.inputs import trained_embedding
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
@@ -16,6 +19,7 @@ from elmo_fast.pretrain.step.captured_step import CapturedStep
 from elmo_fast.pretrain.step.gradient_exchange import Exchange, MeanExchange
 from elmo_fast.pretrain.step.regularization import RowDropout, reset_rows
 from elmo_fast.pretrain.step.step_inputs import StepInputs, Words, draw_inputs
+from elmo_fast.pretrain.step.tree_exchange import TreeExchange
 
 
 class StepResult(NamedTuple):
@@ -40,9 +44,11 @@ class Step:
 
     model, optimizer: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
     resets; state_reset: chance that a row starts the step from zeros; micro_batches: parts of the rows that are
-    computed one after the other; sparse: the gradients of the tables (softmax, word vectors) as the rows used (the same
-    numbers); processes: the processes that train together; cuda_graph: whether steps on a GPU are replayed from CUDA
-    graphs where they can be (`CapturedStep`; the same numbers, and no gradients are left in the parameters).
+    computed one after the other; exact_shards: S, by which the weights do not depend on the number of processes
+    (`TreeExchange`; then micro_batches counts for nothing), None: not so; sparse: the gradients of the tables (softmax,
+    word vectors) as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether
+    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedStep`; the same numbers, and no gradients
+    are left in the parameters).
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -56,6 +62,7 @@ class Step:
         seed: int = 0,
         state_reset: float = 0.0,
         micro_batches: int = 1,
+        exact_shards: int | None = None,
         sparse: bool = True,
         processes: Processes | None = None,
         cuda_graph: bool = True,
@@ -70,8 +77,26 @@ class Step:
         if embedding is not None:
             model.bilm.encoder.sparse = sparse
             self.tables.append([embedding])
-        self.exchange: Exchange = MeanExchange(model.streams, self.tables, self.processes, micro_batches)
-        self.captured = CapturedStep(model, optimizer, self.processes) if cuda_graph else None
+        self.exchange: Exchange
+        if exact_shards is None:
+            self.exchange = MeanExchange(model.streams, self.tables, self.processes, micro_batches)
+        else:
+            trained = [parameter for _, parameter in model.trained()]
+            self.exchange = TreeExchange(model.streams, trained, self.tables, self.processes, exact_shards)
+        self.captured = self._capturing() if cuda_graph else None
+
+    def _capturing(self) -> CapturedStep | None:
+        """What replays steps; None, and a GPU's user is told why, with exact shards."""
+        if not isinstance(self.exchange, TreeExchange):
+            return CapturedStep(self.model, self.optimizer, self.processes)
+        if _capture.enabled(next(self.model.parameters()).device):
+            warnings.warn(
+                "training without a CUDA graph, launch by launch: with exact_shards the gradients of each shard are "
+                "taken away from the parameters, which the host does",
+                PerformanceWarning,
+                stacklevel=3,
+            )
+        return None
 
     def __call__(self, words: Words, state: LayerStates | None, number: int) -> StepResult:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
