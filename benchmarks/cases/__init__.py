@@ -39,5 +39,6 @@ CASES = {
     "static_quality": "GloVe beside gensim's skip-gram on the same text: analogies and similarity, three seeds each",
     "output_layer_ops": "the ops of output layers alone, native against reference",
     "scaling": "bytes that a step exchanges between processes; seconds of a step predicted for many GPUs",
+    "exact_shards": "a step of pretraining with exact shards, in one process and two, beside the step without",
     "ops": "every op, native against reference",
 }
