@@ -19,6 +19,7 @@ and, if a file has them,
     scalar_mix_{k}.gamma, scalar_mix_{k}.scalar_parameters.{j}     [1]
 """
 
+from .allennlp_archive import task_settings
 from .allennlp_state import read_allennlp_state
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
@@ -59,6 +60,7 @@ __all__ = [
     "saved_steps",
     "state_shapes",
     "step_name",
+    "task_settings",
     "to_int8",
     "write_bilm_hdf5",
     "write_options",

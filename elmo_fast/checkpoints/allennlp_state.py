@@ -33,7 +33,17 @@ def read_allennlp_state(
     Files are never unpickled: only tensors and plain containers are read (torch.load with weights_only=True).
     Raises: CheckpointError naming the file and every wrong tensor, with what was wanted and found.
     """
-    name, found = ("state dictionary", source) if isinstance(source, Mapping) else (str(source), _load(source))
+    _, state = find_elmo(source, prefix)
+    check_state(state, options, _name(source))
+    return state
+
+
+def find_elmo(source: str | os.PathLike[str] | Mapping[str, Any], prefix: str | None = None) -> tuple[str, State]:
+    """Where the biLM's names begin, and copies of it and its scalar mixes, whose shapes are not compared with options.
+
+    Arguments and errors as in read_allennlp_state.
+    """
+    name, found = _name(source), source if isinstance(source, Mapping) else _load(source)
     # Every tensor in nested dictionaries ({"model": {...}}), under dotted names.
     nested = flattened(found) if isinstance(found, Mapping) else {}
     tensors = {key: tensor for key, tensor in nested.items() if isinstance(tensor, Tensor)}
@@ -48,9 +58,11 @@ def read_allennlp_state(
     ]
     if strange:
         refuse(name, strange)
-    state = {key: exact_float32(key, tensor, name) for key, tensor in state.items()}
-    check_state(state, options, name)
-    return state
+    return where, {key: exact_float32(key, tensor, name) for key, tensor in state.items()}
+
+
+def _name(source: object) -> str:
+    return "state dictionary" if isinstance(source, Mapping) else str(source)
 
 
 @reader
@@ -88,7 +100,10 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str
     first = _part(tensors, found[0], _BILM)
     for other in found[1:]:
         if not _same(first, _part(tensors, other, _BILM)):
-            refuse(name, [f"contains several different biLMs, at {found}: choose one with prefix="])
+            refuse(
+                name,
+                [f"contains several different biLMs, at {found}: choose one with prefix= (elmo-fast convert --prefix)"],
+            )
     return found[0]
 
 

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import functools
 import gzip
+import io
 import lzma
 import os
 import shutil
@@ -148,7 +149,7 @@ def _members(path: Path) -> Iterator[Iterator[_Member]]:
             yield _members_of_tar(tar, stream)
 
 
-def _members_of_tar(tar: tarfile.TarFile, stream: IO[bytes]) -> Iterator[_Member]:
+def _members_of_tar(tar: tarfile.TarFile, stream: io.BufferedIOBase) -> Iterator[_Member]:
     for each in tar:
         yield _Member(each.name, each.size, _kind_in_tar(each), functools.partial(_opened, tar, each))
     # gzip compares its checksum at the end of the file, which is behind the end of the tar.

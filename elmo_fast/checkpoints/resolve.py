@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST, settle
+from .allennlp_archive import read_task_model, task_weights
 from .allennlp_state import read_allennlp_state
 from .archives import archives_named, is_archive, unpacked
 from .bilm_hdf5 import read_bilm_hdf5
@@ -26,12 +27,16 @@ def load_checkpoint(
     options_file: PathLike | None = None,
     weight_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
+    *,
+    prefix: str | None = None,
 ) -> tuple[State, ElmoOptions]:
     """The state and the options of a model, from a folder, an archive or a pair of files.
 
     model: a folder or an archive that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
-    options_file, weight_file: bilm-tf's options.json, and HDF5 weights or an AllenNLP .th/.pt state dictionary.
+    options_file, weight_file: bilm-tf's options.json, and HDF5 weights, an AllenNLP .th/.pt state dictionary, or the
+    archive of an AllenNLP model that lacks its options.
     softmax_file: with the pair: HDF5 with softmax/W and softmax/b, if the weights lack them.
+    prefix: where the names of the biLM begin in an AllenNLP model that contains several.
     Raises: CheckpointError naming the file and what is wrong with it.
     """
     pair = {"options_file": options_file, "weight_file": weight_file, "softmax_file": softmax_file}
@@ -41,12 +46,13 @@ def load_checkpoint(
         if any(path is not None for path in pair.values()):
             raise CheckpointError("wanted either model or the pair options_file and weight_file, found both")
         with archives_named():
-            return _read(*model_files(model))
+            return _read(prefix, *model_files(model))
     if options_file is None or weight_file is None:
         raise CheckpointError(
             f"wanted model, or options_file and weight_file; found {options_file=!s}, {weight_file=!s}"
         )
-    return _from_pair(options_file, weight_file, softmax_file)
+    with archives_named():
+        return _from_pair(prefix, options_file, weight_file, softmax_file)
 
 
 def is_model(path: PathLike) -> bool:
@@ -87,7 +93,8 @@ def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
 
 def model_files(path: PathLike) -> list[Path]:
     """The files of the model in a folder or an archive: config.json, model.safetensors and, if present, manifest.json;
-    or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5.
+    or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5;
+    or the weights (weights.th, best.th) and config.json of an AllenNLP model that contains an ELMo.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
@@ -99,6 +106,8 @@ def model_files(path: PathLike) -> list[Path]:
         found = "a file" if hint else "nothing"
         raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {found}{hint}")
     pairs = _pairs(folder)
+    if not pairs and not (folder / WEIGHTS).exists() and (task := task_weights(folder)) is not None:
+        return [task, folder / CONFIG]
     if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
         return [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
     if len(pairs) > 1:
@@ -133,17 +142,23 @@ def _where_there(file: Path) -> list[Path]:
     return [file] if file.exists() else []
 
 
-def _read(first: Path, weights: Path, third: Path | None = None) -> tuple[State, ElmoOptions]:
-    return load_folder(first.parent) if first.name == CONFIG else _from_pair(first, weights, third)
+def _read(prefix: str | None, first: Path, weights: Path, third: Path | None = None) -> tuple[State, ElmoOptions]:
+    if weights.name == CONFIG:
+        return read_task_model(first, prefix=prefix)
+    return load_folder(first.parent) if first.name == CONFIG else _from_pair(prefix, first, weights, third)
 
 
-def _from_pair(options_file: PathLike, weights: PathLike, softmax: PathLike | None) -> tuple[State, ElmoOptions]:
+def _from_pair(
+    prefix: str | None, options_file: PathLike, weights: PathLike, softmax: PathLike | None
+) -> tuple[State, ElmoOptions]:
+    if is_model(weights) and (inside := task_weights(_opened(weights))) is not None:
+        return read_task_model(inside, options_file, prefix)
     options = read_options(options_file)
     if Path(weights).suffix.lower() not in _TORCH_SUFFIXES:
         return read_bilm_hdf5(weights, options, softmax_file=softmax), options
     if softmax is not None:
         raise CheckpointError(f"softmax_file needs HDF5 weights; found {softmax} beside {weights}")
-    return read_allennlp_state(weights, options), options
+    return read_allennlp_state(weights, options, prefix=prefix), options
 
 
 def _refuse_address(name: str, path: PathLike | None) -> None:

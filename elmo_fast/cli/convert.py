@@ -43,6 +43,11 @@ def build_parser() -> Any:
         "compute with them as int8 where --precision int8 is given",
         default="float32",
     )
+    parser.option(
+        "prefix",
+        str,
+        "where the names of the biLM begin in an AllenNLP model that contains several, as the error message lists them",
+    )
     parser.option("out_dir", str, "folder to write; created if necessary", required=True)
     parser.renamed("outdir", "out_dir")
     return parser
@@ -55,7 +60,7 @@ def run(arguments: Any) -> int:
     _model.resolve(arguments)
     _common.set_up(arguments)
     names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
-    state, options = load_checkpoint(*names)
+    state, options = load_checkpoint(*names, prefix=arguments.prefix)
     folder = pathlib.Path(arguments.out_dir)
     for name in WRITTEN[arguments.to]:
         if (folder / name).exists():
@@ -65,10 +70,10 @@ def run(arguments: Any) -> int:
             raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
         rounded = from_int8(to_int8(state), folder)
         files = write(arguments.to, folder, state, options, "int8")
-        difference = largest_difference(arguments, rounded, folder, compare_vectors=False)
+        difference = largest_difference(options, rounded, folder, compare_vectors=False)
     else:
         files = write(arguments.to, folder, state, options)
-        difference = largest_difference(arguments, state, folder)
+        difference = largest_difference(options, state, folder)
     if not difference <= TOLERANCE:
         for file in files:
             file.unlink(missing_ok=True)
@@ -110,18 +115,18 @@ def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path
     return [folder / "vocab.txt"]
 
 
-def largest_difference(arguments: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool = True) -> float:
+def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool = True) -> float:
     """The largest |difference| between the model read and the one written: of tensors and of the sample's vectors."""
     from elmo_fast.checkpoints import bilm_part, load_checkpoint
     from elmo_fast.modules import ElmoEmbedder
 
-    again, options = load_checkpoint(folder)
+    again, read_options = load_checkpoint(folder)
     before, after = bilm_part(state), bilm_part(again)
     if before.keys() != after.keys():
         raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
     pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
     if compare_vectors and options.char_cnn is not None:
-        models = (arguments.options_file or arguments.model, arguments.weight_file), (folder, None)
+        models = (options, before), (read_options, after)
         sides = [ElmoEmbedder(*model, stateful=False).embed_batch(SAMPLE) for model in models]
         pairs += zip(*sides, strict=True)
     return max(float(abs(a - b).max(initial=0.0)) for a, b in pairs)

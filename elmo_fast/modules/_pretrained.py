@@ -15,6 +15,7 @@ from elmo_fast.checkpoints import (
     pretrained_folder,
     read_config,
     save_folder,
+    task_settings,
 )
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import vocabulary_of
@@ -71,8 +72,11 @@ def read_elmo(
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """What save_pretrained keeps in config.json of the arguments that made the module; nothing in other formats."""
-    config = model_files(folder)[0]
+    """What save_pretrained keeps in config.json of the arguments that made the module, or what an AllenNLP model's
+    config.json says of its ELMo; nothing in other formats."""
+    config, weights = model_files(folder)[:2]
+    if weights.name == "config.json":
+        return task_settings(config)
     extra = read_config(folder).get("extra") if config.name == "config.json" else None
     kept = extra.get("elmo") if isinstance(extra, dict) else None
     return {name: kept[name] for name in _SETTINGS if name in kept} if isinstance(kept, dict) else {}

@@ -1,0 +1,117 @@
+"""AllenNLP's trained models (model.tar.gz, or its folder): the ELMo inside a task's model, with its scalar mixes."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..json_files import read_json
+from ._complaints import refuse
+from .allennlp_state import find_elmo
+from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, flattened, read_options
+from .state import CHAR_EMBEDDING, State, check_state, conv_names, highway_names, lstm_names
+
+# In an archive; in the folder of a training run.
+WEIGHTS = ("weights.th", "best.th")
+_ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
+# AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
+_PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
+
+
+def task_weights(folder: Path) -> Path | None:
+    """The weights of a task's model in a folder with its config.json; None if it contains none."""
+    found = [file for name in WEIGHTS if (file := folder / name).is_file()]
+    return found[0] if found and (folder / CONFIG).is_file() else None
+
+
+def read_task_model(
+    weights: Path, options_file: str | os.PathLike[str] | None = None, prefix: str | None = None
+) -> tuple[State, ElmoOptions]:
+    """The biLM and the scalar mixes of a task's model, and the biLM's options.
+
+    options_file: the options, if the archive has none and config.json names none of the published ones; prefix: as in
+    read_allennlp_state.
+    Raises: CheckpointError naming the file and what is missing, or the ELMos of which one must be chosen.
+    """
+    where, state = find_elmo(weights, prefix)
+    options = read_options(options_file) if options_file is not None else _options(weights, where, state)
+    check_state(state, options, weights)
+    return state, options
+
+
+def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
+    """What config.json says of the ELMo besides its files: do_layer_norm and dropout, if present."""
+    embedders = _embedders(weights.with_name(CONFIG))
+    if len(embedders) > 1:
+        embedders = {key: embedders[key] for key in [_entry(weights.with_name(CONFIG), find_elmo(weights, prefix)[0])]}
+    wanted: dict[str, Any] = {"do_layer_norm": bool, "dropout": int | float}
+    found = next(iter(embedders.values()), {})
+    return {name: found[name] for name, kind in wanted.items() if isinstance(found.get(name), kind)}
+
+
+def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
+    """The options in the archive, or the published ones, whose sizes must be those of the weights."""
+    config = weights.with_name(CONFIG)
+    key = _entry(config, prefix)
+    archived = weights.parent / _ARCHIVED / f"{key}.options_file"
+    if archived.is_file():
+        return read_options(archived)
+    named = str(_embedders(config)[key]["options_file"])
+    options, name = _inferred(state), re.split(r"[/\\]", named)[-1]
+    published = _PUBLISHED.fullmatch(name)
+    if options is None or published is None:
+        what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
+        refuse(config, [f"{what}; give it with the weights: options_file={name}, weight_file=the archive"])
+    cnn = options.char_cnn
+    found = (
+        options.lstm.n_layers,
+        options.lstm.dim,
+        options.lstm.projection_dim,
+        cnn and cnn.n_filters,
+        cnn and cnn.n_highway,
+    )
+    if tuple(map(int, published.groups()[:5])) != found:
+        refuse(weights, [f"its sizes (layers, cells, projection, filters, highways) are {found}, not those of {name}"])
+    return options
+
+
+def _embedders(config: Path) -> dict[str, dict[str, Any]]:
+    """The parts of config.json that name an options_file, under their dotted keys; without what is nested in them."""
+    found: dict[str, dict[str, Any]] = {}
+    values = read_json(config, dict[str, Any])
+    for key, value in flattened(values).items():
+        place, _, name = key.rpartition(".")
+        found.setdefault(place, {})[name] = value
+    return {place: part for place, part in found.items() if isinstance(part.get("options_file"), str)}
+
+
+def _entry(config: Path, prefix: str) -> str:
+    """The key of the ELMo in config.json whose weights begin with `prefix`: by its name, if there are several."""
+    found = _embedders(config)
+    if not found:
+        refuse(
+            config, ["wanted a part with options_file, as of an ELMo, found none; give options_file with the weights"]
+        )
+    name = re.search(r"token_embedder_([^.]+)\.", prefix)
+    named = [key for key in found if name and key.split(".")[-1] == name[1]] or list(found)
+    if len({found[key]["options_file"] for key in named}) > 1:
+        refuse(config, [f"several parts name options_file: {', '.join(named)}; give options_file with the weights"])
+    return named[0]
+
+
+def _inferred(state: State) -> ElmoOptions | None:
+    """The options that the shapes tell, with what all published ones share; None for a model without characters."""
+    if CHAR_EMBEDDING not in state:
+        return None
+    filters: list[tuple[int, int]] = []
+    while (weight := state.get(conv_names(len(filters))[0])) is not None and weight.dim() == 3:
+        filters.append((weight.shape[2], weight.shape[0]))
+    layers = highways = 0
+    while lstm_names("forward", layers)[0] in state:
+        layers += 1
+    while highway_names(highways)[0] in state:
+        highways += 1
+    gates, width = state[lstm_names("forward", 0)[0]].shape
+    cnn = CharCnnOptions(filters=tuple(filters), embedding_dim=state[CHAR_EMBEDDING].shape[1], n_highway=highways)
+    others: dict[str, Any] = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+    return ElmoOptions(lstm=LstmOptions(dim=gates // 4, projection_dim=width, n_layers=layers, **others), char_cnn=cnn)

@@ -1,0 +1,158 @@
+"""AllenNLP's trained models: the ELMo inside, its mixes and its options are found, in an archive or a folder."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+import torch
+
+from elmo_fast import Elmo
+from elmo_fast.checkpoints import load_checkpoint, read_bilm_hdf5, read_options
+from elmo_fast.cli.main import main
+from elmo_fast.errors import CheckpointError
+from elmo_fast.modules import ElmoEmbedder
+from tests.weights import make_weights
+
+KEY = "model.text_field_embedder.token_embedders.elmo"
+PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
+ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/2x24_8_24cnn_2xhighway/"
+
+
+def in_task(state, prefix, number=1):
+    """The tensors of an Elmo below a prefix, with `number` mixes."""
+    tensors = {f"{prefix}_elmo_lstm.{name}": tensor for name, tensor in state.items()}
+    for k in range(number):
+        tensors[f"{prefix}scalar_mix_{k}.gamma"] = torch.tensor([1.5 + k])
+        tensors |= {f"{prefix}scalar_mix_{k}.scalar_parameters.{j}": torch.tensor([j - 0.5]) for j in range(3)}
+    return tensors
+
+
+def embedder(options_file, **settings):
+    return {"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **settings}
+
+
+def packed(folder, embedders, tensors, options_file=None):
+    """model.tar.gz of a tagger as AllenNLP archives it; options_file: copied into it under its key."""
+    made = folder / "serialized"
+    (made / "vocabulary").mkdir(parents=True, exist_ok=True)
+    (made / "vocabulary" / "tags.txt").write_text("B\n")
+    model = {"type": "simple_tagger", "text_field_embedder": {"token_embedders": embedders}}
+    (made / "config.json").write_text(json.dumps({"model": model, "trainer": {"optimizer": "adam"}}))
+    torch.save(
+        {"encoder.weight": torch.ones(2, 2), "scalar_mix_0.gamma": torch.zeros(1), **tensors}, made / "weights.th"
+    )
+    if options_file is not None:
+        (made / "fta").mkdir()
+        shutil.copy(options_file, made / "fta" / f"{KEY}.options_file")
+        (made / "files_to_archive.json").write_text(json.dumps({f"{KEY}.options_file": "elmo/options.json"}))
+    return pathlib.Path(shutil.make_archive(folder / "model", "gztar", made))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The files of a biLM whose options the shapes do not tell: tanh, no clips, 20 characters."""
+    return make_weights(
+        tmp_path_factory.mktemp("pair"),
+        activation="tanh",
+        cell_clip=None,
+        proj_clip=None,
+        skip=False,
+        max_characters=20,
+    )
+
+
+@pytest.fixture(scope="module")
+def state(pair):
+    return read_bilm_hdf5(pair[1], read_options(pair[0]))
+
+
+def test_the_bilm_and_the_mixes_are_taken_out(pair, state, tmp_path):
+    """The options are those in the archive; the vectors are those of an Elmo of the same files, with its settings."""
+    path = packed(
+        tmp_path, {"elmo": embedder("gone/options.json", do_layer_norm=True)}, in_task(state, PREFIX, 2), pair[0]
+    )
+    for model in (path, tmp_path / "serialized"):
+        read, options = load_checkpoint(model)
+        assert options == read_options(pair[0])
+        assert {name for name in read if name.startswith("scalar_mix")} == {
+            f"scalar_mix_{k}.{name}"
+            for k in (0, 1)
+            for name in ("gamma", *(f"scalar_parameters.{j}" for j in range(3)))
+        }
+        assert all(torch.equal(read[name], state[name]) for name in state)
+    sentence = ["Résumé", "cat", "."]
+    wanted = ElmoEmbedder(*map(str, pair)).embed_sentence(sentence)
+    assert (ElmoEmbedder.from_pretrained(path).embed_sentence(sentence) == wanted).all()
+    elmo = Elmo.from_pretrained(path, dropout=0)
+    theirs = Elmo(*map(str, pair), 2, dropout=0, do_layer_norm=True)
+    theirs.load_state_dict({name.removeprefix(PREFIX): each for name, each in in_task(state, PREFIX, 2).items()})
+    ids = elmo.batch_to_ids([sentence])
+    for ours, other in zip(elmo(ids)["elmo_representations"], theirs(ids)["elmo_representations"], strict=True):
+        assert torch.equal(ours, other)
+
+
+def test_published_options_are_known_by_their_name_and_compared_with_the_weights(tmp_path):
+    """Only what shapes do not tell is taken from the name: relu, clips of 3, skip connections, 50 characters."""
+    files = make_weights(tmp_path / "pair")
+    options = read_options(files[0])
+    state = read_bilm_hdf5(files[1], options)
+    name = "elmo_2x24_8_24cnn_2xhighway_options.json"
+    read, found = load_checkpoint(packed(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
+    assert (found.lstm, found.char_cnn) == (options.lstm, options.char_cnn)
+    assert all(torch.equal(read[key], state[key]) for key in state)
+    path = packed(tmp_path, {"elmo": embedder(ADDRESS + name.replace("_8_", "_16_"))}, in_task(state, PREFIX))
+    with pytest.raises(
+        CheckpointError, match=r"weights\.th: its sizes .* are \(2, 24, 8, 24, 2\), not those of elmo_2x24_16"
+    ):
+        load_checkpoint(path)
+
+
+def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, capsys):
+    path = packed(tmp_path, {"elmo": embedder("/home/me/options.json")}, in_task(state, PREFIX))
+    with pytest.raises(
+        CheckpointError,
+        match=rf"model\.tar\.gz/config\.json: {KEY}\.options_file is /home/me/options\.json, which is neither in",
+    ):
+        load_checkpoint(path)
+    read, options = load_checkpoint(options_file=pair[0], weight_file=path)
+    assert options == read_options(pair[0])
+    assert read["scalar_mix_0.gamma"].tolist() == [1.5]
+    words = ["convert", "--to", "safetensors", "--out_dir", str(tmp_path / "own"), "--options_file", str(pair[0])]
+    assert main([*words, "--weight_file", str(path)]) == 0
+    assert all(torch.equal(load_checkpoint(tmp_path / "own")[0][name], read[name]) for name in read)
+    (tmp_path / "serialized" / "config.json").write_text('{"model": {"type": "simple_tagger"}}')
+    with pytest.raises(
+        CheckpointError, match=r"config\.json: wanted a part with options_file, as of an ELMo, found none"
+    ):
+        load_checkpoint(tmp_path / "serialized")
+
+
+def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, capsys):
+    """Its options are those of the embedder of its name."""
+    other = {name: tensor + 1 if name.endswith("projection.bias") else tensor for name, tensor in state.items()}
+    wiki = PREFIX.replace("elmo.", "wiki.", 1)
+    embedders = {"elmo": embedder("a/options.json"), "wiki": embedder("b/other.json"), "tokens": {"type": "embedding"}}
+    path = packed(tmp_path, embedders, in_task(state, PREFIX) | in_task(other, wiki), pair[0])
+    with pytest.raises(
+        CheckpointError, match=rf"biLMs, at \['{PREFIX}_elmo_lstm\.', '{wiki}_elmo_lstm\.'\]: choose one"
+    ):
+        load_checkpoint(path)
+    assert torch.equal(
+        load_checkpoint(path, prefix=f"{PREFIX}_elmo_lstm.")[0]["_token_embedder._projection.bias"],
+        state["_token_embedder._projection.bias"],
+    )
+    with pytest.raises(
+        CheckpointError, match=r"token_embedders\.wiki\.options_file is b/other\.json, which is neither"
+    ):
+        load_checkpoint(path, prefix=f"{wiki}_elmo_lstm.")
+    words = ["convert", "--to", "safetensors", "--out_dir", str(tmp_path / "own"), "--model", str(path)]
+    assert main(words) == 2
+    assert "elmo-fast convert --prefix" in capsys.readouterr().err
+    assert main([*words, "--prefix", f"{PREFIX}_elmo_lstm."]) == 0
+    assert load_checkpoint(tmp_path / "own")[0].keys() >= state.keys()
+
+
+def test_a_task_without_an_elmo_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"model\.tar\.gz/weights\.th: wanted an ELMo's tensors .*, found none"):
+        load_checkpoint(packed(tmp_path, {"tokens": {"type": "embedding"}}, {}))
