@@ -21,6 +21,7 @@ and, if a file has them,
 
 from .allennlp_archive import task_settings
 from .allennlp_state import read_allennlp_state
+from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
 from .int8 import from_int8, to_int8
@@ -51,6 +52,7 @@ __all__ = [
     "offer",
     "pretrained_folder",
     "put_model",
+    "read_adagrad_sums",
     "read_allennlp_state",
     "read_bilm_hdf5",
     "read_config",

@@ -97,21 +97,21 @@ def _encoder_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str,
     return shapes
 
 
-def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions) -> State:
-    """bilm-tf's tensors -> a state."""
+def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, *, sums: bool = False) -> State:
+    """bilm-tf's tensors -> a state. sums: they are AdaGrad's sums of squares, of which only the places change."""
     state: State = {}
     if options.char_cnn is not None:
-        state |= _unpacked_encoder(arrays, options.char_cnn)
+        state |= _unpacked_encoder(arrays, options.char_cnn, sums)
     for d, direction in enumerate(DIRECTIONS):
         for layer in range(options.lstm.n_layers):
             cell, names = _cell(d, layer), lstm_names(direction, layer)
             weight = _reordered(arrays[f"{cell}/W_0"].T.contiguous())
             state[names[0]], state[names[1]] = weight.split(options.lstm.projection_dim, dim=1)
-            state[names[2]] = _reordered(_with_forget_bias(arrays, cell))
+            state[names[2]] = _reordered(arrays[f"{cell}/B"] if sums else _with_forget_bias(arrays, cell))
             if f"{cell}/W_P_0" in arrays:
                 state[names[3]] = arrays[f"{cell}/W_P_0"].T
     if "embedding" in arrays:
-        state[WORD_EMBEDDING] = with_zero_row(arrays["embedding"])
+        state[WORD_EMBEDDING] = _with_padding(arrays["embedding"], sums)
     if "softmax/b" in arrays:
         shared = "softmax/W" not in arrays
         state[SOFTMAX_WEIGHT] = arrays["embedding" if shared else "softmax/W"].clone()
@@ -121,11 +121,12 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions) -> State:
     return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
-def _unpacked_encoder(arrays: Mapping[str, Tensor], cnn: CharCnnOptions) -> State:
+def _unpacked_encoder(arrays: Mapping[str, Tensor], cnn: CharCnnOptions, sums: bool) -> State:
     table = arrays["char_embed"]
-    if len(table) == 262 and table[0].any():
+    if len(table) == 262 and table[0].any() and not sums:
         raise CheckpointError("char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without")
-    state = {CHAR_EMBEDDING: table if len(table) == 262 else with_zero_row(table)}
+    state = {CHAR_EMBEDDING: table if len(table) == 262 else _with_padding(table, sums)}
+    carry = 1 if sums else -1
     for i in range(len(cnn.filters)):
         weight, bias = conv_names(i)
         state[weight], state[bias] = arrays[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), arrays[f"CNN/b_cnn_{i}"]
@@ -133,8 +134,8 @@ def _unpacked_encoder(arrays: Mapping[str, Tensor], cnn: CharCnnOptions) -> Stat
         weight, bias = highway_names(j)
         high = {key: arrays[f"CNN_high_{j}/{key}"] for key in ("W_transform", "W_carry", "b_transform", "b_carry")}
         # bilm-tf's carry gates the transformed part, AllenNLP's gates the input: 1 - sigmoid(z) = sigmoid(-z).
-        state[weight] = torch.cat([high["W_transform"].T, -high["W_carry"].T])
-        state[bias] = torch.cat([high["b_transform"], -high["b_carry"]])
+        state[weight] = torch.cat([high["W_transform"].T, carry * high["W_carry"].T])
+        state[bias] = torch.cat([high["b_transform"], carry * high["b_carry"]])
     if "CNN_proj/W_proj" in arrays:
         weight, bias = PROJECTION
         state[weight], state[bias] = arrays["CNN_proj/W_proj"].T, arrays["CNN_proj/b_proj"]
@@ -200,6 +201,11 @@ def _without_forget_bias(bias: Tensor, cell: str) -> dict[str, Tensor]:
 def with_zero_row(table: Tensor) -> Tensor:
     """The table with a row of zeros (padding) in front."""
     return torch.cat([torch.zeros_like(table[:1]), table])
+
+
+def _with_padding(table: Tensor, sums: bool) -> Tensor:
+    """The table with the padding's row in front: zeros, or the sums of squares before the first step."""
+    return torch.cat([torch.ones_like(table[:1]), table]) if sums else with_zero_row(table)
 
 
 def without_zero_row(name: str, table: Tensor) -> Tensor:

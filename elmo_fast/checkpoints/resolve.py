@@ -9,11 +9,13 @@ from ..manifest import MANIFEST, settle
 from .allennlp_archive import read_task_model, task_weights
 from .allennlp_state import read_allennlp_state
 from .archives import archives_named, is_archive, unpacked
+from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
 from .bilm_hdf5 import read_bilm_hdf5
 from .options import CONFIG, ElmoOptions, read_options
 from .safetensors_folder import WEIGHTS, load_folder, read_config
 from .state import State
 from .steps import CHECKPOINTS, saved_steps
+from .tensor_bundle import INDEX
 
 PathLike = str | os.PathLike[str]
 OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
@@ -33,8 +35,8 @@ def load_checkpoint(
     """The state and the options of a model, from a folder, an archive or a pair of files.
 
     model: a folder or an archive that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
-    options_file, weight_file: bilm-tf's options.json, and HDF5 weights, an AllenNLP .th/.pt state dictionary, or the
-    archive of an AllenNLP model that lacks its options.
+    options_file, weight_file: bilm-tf's options.json, and HDF5 weights, the .index of bilm-tf's checkpoint, an AllenNLP
+    .th/.pt state dictionary, or the archive of an AllenNLP model that lacks its options.
     softmax_file: with the pair: HDF5 with softmax/W and softmax/b, if the weights lack them.
     prefix: where the names of the biLM begin in an AllenNLP model that contains several.
     Raises: CheckpointError naming the file and what is wrong with it.
@@ -46,7 +48,7 @@ def load_checkpoint(
         if any(path is not None for path in pair.values()):
             raise CheckpointError("wanted either model or the pair options_file and weight_file, found both")
         with archives_named():
-            return _read(prefix, *model_files(model))
+            return _read(prefix, model_files(model))
     if options_file is None or weight_file is None:
         raise CheckpointError(
             f"wanted model, or options_file and weight_file; found {options_file=!s}, {weight_file=!s}"
@@ -94,7 +96,9 @@ def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
 def model_files(path: PathLike) -> list[Path]:
     """The files of the model in a folder or an archive: config.json, model.safetensors and, if present, manifest.json;
     or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5;
-    or the weights (weights.th, best.th) and config.json of an AllenNLP model that contains an ELMo.
+    or the options, model.ckpt-N.index and its shards, of a run of bilm-tf without HDF5 weights (the checkpoint that the
+    file `checkpoint` names, or the newest); or the weights (weights.th, best.th) and config.json of an AllenNLP model
+    that contains an ELMo.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
@@ -115,6 +119,9 @@ def model_files(path: PathLike) -> list[Path]:
         raise CheckpointError(
             f"{folder} contains several models: {names}; choose one with options_file and weight_file"
         )
+    options = _options_in(folder)
+    if not pairs and len(options) == 1 and (index := newest_checkpoint(folder)) is not None:
+        return [*options, index, *shards_of(index)]
     if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
         raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
@@ -142,10 +149,13 @@ def _where_there(file: Path) -> list[Path]:
     return [file] if file.exists() else []
 
 
-def _read(prefix: str | None, first: Path, weights: Path, third: Path | None = None) -> tuple[State, ElmoOptions]:
+def _read(prefix: str | None, files: list[Path]) -> tuple[State, ElmoOptions]:
+    first, weights, *others = files
     if weights.name == CONFIG:
         return read_task_model(first, prefix=prefix)
-    return load_folder(first.parent) if first.name == CONFIG else _from_pair(prefix, first, weights, third)
+    if first.name == CONFIG:
+        return load_folder(first.parent)
+    return _from_pair(prefix, first, weights, next((file for file in others if file.name == SOFTMAX), None))
 
 
 def _from_pair(
@@ -154,6 +164,8 @@ def _from_pair(
     if is_model(weights) and (inside := task_weights(_opened(weights))) is not None:
         return read_task_model(inside, options_file, prefix)
     options = read_options(options_file)
+    if Path(weights).suffix == INDEX and softmax is None:
+        return read_bilm_checkpoint(weights, options), options
     if Path(weights).suffix.lower() not in _TORCH_SUFFIXES:
         return read_bilm_hdf5(weights, options, softmax_file=softmax), options
     if softmax is not None:

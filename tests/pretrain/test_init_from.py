@@ -3,16 +3,21 @@
 import contextlib
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from elmo_fast.checkpoints import save_folder
+from elmo_fast.checkpoints import load_checkpoint, read_adagrad_sums, save_folder, saved_steps
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.init_from import AdaptedRows, adapt_vocabulary, load_origin
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.start.init_from import AdaptedRows, adapt_sums, adapt_vocabulary, load_origin
+from elmo_fast.pretrain.training_state import read_training_state
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config
+from tests.tensor_bundle import arrays_of, write_checkpoint
+from tests.weights import make_weights
 
 OLD = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."]
 NEW = ["heart", "<UNK>", "the", "</S>", "lung", ".", "<S>", "sat"]  # the markers have other ids too
@@ -106,3 +111,55 @@ def test_weights_that_were_rounded_to_int8_are_named(state, tmp_path, precision)
 def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, given):
     with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{given}; put it beside the model"):
         adapt_vocabulary(state, old, Vocabulary(NEW), seed=0)
+
+
+def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
+    """Weights and AdaGrad's sums are those of its checkpoint, by words where the vocabulary changes; vocab_file is its
+    vocabulary where it has none beside it; sums only grow in the first steps."""
+    words = [*OLD[:3], "the", "cat", "on", "rug"]
+    _, weights = make_weights(
+        tmp_path / "hdf5", cell=12, char_dim=5, filters=((1, 4), (2, 6)), n_highway=1, softmax=7, n_characters=261
+    )
+    folder = tmp_path / "tf"
+    folder.mkdir()
+    (tmp_path / "hdf5" / "options.json").rename(folder / "options.json")
+    (tmp_path / "old.txt").write_text("\n".join(words) + "\n")
+    arrays, rng = arrays_of(weights), np.random.default_rng(2)
+    slots = {name: rng.uniform(1, 9, array.shape).astype("f4") for name, array in arrays.items()}
+    index = write_checkpoint(folder, arrays, slots=slots)
+    settings = {"init_from": str(folder), "max_steps": 2, "checkpoint_interval": 2}
+    with pytest.raises(
+        ElmoFastError, match="wanted the vocabulary of 7 words that the model was trained with, found none"
+    ):
+        pretrain(toy_config(tmp_path, **settings), report=print)
+    lines = []
+    run = pretrain(toy_config(tmp_path, vocab_file=str(tmp_path / "old.txt"), **settings), report=lines.append)
+    assert f"init   AdaGrad's sums of {folder} are kept" in lines
+    sums = read_adagrad_sums(index, load_checkpoint(folder)[1])
+    after = read_training_state(saved_steps(run.folder)[-1][1]).optimizer
+    pairs = [(name, after[f"sum/{STATE.get(name, f'bilm.{name}')}"]) for name in sums]
+    assert all((found >= sums[name]).all() for name, found in pairs)
+    assert all(found.gt(sums[name]).any() for name, found in pairs if "input_linearity" in name)
+    assert after["sum/softmax_weight"][3].gt(sums["softmax.weight"][3]).any()  # "the" was a target
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "new.txt").write_text("\n".join([*OLD[:3], "rug", "heart", "the"]) + "\n")
+    adapted = adapt_sums(sums, Vocabulary(words), Vocabulary([*OLD[:3], "rug", "heart", "the"]), 1.5)
+    assert torch.equal(adapted["softmax.weight"][[3, 5]], sums["softmax.weight"][[6, 3]])
+    assert (adapted["softmax.weight"][4] == 1.5).all()
+    other = toy_config(
+        tmp_path, vocab_file=str(tmp_path / "new.txt"), **settings, optimiser="adamw", save_dir=str(tmp_path / "b")
+    )
+    other.optimizer.learning_rate = 0.01
+    pretrain(other, report=lines.append)
+    assert f"init   AdaGrad's sums of {folder} are left out: the optimiser is another" in lines
+
+
+STATE = {"softmax.weight": "softmax_weight", "softmax.bias": "softmax_bias"}
+
+
+def test_published_weights_need_no_vocabulary_of_theirs(tmp_path):
+    """They have no softmax; all words are those of the text."""
+    make_weights(tmp_path / "hdf5", cell=12, char_dim=5, filters=((1, 4), (2, 6)), n_highway=1)
+    lines = []
+    pretrain(toy_config(tmp_path, init_from=str(tmp_path / "hdf5"), max_steps=1), report=lines.append)
+    assert any("0 of " in line and "keep their row of the softmax" in line for line in lines)

@@ -8,25 +8,45 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from elmo_fast.checkpoints import ElmoOptions, State, bilm_part, load_checkpoint, model_folder
+from elmo_fast.checkpoints import (
+    ElmoOptions,
+    State,
+    bilm_part,
+    file_beside,
+    load_checkpoint,
+    model_files,
+    model_folder,
+    read_adagrad_sums,
+)
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.checkpoints.state import CHAR_EMBEDDING, SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import architecture_of
-from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.training_state import load_optimizer
 from elmo_fast.text import Vocabulary
+
+# Tables of a row per word, and how many rows precede the words: the padding's.
+_ROWS = {SOFTMAX_BIAS: 0, SOFTMAX_WEIGHT: 0, WORD_EMBEDDING: 1}
+# The loss's parameters in the optimizer's file, and in a state.
+_STATE_NAMES = {"softmax_weight": SOFTMAX_WEIGHT, "softmax_bias": SOFTMAX_BIAS}
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """A pretrained model: where it lies, its weights, the vocabulary of its softmax."""
+    """A pretrained model: where it lies, its weights, the vocabulary of its softmax, the sums of its AdaGrad.
+
+    vocabulary: None where it has no softmax and none was found; sums: in the names of the weights, of bilm-tf's
+    checkpoints, else empty.
+    """
 
     folder: pathlib.Path
     weights: dict[str, Tensor]
     options: ElmoOptions
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | None
+    sums: State
 
     def initialise(
         self, model: LanguageModel, vocabulary: Vocabulary, seed: int, report: Callable[[str], None]
@@ -37,7 +57,8 @@ class Origin:
         """
         was, now = self.options.trained_by, model.options.trained_by
         of_words = "hierarchical_softmax" not in (was, now)
-        if not of_words and was == now and self.vocabulary.words == vocabulary.words:
+        known = self.vocabulary is not None and self.vocabulary.words == vocabulary.words
+        if not of_words and was == now and known:
             model.load(bilm_part(self.weights))
             report(f"init   from {self.folder}: all rows of the input and of the softmax's tree are kept, and the tree")
             return
@@ -48,6 +69,30 @@ class Origin:
         )
         model.load({**drawn, **weights} if of_words else {**weights, **drawn})
         report(f"init   from {self.folder}: {told}")
+
+    def initialise_optimizer(
+        self,
+        model: LanguageModel,
+        optimizer: torch.optim.Optimizer,
+        vocabulary: Vocabulary,
+        report: Callable[[str], None],
+    ) -> None:
+        """Loads AdaGrad's sums, if the checkpoint has any; words that are new start as in a new run."""
+        if not self.sums:
+            return
+        if not isinstance(optimizer, AdaGrad):
+            report(f"init   AdaGrad's sums of {self.folder} are left out: the optimiser is another")
+            return
+        initial = optimizer.defaults["initial_accumulator_value"]
+        sums = adapt_sums(self.sums, self.vocabulary, vocabulary, initial)
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in model.trained():
+            found = sums[_STATE_NAMES.get(name, name.removeprefix("bilm."))]
+            if name in _STATE_NAMES and found.shape != parameter.shape:  # the nodes of a hierarchical softmax
+                found = torch.full_like(parameter, initial, device="cpu")
+            tensors |= {f"sum/{name}": found, f"step/{name}": torch.zeros(())}
+        load_optimizer(model, optimizer, tensors)
+        report(f"init   AdaGrad's sums of {self.folder} are kept")
 
 
 def adopt_architecture(
@@ -70,7 +115,36 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     weights, options = load_checkpoint(folder)
     warn_if_rounded(folder)
     adopt_architecture(config, architecture_of(options, config.model), folder, report)
-    return Origin(folder, dict(weights), options, Vocabulary.read(find_vocabulary_file(folder)))
+    weight_file = model_files(folder)[1]
+    sums = read_adagrad_sums(weight_file, options) if weight_file.suffix == ".index" else {}
+    return Origin(folder, dict(weights), options, _vocabulary_of(folder, weights, options, config), sums)
+
+
+def _vocabulary_of(
+    folder: pathlib.Path, weights: State, options: ElmoOptions, config: PretrainConfig
+) -> Vocabulary | None:
+    """vocab.txt beside the model; without it, as in runs of bilm-tf, vocab_file, which must have as many words."""
+    if (found := file_beside(folder)) is not None:
+        return Vocabulary.read(found)
+    rows = [len(weights[name]) - extra for name, extra in _ROWS.items() if name in weights]
+    if not rows:
+        return None
+    given = config.data.vocab_file
+    return _checked(None if given is None else Vocabulary.read(given), options.n_tokens_vocab or rows[0])
+
+
+def adapt_sums(
+    sums: Mapping[str, Tensor], old_vocabulary: Vocabulary | None, new_vocabulary: Vocabulary, initial: float
+) -> State:
+    """AdaGrad's sums for another vocabulary: a word's rows under its new id, `initial` for words that are new."""
+    adapted = dict(sums)
+    for name, extra in _ROWS.items():
+        if name in sums:
+            old = _checked(old_vocabulary, len(sums[name]) - extra)
+            here, there = torch.tensor(_shared(old, new_vocabulary), dtype=torch.int64).unbind(1)
+            adapted[name] = torch.full((len(new_vocabulary) + extra, *sums[name].shape[1:]), initial)
+            adapted[name][here + extra] = sums[name][there + extra]
+    return adapted
 
 
 @dataclasses.dataclass(frozen=True)

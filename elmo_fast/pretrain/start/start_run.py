@@ -129,9 +129,12 @@ def start_run(
             )
         )
     )
-    return LanguageModelTrainer(
+    trainer = LanguageModelTrainer(
         config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
     )
+    if origin is not None:
+        origin.initialise_optimizer(model, trainer.optimizer, corpus.vocabulary, report)
+    return trainer
 
 
 def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:

@@ -1,0 +1,119 @@
+"""bilm-tf's own checkpoints (`model.ckpt-N.index`, `.data-*`): weights, softmax and AdaGrad's sums.
+
+Their variables are those of bilm-tf's training graph; all GPUs share them:
+
+    lm/char_embed, lm/CNN/W_cnn_{i}, lm/CNN_high_{j}/W_carry ...       bilm_layout's names and shapes after `lm/`
+    lm/RNN_{d}/rnn/multi_rnn_cell/cell_{l}/lstm_cell/kernel, bias      W_0, B; a single layer has no multi_rnn_cell
+                                       .../lstm_cell/projection/kernel    W_P_0
+    lm/softmax/W, lm/softmax/b
+    NAME/Adagrad                                                       the sum of squares of NAME's gradients
+    global_step, train_perplexity                                      not of the model
+"""
+
+import os
+import re
+from pathlib import Path
+
+from torch import Tensor
+
+from ..errors import CheckpointError, read_failures_named
+from ._complaints import exact_float32, finite_complaints, refuse, shape_complaints, shape_text
+from .bilm_layout import bilm_shapes, unpacked
+from .options import ElmoOptions
+from .state import State, check_state
+from .tensor_bundle import INDEX, Bundle, check_shards, read_index, read_variable
+
+_CELL = re.compile(r"RNN_([01])/rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(.+)")
+# TensorFlow 1.2 and newer, and older.
+_PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
+_PARTS |= {"weights": "W_0", "biases": "B", "projection/weights": "W_P_0"}
+_ROOTS = ("CNN", "RNN_", "char_embed", "embedding", "softmax")
+_NAMED = re.compile(r'^\s*model_checkpoint_path:\s*"(?:.*[/\\])?([^"/\\]+)"', re.MULTILINE)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The index of the checkpoint that the file `checkpoint` names or, without it, of the highest step; None: no index.
+
+    Raises: CheckpointError if the named one is missing.
+    """
+    record = folder / "checkpoint"
+    found = sorted(folder.glob(f"*{INDEX}"), key=lambda file: [int(n) for n in re.findall(r"-(\d+)\.", file.name)])
+    if not found or not record.is_file():
+        return found[-1] if found else None
+    with read_failures_named(record):
+        named = _NAMED.search(record.read_text(encoding="utf-8", errors="replace"))
+    if named is None or (index := folder / f"{named[1]}{INDEX}") not in found:
+        what = "no model_checkpoint_path" if named is None else named[1]
+        refuse(record, [f"wanted the name of a checkpoint beside it ({found[-1].name}), found {what}"])
+    return index
+
+
+def shards_of(index: Path) -> list[Path]:
+    """The files with the numbers of a checkpoint. Raises: CheckpointError naming what is missing."""
+    bundle = read_index(index)
+    check_shards(index, bundle)
+    return [bundle.shard(number) for number in range(bundle.shards)]
+
+
+def read_bilm_checkpoint(index: str | os.PathLike[str], options: ElmoOptions) -> State:
+    """The state in bilm-tf's checkpoint. Raises: CheckpointError naming the file and every wrong tensor."""
+    return _state(index, options, slot="")
+
+
+def read_adagrad_sums(index: str | os.PathLike[str], options: ElmoOptions) -> State:
+    """AdaGrad's sums in bilm-tf's checkpoint, in the names and shapes of the state; empty if it has none.
+
+    The row of the padding, which bilm-tf has not, is 1, as bilm-tf's sums are before the first step.
+    Raises: CheckpointError as read_bilm_checkpoint, also where a sum is not above 0.
+    """
+    sums = _state(index, options, slot="/Adagrad")
+    if bad := [name for name, tensor in sums.items() if not (tensor > 0).all()]:
+        refuse(index, [f"{name}: wanted sums of squares above 0" for name in bad])
+    return sums
+
+
+def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> State:
+    bundle = read_index(index)
+    check_shards(index, bundle)
+    names = _names(bundle, slot)
+    if slot and not names:
+        return {}
+    entries = {ours: bundle.entries[theirs] for ours, theirs in names.items()}
+    wanted = bilm_shapes(options, entries)
+    complaints = shape_complaints({name: entry.shape for name, entry in entries.items()}, wanted)
+    complaints += [
+        f"{names[name]}: shape {shape_text(entry.shape)}, but the options require no such tensor"
+        for name, entry in entries.items()
+        if name not in wanted
+    ]
+    if complaints:
+        refuse(index, complaints)
+    arrays: dict[str, Tensor] = {
+        name: exact_float32(name, read_variable(bundle, names[name]), index) for name in wanted
+    }
+    if complaints := finite_complaints(arrays):
+        refuse(index, complaints)
+    try:
+        state = unpacked(arrays, options, sums=bool(slot))
+    except CheckpointError as error:
+        raise CheckpointError(f"{index}: {error}") from error
+    check_state(state, options, index)
+    return state
+
+
+def _names(bundle: Bundle, slot: str) -> dict[str, str]:
+    """bilm_layout's name -> the variable's, of the weights or of one of their slots."""
+    found = {}
+    for name in bundle.entries:
+        ours = _our_name(name.removesuffix(slot).removeprefix("lm/"))
+        of_another = name.rpartition("/")[0] in bundle.entries
+        if name.startswith("lm/") and ours.startswith(_ROOTS) and name.endswith(slot) and of_another == bool(slot):
+            found[ours] = name
+    return found
+
+
+def _our_name(name: str) -> str:
+    cell = _CELL.fullmatch(name)
+    if cell is None:
+        return name
+    return f"RNN_{cell[1]}/RNN/MultiRNNCell/Cell{cell[2] or 0}/LSTMCell/{_PARTS.get(cell[3], cell[3])}"

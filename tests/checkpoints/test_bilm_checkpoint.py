@@ -1,0 +1,212 @@
+"""bilm-tf's checkpoints: the format by bytes written by hand, the weights as its HDF5 has them, AdaGrad's sums."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elmo_fast.checkpoints import load_checkpoint, model_files, read_adagrad_sums, read_bilm_hdf5, read_options
+from elmo_fast.checkpoints.crc32c import crc32c, unmasked
+from elmo_fast.checkpoints.tensor_bundle import read_index, read_variable
+from elmo_fast.errors import CheckpointError
+from elmo_fast.modules import ElmoEmbedder
+from tests import tensor_bundle
+from tests.damaged import damaged_bytes
+from tests.tensor_bundle import arrays_of, training_graph, write_bundle, write_checkpoint
+from tests.weights import make_weights
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),  # these four: RFC 3720, B.4
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+    ],
+)
+def test_the_checksum_is_the_published_one(data, checksum):
+    assert crc32c(data) == checksum
+    assert unmasked(tensor_bundle.masked(data)) == checksum
+
+
+def test_the_checksum_of_long_data_is_that_of_its_bytes():
+    """Lengths around those of rows; the generator of the truth is tests/tensor_bundle.py's, bit by bit, once."""
+    data = np.random.default_rng(0).integers(0, 256, 3 << 18, np.uint8)
+    part = data[: 2 * 4 * 64 + 300]
+    for length in (1, 255, 256, 511, 512, 513, 767, 768, 812):
+        assert crc32c(part[:length]) == tensor_bundle.crc32c(part[:length].tobytes())
+    # Appending a checksum, lowest byte first, leaves the same residue whatever the data are.
+    for length in ((2 << 18) - 1, 2 << 18, (2 << 18) + 1, (3 << 18) - 4):
+        whole = data[:length].tobytes()
+        assert crc32c(whole + crc32c(whole).to_bytes(4, "little")) == 0x48674BC7
+
+
+# A table of two entries, written out: the header (one shard) and the variable "b" of float32, [2].
+BY_HAND = bytes.fromhex(
+    "00 00 02"  # shared 0, unshared 0, value of 2 bytes; the key is empty
+    "08 01"  # BundleHeaderProto: num_shards 1
+    "00 01 0f 62"  # shared 0, unshared 1, value of 15 bytes; the key "b"
+    "08 01"  # BundleEntryProto: dtype DT_FLOAT
+    "12 04 12 02 08 02"  # shape: one dimension, of 2
+    "28 08"  # size 8; shard 0 and offset 0 are not stored
+    "35"  # the checksum, four bytes that follow
+)
+
+
+def test_a_file_written_by_hand_is_read(tmp_path):
+    """LevelDB's layout, byte by byte: block, type, checksum, restarts, handles, footer of 48 bytes, magic number."""
+    numbers = np.array([1.0, -2.5], "<f4").tobytes()
+    block = BY_HAND + tensor_bundle.masked(numbers).to_bytes(4, "little") + bytes.fromhex("00000000 01000000")
+    assert len(block) == 32
+    content = block + b"\0" + tensor_bundle.masked(block + b"\0").to_bytes(4, "little")
+    index = bytes.fromhex("00 01 02 62 00 20 00000000 01000000")  # up to "b": the block at 0 of 32 bytes
+    content += index + b"\0" + tensor_bundle.masked(index + b"\0").to_bytes(4, "little")
+    footer = bytes.fromhex("00 00 25 0e")  # of the metaindex, which is not read; of the index at 37 of 14 bytes
+    (tmp_path / "m.index").write_bytes(content + footer.ljust(40, b"\0") + bytes.fromhex("57fb808b247547db"))
+    (tmp_path / "m.data-00000-of-00001").write_bytes(numbers)
+    bundle = read_index(tmp_path / "m.index")
+    assert (bundle.shards, list(bundle.entries)) == (1, ["b"])
+    assert read_variable(bundle, "b").tolist() == [1.0, -2.5]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a run of bilm-tf, and its weights in HDF5 elsewhere; n_characters is 261, as it is in training."""
+    options, weights = make_weights(tmp_path / "hdf5", n_characters=261, softmax=7)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "options.json").write_bytes(options.read_bytes())
+    return folder, options, weights
+
+
+@pytest.mark.parametrize("how", [{}, {"shards": 3, "most": 2}])
+def test_a_run_of_bilm_tf_is_the_model_of_its_hdf5(trained, how):
+    """Weights and softmax, equal in every bit, from one shard or several; the vectors too."""
+    folder, options, weights = trained
+    index = write_checkpoint(folder, arrays_of(weights), slots=arrays_of(weights), **how)
+    wanted = read_bilm_hdf5(weights, read_options(options))
+    for read, _ in (load_checkpoint(folder), load_checkpoint(options_file=options, weight_file=index)):
+        assert read.keys() == wanted.keys()
+        assert all(torch.equal(read[name], wanted[name]) for name in wanted)
+    sentence = ["Résumé", "."]
+    vectors = ElmoEmbedder(options, weights).embed_sentence(sentence)
+    assert (ElmoEmbedder.from_pretrained(folder).embed_sentence(sentence) == vectors).all()
+
+
+def test_other_graphs_are_read(tmp_path):
+    """One layer has no multi_rnn_cell; words in place of characters; names of TensorFlow before 1.2."""
+    options, weights = make_weights(tmp_path / "hdf5", words=9, layers=1)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "options.json").write_bytes(options.read_bytes())
+    wanted = read_bilm_hdf5(weights, read_options(options))
+    for old in (False, True):
+        graph = training_graph(arrays_of(weights))
+        names = {name: name.replace("multi_rnn_cell/cell_0/", "") for name in graph}
+        if old:
+            names = {a: b.replace("kernel", "weights").replace("bias", "biases") for a, b in names.items()}
+        write_bundle(tmp_path / "run" / "model.ckpt-2", {names[name]: array for name, array in graph.items()})
+        read, _ = load_checkpoint(tmp_path / "run")
+        assert all(torch.equal(read[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("words", [None, 9])
+def test_the_sums_are_those_of_the_weights_that_they_are_of(tmp_path, words):
+    """An update by them in bilm-tf's layout is the same update in ours, whatever the layouts; the padding's are 1."""
+    rng = np.random.default_rng(1)
+    options_file, weights = make_weights(tmp_path, words=words, softmax=9)
+    options, before = read_options(options_file), arrays_of(weights)
+    steps = {name: rng.normal(0, 1, array.shape).astype("f4") for name, array in before.items()}
+    sums = {name: rng.uniform(0.5, 9, array.shape).astype("f4") for name, array in before.items()}
+
+    def read(arrays):
+        return load_checkpoint(options_file=options_file, weight_file=write_checkpoint(tmp_path, arrays, slots=sums))[0]
+
+    old = read(before)
+    gradient = read({name: array - steps[name] for name, array in before.items()})
+    new = read({name: array - steps[name] / np.sqrt(sums[name]) for name, array in before.items()})
+    found = read_adagrad_sums(tmp_path / "model.ckpt-1250.index", options)
+    assert found.keys() == old.keys()
+    for name in old:
+        torch.testing.assert_close(
+            old[name] - new[name], (old[name] - gradient[name]) / found[name].sqrt(), atol=3e-6, rtol=0
+        )
+    table = "_word_embedding.weight" if words else "_token_embedder._char_embedding_weights"
+    assert (found[table][0] == 1).all()
+    without = write_checkpoint(tmp_path, before)
+    assert read_adagrad_sums(without, options) == {}
+
+
+def test_the_checkpoint_is_the_one_that_is_recorded_or_the_newest(trained):
+    folder, _, weights = trained
+    for step in (900, 1250, 11000):
+        write_checkpoint(folder, arrays_of(weights), step)
+    write_checkpoint(folder, arrays_of(weights), 1250)
+    assert [file.name for file in model_files(folder)] == [
+        "options.json",
+        "model.ckpt-1250.index",
+        "model.ckpt-1250.data-00000-of-00001",
+    ]
+    (folder / "checkpoint").unlink()
+    assert model_files(folder)[1].name == "model.ckpt-11000.index"
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    with pytest.raises(CheckpointError, match=r"checkpoint: wanted the name of a checkpoint .*, found model\.ckpt-7"):
+        load_checkpoint(folder)
+
+
+def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
+    folder, options, weights = trained
+    arrays = arrays_of(weights)
+    write_checkpoint(folder, arrays, shards=2)
+    shard = folder / "model.ckpt-1250.data-00001-of-00002"
+    content = shard.read_bytes()
+
+    def refused(message):
+        with pytest.raises(CheckpointError, match=message) as caught:
+            load_checkpoint(folder)
+        assert "\n" not in str(caught.value)
+
+    shard.unlink()
+    refused(r"1250\.index: wanted 2 shards beside it, model\.ckpt-1250\.data-00001-of-00002 missing")
+    shard.write_bytes(content[:100])
+    refused(r"data-00001-of-00002: lm/\S+: wanted [\d,]+ bytes at [\d,]+, found the end of the file")
+    shard.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    refused(r"data-00001-of-00002: lm/\S+: damaged: its checksum is not the one in model\.ckpt-1250\.index")
+    write_checkpoint(folder, arrays | {"CNN/b_cnn_0": np.zeros(5, "f4")})
+    refused(r"1250\.index: CNN/b_cnn_0: wanted shape \[4\], found \[5\]")
+    write_checkpoint(folder, arrays | {"CNN/b_cnn_9": np.zeros(5, "f4")})
+    refused(r"lm/CNN/b_cnn_9: shape \[5\], but the options require no such tensor")
+    write_checkpoint(folder, {name: array for name, array in arrays.items() if name != "CNN_proj/b_proj"})
+    refused(r"CNN_proj/b_proj: wanted shape \[8\], found no such tensor")
+    write_checkpoint(folder, arrays | {"softmax/b": np.zeros(7, "i4")})
+    refused(r"lm/softmax/b: wanted floating-point numbers in one piece, found others")
+    write_checkpoint(folder, arrays | {"softmax/b": np.full(7, np.nan, "f4")})
+    refused(r"softmax/b: wanted finite numbers, found 7 NaN or infinite of 7")
+    write_checkpoint(folder, arrays, kind=1)
+    refused(
+        r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a compressed block, as TensorFlow writes"
+    )
+    index = write_checkpoint(folder, arrays, slots={name: np.zeros_like(array) for name, array in arrays.items()})
+    with pytest.raises(CheckpointError, match=r"1250\.index: .*wanted sums of squares above 0"):
+        read_adagrad_sums(index, read_options(options))
+    (folder / "options.json").write_text(json.dumps({**json.loads(options.read_text()), "bidirectional": False}))
+    refused(r"options\.json: bidirectional: wanted true")
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_index_is_refused(tmp_path, data):
+    """Every byte of it is under a checksum or of the footer; what is read is what was written."""
+    arrays = {f"lm/CNN/b_cnn_{i}": np.full(i + 1, i, "f4") for i in range(5)}
+    index = write_bundle(tmp_path / "m", arrays, most=2)
+    whole, content = read_index(index).entries, index.read_bytes()
+    index.write_bytes(damaged_bytes(data, content))
+    try:
+        assert read_index(index).entries == whole
+    except CheckpointError as error:
+        assert "m.index: not the index of a TensorFlow checkpoint, or damaged" in str(error)  # noqa: PT017
