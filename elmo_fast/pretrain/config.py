@@ -164,8 +164,8 @@ class RunConfig:
     )
     cuda_graph: bool = described(
         True,
-        "Whether a GPU replays whole training steps from CUDA graphs (one process, adagrad; the same numbers); false: "
-        "the host launches each kernel.",
+        "Whether a GPU replays training steps from CUDA graphs (with several processes or adamw: their forward and "
+        "backward passes, and no exchange of gradients overlaps them); false: the host launches each kernel.",
     )
     threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
 

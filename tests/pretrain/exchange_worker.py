@@ -4,8 +4,17 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _capture
 from elmo_fast.pretrain.processes import Processes, join_processes
-from elmo_fast.pretrain.step.gradient_exchange import average_gradients, average_rows, wrap_in_ddp
+from elmo_fast.pretrain.step.gradient_exchange import (
+    MeanExchange,
+    OverlappedExchange,
+    average_gradients,
+    average_rows,
+    wrap_in_ddp,
+)
+from tests.ops.recorded_graph import Recorded
+from tests.pretrain.sides import Side, check_equal, pretend
 
 
 def tables():
@@ -57,12 +66,45 @@ def check_talk(processes: Processes) -> None:
         processes.run_on_leader(fails)
 
 
+def check_graphs(processes: Processes) -> None:
+    """Steps whose gradients come of replayed graphs leave the bits of launched ones, with rows of tables; so does a
+    process that cannot capture, among others that can. DDP's steps differ by the order of sums alone."""
+
+    def refused(*given: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    graphs = Recorded()
+    sides = Side(input="words"), Side(graphs, input="words"), Side(graphs, input="words")
+    kinds = [type(side.step.exchange) for side in sides]
+    assert kinds == [OverlappedExchange, MeanExchange, MeanExchange]
+    sides[1].step.captured = None
+    if processes.rank == 1:
+        sides[2].step.captured.capturing = refused
+    for side in sides:
+        for number in range(4):
+            side.take(number, 0, rate=0.2 / (number + 1), heard="ignore")
+    check_equal(sides[1:])
+    assert [each.times for each in graphs] == ([] if processes.rank == 1 else [2])
+    torch.testing.assert_close(sides[0].model.state_dict(), sides[1].model.state_dict(), rtol=1e-4, atol=1e-6)
+
+
+def check_some_cannot(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one process may not capture, all exchange as if none could."""
+    monkeypatch.setattr(_capture, "enabled", lambda device: processes.rank != 1)
+    step = Side(Recorded()).step
+    assert (step.captured, type(step.exchange)) == (None, OverlappedExchange)
+
+
 if __name__ == "__main__":
     with join_processes(torch.device("cpu")) as processes:
         assert processes.size == 3
         check_rows(processes)
         check_dense(processes)
         check_talk(processes)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            pretend(monkeypatch)
+            check_graphs(processes)
+            check_some_cannot(processes, monkeypatch)
         processes.max_(0)
         if processes.leads:
             print("all held")

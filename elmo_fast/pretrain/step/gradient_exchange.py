@@ -1,9 +1,9 @@
-"""Gradients averaged over processes: dense ones in DDP's buckets, those of a table as the rows used."""
+"""Gradients averaged over processes: dense ones in buckets, those of a table as the rows used."""
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -35,36 +35,77 @@ class Exchange(Protocol):
 
 
 class MeanExchange:
-    """The mean over processes: dense gradients while the last part's backward pass runs (DDP), the tables' after it.
+    """The mean over processes, made after the last part's backward pass, of which a CUDA graph can thus be captured.
 
-    streams: the biLM; tables: the parameters of each table, whose gradients have the same rows and which DDP does not
-    exchange; parts: as of `Exchange`.
+    streams: the biLM; tables: the parameters of each table, whose gradients have the same rows; parts: as of
+    `Exchange`.
     """
 
     def __init__(
         self, streams: nn.Module, tables: Sequence[Sequence[nn.Parameter]], processes: Processes, parts: int
     ) -> None:
-        apart = [parameter for table in tables for parameter in table]
-        self.streams = wrap_in_ddp(streams, processes, apart)
-        self.tables, self.processes, self.parts = tables, processes, parts
+        self.streams, self.tables, self.processes, self.parts = streams, tables, processes, parts
         # The mean over processes of gradients of this is the sum over all rows.
         self.factor = float(processes.size)
+        apart = [parameter for table in tables for parameter in table]
+        self.others = [each for each in streams.parameters() if not any(each is other for other in apart)]
+        self._flat: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
-    @contextlib.contextmanager
-    def part(self, number: int) -> Iterator[None]:
-        """As `Exchange.part`: DDP exchanges in the last one."""
-        wrapped = self.streams if isinstance(self.streams, DistributedDataParallel) else None
-        with contextlib.nullcontext() if wrapped is None or number == self.parts - 1 else wrapped.no_sync():
-            yield
+    def part(self, number: int) -> contextlib.AbstractContextManager[None]:
+        """As `Exchange.part`."""
+        return contextlib.nullcontext()
 
     def finish(self) -> None:
         """As `Exchange.finish`."""
+        others = self._average_others() if self.processes.distributed else []
         for table in self.tables:
             average_gradients(table, self.processes)
+        for each in others:
+            each.wait()
 
     def total(self, sums: Tensor) -> Tensor:
         """As `Exchange.total`."""
         return self.processes.sum_(functools.reduce(torch.add, sums.unbind()))
+
+    @torch.no_grad()
+    def _average_others(self) -> list[Any]:
+        """Begins to make the gradients of all but the tables their mean: views of one flat tensor, kept, of each dtype;
+        what to wait for."""
+        begun = []
+        kinds: dict[tuple[torch.device, torch.dtype], list[nn.Parameter]] = {}
+        for parameter in self.others:
+            if parameter.grad is not None:
+                kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+        for kind, parameters in kinds.items():
+            gradients = [parameter.grad.flatten() for parameter in parameters if parameter.grad is not None]
+            self._flat[kind] = flat = torch.cat(gradients, out=self._flat.get(kind))
+            begun.append(dist.all_reduce(flat.mul_(1 / self.processes.size), async_op=True))  # as DDP divides
+            for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+                parameter.grad = part.view_as(parameter)
+        return begun
+
+
+class OverlappedExchange(MeanExchange):
+    """The mean over processes, of all gradients but the tables' while the last part's backward pass runs (DDP)."""
+
+    streams: nn.Module
+
+    def __init__(
+        self, streams: nn.Module, tables: Sequence[Sequence[nn.Parameter]], processes: Processes, parts: int
+    ) -> None:
+        super().__init__(streams, tables, processes, parts)
+        apart = [parameter for table in tables for parameter in table]
+        self.streams = wrap_in_ddp(streams, processes, apart)
+
+    def part(self, number: int) -> contextlib.AbstractContextManager[None]:
+        """As `Exchange.part`: DDP exchanges in the last one."""
+        if number < self.parts - 1 and isinstance(self.streams, DistributedDataParallel):
+            return self.streams.no_sync()
+        return contextlib.nullcontext()
+
+    def _average_others(self) -> list[Any]:
+        """DDP has done that."""
+        return []
 
 
 def wrap_in_ddp(module: nn.Module, processes: Processes, apart: Sequence[nn.Parameter] = ()) -> nn.Module:

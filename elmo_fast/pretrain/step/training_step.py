@@ -15,8 +15,8 @@ from elmo_fast.pretrain.data.inputs import trained_embedding
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_and_update
-from elmo_fast.pretrain.step.captured_step import CapturedStep
-from elmo_fast.pretrain.step.gradient_exchange import Exchange, MeanExchange
+from elmo_fast.pretrain.step.captured_step import CapturedGradients, CapturedStep, Held, Taken
+from elmo_fast.pretrain.step.gradient_exchange import Exchange, MeanExchange, OverlappedExchange
 from elmo_fast.pretrain.step.regularization import RowDropout, reset_rows
 from elmo_fast.pretrain.step.step_inputs import StepInputs, Words, draw_inputs
 from elmo_fast.pretrain.step.tree_exchange import TreeExchange
@@ -47,7 +47,7 @@ class Step:
     computed one after the other; exact_shards: S, by which the weights do not depend on the number of processes
     (`TreeExchange`; then micro_batches counts for nothing), None: not so; sparse: the gradients of the tables (softmax,
     word vectors) as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether
-    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedStep`; the same numbers, and no gradients
+    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedGradients`; the same numbers, and no gradients
     are left in the parameters).
 
     Source: bilm-tf, bilm/training.py.
@@ -77,58 +77,71 @@ class Step:
         if embedding is not None:
             model.bilm.encoder.sparse = sparse
             self.tables.append([embedding])
+        self.captured = self._capturing(exact_shards) if cuda_graph else None
         self.exchange: Exchange
         if exact_shards is None:
-            self.exchange = MeanExchange(model.streams, self.tables, self.processes, micro_batches)
+            kind = OverlappedExchange if self.captured is None else MeanExchange
+            self.exchange = kind(model.streams, self.tables, self.processes, micro_batches)
         else:
             trained = [parameter for _, parameter in model.trained()]
             self.exchange = TreeExchange(model.streams, trained, self.tables, self.processes, exact_shards)
-        self.captured = self._capturing() if cuda_graph else None
 
-    def _capturing(self) -> CapturedStep | None:
-        """What replays steps; None, and a GPU's user is told why, with exact shards."""
-        if not isinstance(self.exchange, TreeExchange):
-            return CapturedStep(self.model, self.optimizer, self.processes)
-        if _capture.enabled(next(self.model.parameters()).device):
-            warnings.warn(
-                "training without a CUDA graph, launch by launch: with exact_shards the gradients of each shard are "
-                "taken away from the parameters, which the host does",
-                PerformanceWarning,
-                stacklevel=3,
-            )
-        return None
+    def _capturing(self, exact_shards: int | None) -> CapturedGradients | None:
+        """What replays steps; None with exact shards, and where one of several processes cannot, as all must exchange
+        gradients alike."""
+        device = next(self.model.parameters()).device
+        if exact_shards is not None:
+            if _capture.enabled(device):
+                warnings.warn(
+                    "training without a CUDA graph, launch by launch: with exact_shards the gradients of each shard are "
+                    "taken away from the parameters, which the host does",
+                    PerformanceWarning,
+                    stacklevel=3,
+                )
+            return None
+        if not self.processes.distributed:
+            whole = isinstance(self.optimizer, AdaGrad) and len(self.optimizer.param_groups) == 1
+            return (CapturedStep if whole else CapturedGradients)(self.model, self.optimizer)
+        captured = CapturedGradients(self.model, self.optimizer)
+        return None if self.processes.max_(int(not captured.serves(device))) else captured
 
     def __call__(self, words: Words, state: LayerStates | None, number: int) -> StepResult:
         """Takes step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
         self.model.train()
         inputs = draw_inputs(words, state, number, self.model, self.seed, self.state_reset)
-        launched = functools.partial(self._launched, words.rows, words.characters, inputs)
+        reading = words.rows, words.characters
+        launched = functools.partial(self._launched, *reading, inputs)
         if self.captured is not None and self.captured.serves(words.types.device):
-            settings = (words.rows, words.characters, self.exchange.parts, self.clip_norm)
-            step = functools.partial(self._on_device, words.rows, words.characters)
-            sums, norm, after = self.captured.run(inputs, settings, step, launched)
+            settings = (*reading, self.exchange.parts, self.clip_norm)
+            held = functools.partial(self._on_device, *reading)
+            sums, norm, after = self.captured.run(inputs, settings, held, self._rest, launched)
         else:
             sums, norm, after = launched()
         means = self.exchange.total(sums) / words.words
         forward, backward = means if means.is_cuda else means.tolist()
         return StepResult(forward, backward, norm, after)
 
-    def _launched(
-        self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs
-    ) -> tuple[Tensor, float | Tensor, LayerStates]:
+    def _launched(self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs) -> Taken:
         """The sums of both directions' losses of each part, [parts, 2], the gradient's norm and the state after, launch
         by launch."""
+        return self._rest(self._gradients(rows, characters, inputs))
+
+    def _on_device(self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs, rate: Tensor) -> Held:
+        """`_launched`, or its part before `_rest`, as a function of tensors alone, which does nothing on the host that
+        a replay would leave out."""
         sums, state = self._gradients(rows, characters, inputs)
+        if not isinstance(self.captured, CapturedStep):
+            return sums, state
+        assert isinstance(self.optimizer, AdaGrad)
+        return sums, clip_and_update(self.optimizer, self.model.parameters(), self.clip_norm, rate, self.tables), state
+
+    def _rest(self, held: Held) -> Taken:
+        """What is left of a step: exchange of the gradients, clip and update, where a graph does not hold them."""
+        if len(held) == 3:
+            return held
+        sums, state = held
         self.exchange.finish()
         return sums, clip_and_step(self.optimizer, self.model.parameters(), self.clip_norm, self.tables), state
-
-    def _on_device(
-        self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs, rate: Tensor
-    ) -> tuple[Tensor, Tensor, LayerStates]:
-        """`_launched` as a function of tensors alone, which does nothing on the host that a replay would leave out."""
-        assert isinstance(self.optimizer, AdaGrad)
-        sums, state = self._gradients(rows, characters, inputs)
-        return sums, clip_and_update(self.optimizer, self.model.parameters(), self.clip_norm, rate, self.tables), state
 
     def _gradients(
         self, rows: int, characters: Callable[[Tensor], Tensor], inputs: StepInputs

@@ -1,0 +1,106 @@
+"""Models that train side by side, one of them by a stand-in for CUDA graphs, which must leave the same bits."""
+
+import contextlib
+import math
+import sys
+import warnings
+from dataclasses import replace
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from elmo_fast import ops
+from elmo_fast.errors import PerformanceWarning
+from elmo_fast.ops import _capture, _graphs
+from elmo_fast.ops._checks import check_values
+from elmo_fast.pretrain.data.inputs import make_input_reader
+from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step
+from tests.ops.recorded_graph import SparseAsOnGpu
+from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
+
+
+def pretend(monkeypatch):
+    """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
+    monkeypatch.setattr(_capture, "enabled", lambda device: True)
+    ours = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
+    for module in ours:
+        if getattr(module, "check_values", None) is check_values:
+            monkeypatch.setattr(module, "check_values", lambda *values: None)
+    # Those of plain torch look at how many distinct rows there are.
+    monkeypatch.setattr(ops, "ordered_unique_rows", each_its_own)
+    monkeypatch.setattr(ops, "gather_rows", lambda rows, inverse, order, backend: rows.index_select(0, inverse))
+    _graphs.release(torch.device("cpu"))
+
+
+def each_its_own(rows, backend):
+    """Rows as if all of them were distinct."""
+    return rows, torch.arange(len(rows)), torch.full((), len(rows)), None
+
+
+class Side:
+    """A model and its training, the same for each side; graphs: the recorded ones, None to launch."""
+
+    def __init__(self, graphs=None, backend="reference", make=AdaGrad, micro_batches=1, **changes):
+        torch.manual_seed(3)
+        corpus, config = toy_corpus(), toy_config(**{"dropout": 0.4, "backend": backend} | changes)
+        self.model, self.batches = toy_model(config, corpus), toy_words(config, corpus)
+        self.model.bilm.encoder._waits_for_nothing = True
+        if config.model.input == "words":
+            reader = make_input_reader(self.model.options, corpus, "cpu")
+            self.batches = [replace(batch, characters=reader) for batch in self.batches]
+        processes = Processes()
+        rows = slice(*processes.assign_rows(config.optimizer.batch_size))
+        self.batches = [batch.part(rows.start, rows.start + rows.stop) for batch in self.batches]
+        self.optimizer = make(self.model.parameters(), 0.2)
+        self.optimizer.backend = backend
+        self.step = Step(
+            self.model, self.optimizer, clip_norm=0.5, seed=11, state_reset=0.4, micro_batches=micro_batches,
+            sparse=make is not torch.optim.AdamW, processes=processes, cuda_graph=graphs is not None,
+        )  # fmt: skip
+        finish = self.step.exchange.finish
+        self.step.exchange.finish = lambda: self._among_all(finish)
+        if self.step.captured is not None:
+            self.step.captured.capturing = lambda *given: self._unseen(graphs.capture(*given))
+        self.factor = torch.ones(())
+        self.model.softmax_bias.register_hook(lambda gradient: gradient * self.factor)
+        self.state, self.found = None, []
+
+    def _unseen(self, entry):
+        """The entry, whose replay no version counter sees: it runs no op of torch's on a GPU."""
+
+        def replay():
+            with torch.autograd._unsafe_preserve_version_counter(tuple(self.model.parameters())):
+                entry.replay()
+
+        return entry._replace(replay=replay)
+
+    def _among_all(self, finish):
+        """What other processes send is of a size that the host reads, also on a GPU."""
+        with _disable_current_modes() if self.step.processes.distributed else contextlib.nullcontext():
+            finish()
+
+    def take(self, number, batch, rate=0.2, factor=1.0, heard="error"):
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.factor.fill_(factor)
+        versions = [parameter._version for parameter in self.model.parameters()]
+        with SparseAsOnGpu(), warnings.catch_warnings():
+            warnings.simplefilter(heard, PerformanceWarning)
+            result = self.step(self.batches[batch], self.state, number)
+        pairs = zip(self.model.parameters(), versions, strict=True)
+        left_out = not math.isfinite(result.gradient_norm)
+        assert left_out or all(parameter._version > before for parameter, before in pairs)  # or copies would be stale
+        self.state = result.state
+        self.found.append([result.forward, result.backward, float(result.gradient_norm)])
+
+    def left(self):
+        """All that a step changes, and what it reported."""
+        states = [self.optimizer.state[parameter] for parameter in self.model.parameters()]
+        sums = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
+        weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        return torch.tensor(self.found), self.state, weights, sums, getattr(self.optimizer, "skipped", None)
+
+
+def check_equal(sides):
+    torch.testing.assert_close(*(side.left() for side in sides), rtol=0, atol=0, equal_nan=True)
