@@ -89,12 +89,13 @@ def driver() -> str:
 
 
 def sources() -> str:
-    """A digest of all files of the ops and, where it holds CUDA kernels, of the compiled extension."""
-    folder, digest = pathlib.Path(__file__).parent, hashlib.sha256()
-    files = sorted(folder.rglob("*.py"))
+    """A digest of all files of the ops, of what is replayed from CUDA graphs and, where it holds CUDA kernels, of the
+    compiled extension."""
+    package, digest = pathlib.Path(__file__).parents[1], hashlib.sha256()
+    files = [file for name in ("ops", "modules", "pretrain/step") for file in sorted((package / name).rglob("*.py"))]
     if _native.C is not None and _native.C.has_cuda:
         files.append(pathlib.Path(str(_native.C.__file__)))
     for file in files:
-        digest.update(f"{file.relative_to(folder.parent)}\n".encode())
+        digest.update(f"{file.relative_to(package)}\n".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

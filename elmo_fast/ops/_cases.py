@@ -25,6 +25,17 @@ class Case(NamedTuple):
     """that are made for it, as `_tuned.forced` takes them"""
 
 
+class Replayed(NamedTuple):
+    """What a CUDA graph gave, held to the same launch by launch: results by name, bit for bit."""
+
+    ours: Tensors
+    """of the last replay"""
+    theirs: Tensors
+    """of the launches"""
+    graphs: int
+    """how many were captured"""
+
+
 class Draw:
     """Random tensors of the CPU, the same on every machine."""
 

@@ -1,5 +1,6 @@
 """Holds a GPU's kernels to the definition, on the card that is there."""
 
+import importlib
 import warnings
 from typing import Any, NamedTuple
 
@@ -7,9 +8,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import PerformanceWarning
-from elmo_fast.ops import _capture, _tuned
-from elmo_fast.ops._cases import Case, Draw, How, results
-from elmo_fast.ops._registry import cases_of
+from elmo_fast.ops import _capture
+from elmo_fast.ops._cases import Case, Draw, Replayed, results
+from elmo_fast.ops._registry import REPLAYS, cases_of
 from elmo_fast.ops._tolerances import why_worse
 
 GRAPH = "cuda_graph"
@@ -18,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class Unit(NamedTuple):
-    """What gets one verdict. backend: of the op; or `GRAPH`, the replay of what it captures."""
+    """What gets one verdict. backend: of the op; or `GRAPH`: the replay of what `op` names (`_registry.REPLAYS`)."""
 
     op: str
     backend: str
@@ -91,27 +92,19 @@ def answer_of(error: Exception, device: torch.device) -> Answer:
 
 
 def check_replay(unit: Unit, device: torch.device) -> Answer:
-    """Calls the op with new inputs until it replays a graph, and demands the bits of a call launch by launch."""
-    module = cases_of(unit.op)
-    how: How = {"backend": "triton", "precision": unit.precision}
-    case, replayed = module.replayed(Draw()), _tuned.graphs(unit.precision)
-    given = {name: tensor.to(device) for name, tensor in case.tensors.items()}
+    """Replays what the unit names, and demands the bits of the same launch by launch."""
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("error", PerformanceWarning)  # that nothing can be captured
-            for seed in range(3):
-                given["x"] = Draw(seed).normal(*given["x"].shape).to(device)
-                with _tuned.forced({replayed: 1}):
-                    ours = case.call(given, how)
-            with _tuned.forced({replayed: 0}):
-                theirs = case.call(given, how)
-            same = {name: _same_bits(ours[name], theirs[name]) for name in theirs}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "running without a CUDA graph", PerformanceWarning)
+            found: Replayed = importlib.import_module(REPLAYS[unit.op]).replayed(unit.precision, device)
+        same = {name: _same_bits(found.ours[name], found.theirs[name]) for name in found.theirs}
     except Exception as error:  # noqa: BLE001 (as above)
         return answer_of(error, device)
-    if not module.graphs():
+    if not found.graphs:
         return Answer("nothing was captured")
-    different = ", ".join(name for name in same if not same[name])
-    return Answer(f"{different}: a replay gives other bits than a call launch by launch" if different else None)
+    different = [name for name in same if not same[name]]
+    named = ", ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
+    return Answer(f"{named}: a replay gives other bits than a call launch by launch" if different else None)
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from elmo_fast.ops._check import MARK, Answer, Unit
+from elmo_fast.ops._registry import REPLAYS
 
 # Seconds without an answer after which a unit hangs: compiling one takes long on a busy machine.
 PATIENCE = 300.0
@@ -92,7 +93,7 @@ class _Process:
             return Answer(unable=self.failed)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.process.stdin.fileno(), f"{json.dumps(unit)}\n".encode())
+            os.write(self.process.stdin.fileno(), f"{json.dumps([*unit, REPLAYS.get(unit.op)])}\n".encode())
         if (line := self._next()) is None:
             ended = f"the process that checked it ended: {self._end()}"
             killed = self.process.returncode in KILLED and not self._hung

@@ -11,6 +11,7 @@ import traceback
 import torch
 
 from elmo_fast.ops._check import GRAPH, MARK, Answer, Unit, check, check_replay
+from elmo_fast.ops._registry import register_replay
 
 
 def main(words: list[str]) -> int:
@@ -20,7 +21,10 @@ def main(words: list[str]) -> int:
         torch.zeros(1, device=device)  # a context, or the reason why there is none
     print(f"{MARK}ready", flush=True)
     for line in sys.stdin:
-        unit = Unit(*json.loads(line))
+        *named, module = json.loads(line)
+        unit = Unit(*named)
+        if module is not None:  # of a layer that this process has not imported
+            register_replay(unit.op, module)
         try:
             answer = (check_replay if unit.backend == GRAPH else check)(unit, device)
         except Exception:  # noqa: BLE001 (of the check itself, or of the definition)

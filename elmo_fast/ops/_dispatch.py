@@ -148,14 +148,14 @@ def why_refused(op: str, backend: str, device: torch.device, dtype: torch.dtype,
     return refusal(op, backend, device, precision) if why is None and backend in CHECKED else why
 
 
-def replays(device: torch.device, precision: str) -> bool:
-    """Whether CUDA graphs are replayed on this card: not if they were measured to be slower, nor if its check says
-    that they give wrong numbers, of which a PerformanceWarning tells."""
+def replays(device: torch.device, precision: str, what: str = "projected_lstm") -> bool:
+    """Whether CUDA graphs are replayed on this card: not if they were measured to be slower, nor if their check says
+    that they give wrong numbers, of which a PerformanceWarning tells. what: of `_registry.REPLAYS`."""
     if _tuned.choice(_tuned.graphs(precision), device) == 0:
         return False
-    why = refusal("projected_lstm", GRAPH, device, precision)
+    why = refusal(what, GRAPH, device, precision)
     if why is not None:
-        warn_once("CUDA graphs", "launch by launch", why)
+        warn_once(f"CUDA graphs ({what})", "launch by launch", why)
     return why is None
 
 

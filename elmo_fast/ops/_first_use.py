@@ -18,7 +18,7 @@ from elmo_fast.lock import only_one
 from elmo_fast.ops import _card, _check_processes, _triton
 from elmo_fast.ops._card_files import CardFile
 from elmo_fast.ops._check import GRAPH, Unit
-from elmo_fast.ops._registry import REGISTRY, cases_of
+from elmo_fast.ops._registry import REGISTRY, multiplies
 
 VARIABLE = "ELMO_FAST_GPU_CHECK"
 # The persistent scan is checked where it is asked for: "auto" takes it only where it was measured.
@@ -106,7 +106,7 @@ def _switch() -> str:
 
 @functools.cache
 def _unit(op: str, backend: str, precision: str) -> Unit:
-    return Unit(op, backend, precision if cases_of(op).MULTIPLIES else "float32")
+    return Unit(op, backend, precision if multiplies(op) else "float32")
 
 
 def _numbered(device: torch.device) -> torch.device:
@@ -155,11 +155,14 @@ def _capturing() -> bool:
 
 
 def _with(unit: Unit, device: torch.device) -> list[Unit]:
-    """The unit, and all that are likely to be asked for with it: those of its precision, and those without one."""
+    """The unit, and all that are likely to be asked for with it: those of its precision, and those without one.
+
+    What higher layers replay is checked when it is asked for: not everyone trains.
+    """
     found = [unit]
     for op, backends in REGISTRY.items():
         for backend in BACKENDS:
-            if backend not in backends or not (cases_of(op).MULTIPLIES <= cases_of(unit.op).MULTIPLIES):
+            if backend not in backends or not (multiplies(op) <= multiplies(unit.op)):
                 continue
             other = _unit(op, backend, unit.precision)
             if backends[backend].unsupported(device, torch.float32, other.precision) is None:

@@ -119,7 +119,7 @@ class Graphs:
         with pool.lock:
             places = self._places.setdefault(pool, _Places(self.limit))
             pool.users.add(places)
-            places.renew(version)
+            places.renew((version, _tuned.times_kept()))
             if key in self.refused:
                 return None
             entry = places.use(key) or self._captured(places, pool, key, function, empty)

@@ -62,6 +62,21 @@ def _implementation(package: str, backend: str) -> Implementation:
     return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
 
 
+# What is replayed from CUDA graphs -> the module whose `replayed(precision, device)` gives a `_cases.Replayed`. Modules
+# of higher layers make themselves known.
+REPLAYS: dict[str, str] = {}
+
+
+def register_replay(name: str, module: str) -> None:
+    """Makes known what is replayed from CUDA graphs, and the module that replays a small one for the check."""
+    REPLAYS[name] = module
+
+
+def multiplies(name: str) -> bool:
+    """Whether an op, or what is replayed, has a precision."""
+    return name not in REGISTRY or bool(cases_of(name).MULTIPLIES)
+
+
 def op_names() -> list[str]:
     """The names of all registered ops."""
     return sorted(REGISTRY)

@@ -10,6 +10,7 @@ from elmo_fast.ops._card_files import CardFile
 
 _files: dict[torch.device, dict[str, int]] = {}
 _forced: dict[str, int] = {}
+_times_kept = 0
 
 
 def file_of(device: torch.device) -> CardFile[int]:
@@ -32,9 +33,12 @@ choice._dynamo_marked_constant = True  # type: ignore[attr-defined]  # read once
 
 
 def keep(device: torch.device, choices: Mapping[str, int]) -> None:
-    """Keeps choices for this process and every later one, until they are measured again."""
+    """Keeps choices for this process and every later one, until they are measured again; no graph that was captured
+    under others is replayed any more."""
+    global _times_kept
     file_of(device).add(choices)
     _files.clear()
+    _times_kept += 1
 
 
 @contextlib.contextmanager
@@ -52,6 +56,11 @@ def forced(choices: Mapping[str, int]) -> Iterator[None]:
 def in_force() -> tuple[tuple[str, int], ...]:
     """The choices that are forced now: what is captured under some serves no call under others."""
     return tuple(sorted(_forced.items()))
+
+
+def times_kept() -> int:
+    """How often `keep` has changed the choices in this process: graphs captured before the last time are dropped."""
+    return _times_kept
 
 
 def scan_limit(cells: int, size: int, precision: str) -> str:

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from elmo_fast import batch_to_ids
-from elmo_fast.modules import BiLM
-from elmo_fast.modules._graph_replay import GraphReplay
+from elmo_fast.modules import BiLM, bilm
+from elmo_fast.modules._graph_replay import BILM, GraphReplay
 from elmo_fast.ops import _capture, _packed
+from elmo_fast.ops._check import GRAPH, Answer, Unit, check_replay
 from tests.backends import HAS_CUDA
 from tests.ops.graph_cases import again
 
@@ -91,3 +92,26 @@ def test_gradients_and_the_cpu_are_served_by_no_graph(files):
         assert not GraphReplay().serves(model, model._elmo_lstm, ids)
         with torch.no_grad():
             assert GraphReplay().serves(model, model._elmo_lstm, ids)
+
+
+@pytest.mark.parametrize("change", [None, "stale", "off"])
+def test_the_check_of_a_card_holds_a_replayed_pass_to_a_launched_one(monkeypatch, change):
+    """And refuses a graph that leaves the last pass's vectors, or a pass that was not captured."""
+
+    class Standing(Always):
+        def __init__(self):
+            super().__init__()
+            whole = self.graphs.capturing
+            if change == "stale":
+                self.graphs.capturing = lambda *given: whole(*given)._replace(replay=lambda: None)
+
+        def serves(self, model, lstm, inputs):
+            return change != "off"
+
+    monkeypatch.setattr(bilm, "GraphReplay", Standing)
+    answer = check_replay(Unit(BILM, GRAPH, "float32"), torch.device("cuda" if HAS_CUDA else "cpu"))
+    why = {
+        "stale": "activations, mask: a replay gives other bits than a call launch by launch",
+        "off": "nothing was captured",
+    }
+    assert answer == Answer(why.get(change))

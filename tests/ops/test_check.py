@@ -137,7 +137,7 @@ def test_a_replay_gives_the_bits_of_a_call_without_a_graph(monkeypatch, change, 
     monkeypatch.setattr(graphed, "GRAPHS", Graphs(capturing=capturing))
     monkeypatch.setattr(_capture, "enabled", lambda device: change != "off")
     small = Case(layer(Draw(), 2, 1, 8, 8), call, differentiates=False)
-    monkeypatch.setattr(lstm_cases, "replayed", lambda draw: small)
+    monkeypatch.setattr(lstm_cases, "full_bucket", lambda draw: small)
     answer = check_replay(Unit("projected_lstm", GRAPH, "float32"), CPU)
     assert answer == Answer(why)
 

@@ -17,7 +17,7 @@ from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _check_processes, _dispatch, _first_use, _triton
 from elmo_fast.ops._cases import Draw, results
-from elmo_fast.ops._check import Answer
+from elmo_fast.ops._check import GRAPH, Answer
 from elmo_fast.ops.highway.cases import cases
 from tests.ops.card_cases import CPU, Answering, begin_anew, card  # noqa: F401
 from tests.tolerances import assert_no_worse
@@ -228,10 +228,17 @@ def test_two_processes_check_once(monkeypatch, card, tmp_path):  # noqa: F811
 
 
 def test_graphs_that_replay_wrong_numbers_are_not_used(monkeypatch):
-    Answering(monkeypatch, projected_lstm=Answer("outputs: largest error"))
-    with pytest.warns(PerformanceWarning, match="CUDA graphs: .*replaying a CUDA graph failed its check"):
-        assert not _dispatch.replays(CPU, "float16")
-    assert not _dispatch.replays(CPU, "float16")
+    """Each kind has a verdict of its own; those of higher layers are checked when they are asked for."""
+    asked = Answering(monkeypatch, training_step=Answer("h: a replay gives other bits")).asked
+    assert _dispatch.replays(CPU, "float16")
+    graphs = [unit.op for unit in asked if unit.backend == GRAPH]
+    assert graphs == ["projected_lstm"]
+    with pytest.warns(PerformanceWarning, match=r"CUDA graphs \(training_step\): .*replaying a CUDA graph failed its"):
+        assert not _dispatch.replays(CPU, "float16", "training_step")
+    assert not _dispatch.replays(CPU, "float16", "training_step")
+    assert _dispatch.replays(CPU, "float16", "bilm")
+    assert [unit.op for unit in asked if unit.backend == GRAPH] == ["projected_lstm", "training_step", "bilm"]
+    assert len(asked) == len(set(asked))
 
 
 def test_info_tells_what_was_checked_and_what_is_refused(monkeypatch, capsys):

@@ -117,6 +117,15 @@ def test_a_graph_captured_under_one_choice_serves_no_call_under_another():
     assert not calls("a")
 
 
+def test_a_graph_captured_before_choices_were_kept_is_dropped(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_tuned._card, "identity", lambda device: {"gpu": "Stand-in 1"})
+    calls = Calls()
+    assert [calls("a") for _ in range(2)] == [False, True]
+    _tuned.keep(CPU, {"tile": 1})
+    assert [(calls("a"), len(calls.graphs)) for _ in range(2)] == [(False, 0), (True, 1)]
+
+
 def test_a_bucket_is_captured_when_it_is_seen_again():
     """Not at once: a capture costs more than a run. With other weights it starts anew, and the old graph is gone."""
     calls = Calls()

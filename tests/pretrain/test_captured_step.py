@@ -2,6 +2,7 @@
 step runs and runs it again on the same memory."""
 
 import functools
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,11 +10,12 @@ import torch
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.ops import _capture, _packed, _triton
-from elmo_fast.pretrain.step import training_step
-from elmo_fast.pretrain.step.captured_step import CapturedGradients
+from elmo_fast.ops._check import GRAPH, Answer, Unit, check_replay
+from elmo_fast.pretrain.step import replay_case, training_step
+from elmo_fast.pretrain.step.captured_step import STEP, CapturedGradients
 from elmo_fast.pretrain.step.step_inputs import StepInputs
 from tests.backends import HAS_CUDA
-from tests.ops.recorded_graph import Recorded
+from tests.ops.recorded_graph import Recorded, SparseAsOnGpu
 from tests.pretrain.sides import Side, check_equal, pretend
 
 pytestmark = pytest.mark.skipif(HAS_CUDA, reason="weights on the CPU")
@@ -105,6 +107,14 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
     assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.half())
 
 
+def pool_is_locked():
+    """Whether another thread holds the lock of all graphs."""
+    lock = _capture.pool_of(torch.device("cpu")).lock
+    if free := lock.acquire(blocking=False):
+        lock.release()
+    return not free
+
+
 class OneWeight(torch.nn.Module):
     """A model whose step reads a rounded copy of its weight, which the launched update may write."""
 
@@ -124,7 +134,7 @@ class OneWeight(torch.nn.Module):
 
     def rest(self, held):
         with ThreadPoolExecutor(1) as other:  # the gradients are in the memory of all graphs
-            self.locked.append(not other.submit(_capture.pool_of(torch.device("cpu")).lock.acquire, False).result())
+            self.locked.append(other.submit(pool_is_locked).result())
         copy = _packed.kept_rounded(self.weight)
         self.optimizer.step()
         if self.writes:
@@ -165,3 +175,28 @@ def test_a_replay_is_seen_by_copies_of_weights():
     _packed.count_replay(weights, weights[:1])
     assert _packed.rounded_copy(weights[0], torch.float16).tolist() == [7.0, 2.0, 2.0]
     assert _packed.rounded_copy(weights[1], torch.float16).tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("change", [None, "stale", "off"])
+def test_the_check_of_a_card_holds_replayed_steps_to_launched_ones(monkeypatch, change):
+    """And refuses graphs that leave the weights as they were, or steps of which none was captured."""
+
+    class Standing(training_step.Step):
+        def __init__(self, model, *arguments, **options):
+            super().__init__(model, *arguments, **options)
+            model.bilm.encoder._waits_for_nothing = True
+            if self.captured is not None:
+                self.captured.capturing = capturing
+
+    def capturing(*given):
+        entry = Recorded().capture(*given)
+        return entry._replace(replay=lambda: None) if change == "stale" else entry
+
+    monkeypatch.setattr(replay_case, "Step", Standing)
+    monkeypatch.setattr(replay_case, "BACKEND", "reference")
+    if change == "off":
+        monkeypatch.setattr(_capture, "enabled", lambda device: False)
+    with SparseAsOnGpu():
+        answer = check_replay(Unit(STEP, GRAPH, "float32"), torch.device("cpu"))
+    why = {"stale": "losses and norm of step 2, .*: a replay gives other bits", "off": "nothing was captured"}
+    assert re.match(why[change], answer.why) if change else answer == Answer()

@@ -2,7 +2,8 @@
 
 import torch
 
-from elmo_fast.ops._cases import Case, Draw, How, Tensors
+from elmo_fast.ops import _tuned
+from elmo_fast.ops._cases import Case, Draw, How, Replayed, Tensors
 from elmo_fast.ops.projected_lstm.op import LSTMWeights, projected_lstm
 
 MULTIPLIES = True
@@ -61,13 +62,22 @@ def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Cas
     return found
 
 
-def replayed(draw: Draw) -> Case:
+def full_bucket(draw: Draw) -> Case:
     """A bucket of rows and steps that is full, so that its graph makes the very same launches as a call without one."""
     return Case(layer(draw, 4, 4, 36, 40), call, differentiates=False)
 
 
-def graphs() -> int:
-    """How many runs of the op are captured now."""
+def replayed(precision: str, device: torch.device) -> Replayed:
+    """The op of new inputs each time, of which the second captures and the third replays what was captured."""
     from elmo_fast.ops.projected_lstm import graphed
 
-    return len(graphed.GRAPHS)
+    case, how = full_bucket(Draw()), {"backend": "triton", "precision": precision}
+    given = {name: tensor.to(device) for name, tensor in case.tensors.items()}
+    with torch.no_grad():
+        for seed in range(3):
+            given["x"] = Draw(seed).normal(*given["x"].shape).to(device)
+            with _tuned.forced({_tuned.graphs(precision): 1}):
+                ours = case.call(given, how)
+        with _tuned.forced({_tuned.graphs(precision): 0}):
+            theirs = case.call(given, how)
+    return Replayed(ours, theirs, len(graphed.GRAPHS))
