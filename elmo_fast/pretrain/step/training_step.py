@@ -47,8 +47,8 @@ class Step:
     computed one after the other; exact_shards: S, by which the weights do not depend on the number of processes
     (`TreeExchange`; then micro_batches counts for nothing), None: not so; sparse: the gradients of the tables (softmax,
     word vectors) as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether
-    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedGradients`; the same numbers, and no gradients
-    are left in the parameters).
+    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedGradients`; the same numbers, and no
+    gradients are left in the parameters).
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -93,8 +93,8 @@ class Step:
         if exact_shards is not None:
             if _capture.enabled(device):
                 warnings.warn(
-                    "training without a CUDA graph, launch by launch: with exact_shards the gradients of each shard are "
-                    "taken away from the parameters, which the host does",
+                    "training without a CUDA graph, launch by launch: with exact_shards the gradients of each shard "
+                    "are taken away from the parameters, which the host does",
                     PerformanceWarning,
                     stacklevel=3,
                 )
