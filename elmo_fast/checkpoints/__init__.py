@@ -11,6 +11,17 @@ filters (all widths), D projection, H cells, V words, k width, n filters of one 
     _elmo_lstm.{forward,backward}_layer_{l}.state_linearity.weight, .bias  [4H, D], [4H]   includes the forget bias's +1
     _elmo_lstm.{forward,backward}_layer_{l}.state_projection.weight        [D, H]   absent: not projected (H = D)
 
+of a model of lexicons (K characters, V words of w dimensions; either may be absent)
+
+    _token_embedder._char_embedding_weights    [K + 1, E]   row 0 is zero, as below
+    _token_embedder._word_vectors              [V + 1, w]
+    _token_embedder._projection.weight         [D, w + W]   columns: word, then filters
+
+of an LSTM that is joined, `_elmo_lstm.` before the names of ELMoForManyLangs (torch.nn.LSTM's, and its projection's)
+
+    encoder.{weight_ih,weight_hh,bias_ih,bias_hh}_l{l}{,_reverse}    [4H, D or 2H], [4H, H], [4H], [4H]
+    projection.weight, projection.bias                               [D, H], [D]
+
 and, if a file has them,
 
     _word_embedding.weight           [V + 1, D]   row 0 is zero; a model of word ids has no _token_embedder
@@ -25,7 +36,7 @@ from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
 from .int8 import from_int8, to_int8
-from .options import LOSSES, CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
+from .options import LOSSES, CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
 from .resolve import VOCABULARY, file_beside, is_model, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
@@ -37,6 +48,7 @@ __all__ = [
     "VOCABULARY",
     "CharCnnOptions",
     "ElmoOptions",
+    "LexiconOptions",
     "LstmOptions",
     "State",
     "bilm_part",

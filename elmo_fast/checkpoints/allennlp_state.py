@@ -43,7 +43,7 @@ def find_elmo(source: str | os.PathLike[str] | Mapping[str, Any], prefix: str | 
 
     Arguments and errors as in read_allennlp_state.
     """
-    name, found = _name(source), source if isinstance(source, Mapping) else _load(source)
+    name, found = _name(source), source if isinstance(source, Mapping) else load_torch_file(source)
     # Every tensor in nested dictionaries ({"model": {...}}), under dotted names.
     nested = flattened(found) if isinstance(found, Mapping) else {}
     tensors = {key: tensor for key, tensor in nested.items() if isinstance(tensor, Tensor)}
@@ -54,7 +54,7 @@ def find_elmo(source: str | os.PathLike[str] | Mapping[str, Any], prefix: str | 
     strange = [
         f"{key}: wanted a dense tensor of floating-point numbers, each stored"
         for key, t in state.items()
-        if not _plain(t)
+        if not is_stored(t)
     ]
     if strange:
         refuse(name, strange)
@@ -66,7 +66,7 @@ def _name(source: object) -> str:
 
 
 @reader
-def _load(path: str | os.PathLike[str]) -> Any:
+def load_torch_file(path: str | os.PathLike[str]) -> Any:
     """The value in a file of torch.save, limited to tensors and plain containers."""
     try:
         with read_failures_named(path), open(path, "rb") as file, warnings.catch_warnings():
@@ -108,7 +108,7 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str
 
 
 def _same(a: State, b: State) -> bool:
-    alike = a.keys() == b.keys() and all(a[k].shape == b[k].shape and _plain(a[k]) and _plain(b[k]) for k in a)
+    alike = a.keys() == b.keys() and all(a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a)
     return alike and all(torch.equal(a[k], b[k]) for k in a)
 
 
@@ -117,7 +117,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) ->
     return {key: tensor for key, tensor in inner if names.fullmatch(key)}
 
 
-def _plain(tensor: Tensor) -> bool:
+def is_stored(tensor: Tensor) -> bool:
     """Whether its numbers are really stored: a few bytes of a file can expand one number to terabytes."""
     dense = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
     return dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -37,6 +37,7 @@ def read_bilm_hdf5(
 
     Raises: CheckpointError naming the file and every wrong tensor, wanted and found; nothing is loaded partially.
     """
+    _refuse_peculiar(weight_file, options)
     apart = {"embedding": embedding_file, "softmax": softmax_file}
     files = {part: path for part, path in apart.items() if path is not None}
     arrays = _read(weight_file, options, lambda name: root(name) not in files)
@@ -60,6 +61,7 @@ def write_bilm_hdf5(
 
     Raises: CheckpointError if the state does not match the options, or contains what the format cannot store.
     """
+    _refuse_peculiar(weight_file, options)
     check_state(state, options)
     if len(mixes := state.keys() - bilm_part(state).keys()):
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
@@ -67,6 +69,11 @@ def write_bilm_hdf5(
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
         _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"})
     _write(weight_file, arrays)
+
+
+def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
+    if options.peculiar is not None:
+        refuse(path, [f"bilm-tf's format cannot store this model: {options.peculiar}"])
 
 
 @reader

@@ -21,6 +21,10 @@ OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
 # The losses of a model's training; those in COUNTED need the counts of the words beside their table.
 LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
 COUNTED = ("negative_sampling", "hierarchical_softmax")
+# What a lexicon must contain: what it lacks, padding; of characters also the markers of sentences and words.
+WORD_MARKERS = ("<oov>", "<pad>")
+CHARACTER_MARKERS = (*WORD_MARKERS, "<bos>", "<eos>", "<bow>", "<eow>")
+_SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
 def _whole(value: Any) -> bool:
@@ -34,6 +38,11 @@ def _number(value: Any) -> bool:
 def _filters(value: Any) -> bool:
     pairs = isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(p, list | tuple) for p in value)
     return pairs and all(len(p) == 2 and _whole(p[0]) and _whole(p[1]) and p[0] >= 1 and p[1] >= 1 for p in value)
+
+
+def _lexicon(value: Any) -> bool:
+    strings = isinstance(value, list | tuple) and all(isinstance(entry, str) and entry for entry in value)
+    return strings and len(set(value)) == len(value)
 
 
 # kind -> (what is wanted, as text; whether a value is valid)
@@ -51,13 +60,14 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "characters": ("261 (bilm-tf while training) or 262 (when used)", lambda v: _whole(v) and v in (261, 262)),
     "slots": ("a whole number, 3 or more", lambda v: _whole(v) and v >= 3),
     "loss": (f"one of {', '.join(LOSSES)}", lambda v: isinstance(v, str) and v in LOSSES),
+    "lexicon": ("a list of strings, none twice and none empty", _lexicon),
     "filters": ("a list of pairs [width, number], whole numbers, 1 or more", _filters),
 }
 _REQUIRED: Any = dataclasses.MISSING
 
 
 def _option(kind: str, default: Any = _REQUIRED, key: str | None = None) -> Any:
-    return dataclasses.field(default=default, metadata={"kind": kind, "key": key})
+    return dataclasses.field(default=default, repr=kind != "lexicon", metadata={"kind": kind, "key": key})
 
 
 def _optional(kind: str) -> Any:
@@ -107,18 +117,50 @@ class LstmOptions(_Section):
     cell_clip: float | None = _option("clip", None)
     proj_clip: float | None = _option("clip", None)
     use_skip_connections: bool = _option("flag", False)
+    joined: bool | None = _optional("flag")
+
+    @property
+    def n_outputs(self) -> int:
+        """How many layers of the LSTM are layers of the biLM: of a joined one the last alone."""
+        return 1 if self.joined else self.n_layers
+
+
+@dataclass(frozen=True)
+class LexiconOptions(_Section):
+    """The lexicons of a model that reads no bytes, as ELMoForManyLangs': the place of an entry is its id.
+
+    characters: Unicode characters and markers, which char_cnn reads; () without char_cnn. words: beside the characters,
+    or alone; () for none, with word_dim 0. longest_word: without char_cnn, how many characters of a word are looked up;
+    None: all.
+    """
+
+    characters: tuple[str, ...] = _option("lexicon", ())
+    words: tuple[str, ...] = _option("lexicon", ())
+    word_dim: int = _option("whole", 0)
+    longest_word: int | None = _optional("whole")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, markers in (("characters", CHARACTER_MARKERS), ("words", WORD_MARKERS)):
+            object.__setattr__(self, name, entries := tuple(getattr(self, name)))
+            if missing := [marker for marker in markers if entries and marker not in entries]:
+                raise CheckpointError(f"lexicon.{name}: wanted the markers {', '.join(markers)}, found no {missing[0]}")
+        if bool(self.words) != bool(self.word_dim):
+            raise CheckpointError(f"lexicon.word_dim: wanted 0 without words alone, found {self.word_dim}")
 
 
 @dataclass(frozen=True)
 class ElmoOptions(_Section):
-    """A biLM of characters (`char_cnn`) or of word ids (`char_cnn=None`, `n_tokens_vocab` words).
+    """A biLM of characters (`char_cnn`), of word ids (`char_cnn=None`, `n_tokens_vocab` words) or of lexicons.
 
     Defaults are bilm-tf's for a missing key. The fields after `dropout` describe the training; they may be None. `loss`
-    is not in bilm-tf: the loss that trained the softmax table, one of LOSSES.
+    is not in bilm-tf: the loss that trained the softmax table, one of LOSSES. Nor are `lexicon` and `lstm.joined`: each
+    layer reads both directions of the one below, without clips, and one projection with a bias follows the last.
     """
 
     lstm: LstmOptions
     char_cnn: CharCnnOptions | None = None
+    lexicon: LexiconOptions | None = None
     bidirectional: bool = _option("true", True)
     dropout: float = _option("dropout", 0.1)
     n_tokens_vocab: int | None = _optional("count")
@@ -132,6 +174,42 @@ class ElmoOptions(_Section):
     sample_softmax: bool | None = _optional("flag")
     share_embedding_softmax: bool | None = _optional("flag")
     loss: str | None = _optional("loss")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lexicon is None:
+            return
+        if bool(self.lexicon.characters) != (self.char_cnn is not None):
+            raise CheckpointError("lexicon.characters: wanted them where there is a char_cnn, and only there")
+        if not self.lexicon.characters and not self.lexicon.words:
+            raise CheckpointError("lexicon: wanted characters, words or both, found none")
+        if self.char_cnn is not None and (slots := self.char_cnn.max_characters_per_token) < _SLOTS_OF_MARKERS:
+            raise CheckpointError(
+                f"char_cnn.max_characters_per_token: wanted {_SLOTS_OF_MARKERS} or more with a lexicon, found {slots}"
+            )
+
+    @property
+    def reads_word_ids(self) -> bool:
+        """Whether a word is its number in a vocabulary: no characters, and no lexicon."""
+        return self.char_cnn is None and self.lexicon is None
+
+    @property
+    def n_character_rows(self) -> int:
+        """Rows of the character embedding: one per byte, marker or entry of the lexicon, behind that of the padding."""
+        return 262 if self.lexicon is None else len(self.lexicon.characters) + 1
+
+    @property
+    def n_features(self) -> int:
+        """Width of what the encoder projects: the filters, the vector of a lexicon's word, or both."""
+        filters = 0 if self.char_cnn is None else self.char_cnn.n_filters
+        return filters + (0 if self.lexicon is None else self.lexicon.word_dim)
+
+    @property
+    def peculiar(self) -> str | None:
+        """What of the model neither bilm-tf's format nor training here can express, or None."""
+        if self.lexicon is not None:
+            return "its characters and words are those of a lexicon, not bytes"
+        return "its LSTM joins both directions in each layer" if self.lstm.joined else None
 
     @property
     def trained_by(self) -> str:
@@ -150,17 +228,17 @@ class ElmoOptions(_Section):
         """The options in a parsed options.json; a CheckpointError begins with `source`."""
         if not isinstance(values, dict):
             raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {_shown(values)}")
-        top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn")}
+        top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn", "lexicon")}
         sections: dict[str, tuple[type, dict[str, Any]]] = {}
         complaints = []
-        for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions)):
+        for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions), ("lexicon", LexiconOptions)):
             found = values.get(name)
             if isinstance(found, dict):
                 sections[name] = (section, flattened(found))
                 complaints += _complaints(section, sections[name][1], f"{name}.")
             elif found is not None or name == "lstm":
                 complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else _shown(found)}")
-            elif top.get("n_tokens_vocab") is None:
+            elif name == "char_cnn" and top.get("n_tokens_vocab") is None and values.get("lexicon") is None:
                 complaints.append(
                     "char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"
                 )
@@ -178,6 +256,9 @@ class ElmoOptions(_Section):
         sections = {"lstm": _section_dict(self.lstm)}
         if self.char_cnn is not None:
             sections["char_cnn"] = _section_dict(self.char_cnn)
+        if self.lexicon is not None:
+            sections["lexicon"] = _section_dict(self.lexicon)
+            sections.get("char_cnn", {}).pop("n_characters", None)  # a number of bytes
         return {**_section_dict(self), **sections}
 
     def with_n_characters(self, n_characters: int) -> "ElmoOptions":
@@ -215,6 +296,14 @@ def _key(field: dataclasses.Field) -> str:
     return field.metadata["key"] or field.name
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
+# kind -> how a value becomes one of JSON.
+_PLAIN: dict[str, Callable[[Any], Any]] = {"filters": lambda v: [list(pair) for pair in v], "lexicon": list}
+
+
 def _section_dict(section: _Section) -> dict[str, Any]:
     """A section as a JSON object: dotted keys become nested, optional fields that are None are left out."""
     result: dict[str, Any] = {}
@@ -226,7 +315,7 @@ def _section_dict(section: _Section) -> dict[str, Any]:
         place = result
         for name in outer:
             place = place.setdefault(name, {})
-        place[last] = [list(pair) for pair in value] if field.metadata["kind"] == "filters" else value
+        place[last] = _PLAIN.get(field.metadata["kind"], _same)(value)
     return result
 
 

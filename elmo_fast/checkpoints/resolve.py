@@ -1,4 +1,5 @@
-"""Finds a model: a folder in our own format, of bilm-tf or of a run, its archive, or a pair of files."""
+"""Finds a model: a folder in our own format, of bilm-tf, of ELMoForManyLangs or of a run, its archive, or a pair of
+files."""
 
 import os
 import re
@@ -11,6 +12,7 @@ from .allennlp_state import read_allennlp_state
 from .archives import archives_named, is_archive, unpacked
 from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
 from .bilm_hdf5 import read_bilm_hdf5
+from .manylangs import TOKEN_EMBEDDER, is_manylangs, manylangs_files, read_manylangs
 from .options import CONFIG, ElmoOptions, read_options
 from .safetensors_folder import WEIGHTS, load_folder, read_config
 from .state import State
@@ -98,7 +100,7 @@ def model_files(path: PathLike) -> list[Path]:
     or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5;
     or the options, model.ckpt-N.index and its shards, of a run of bilm-tf without HDF5 weights (the checkpoint that the
     file `checkpoint` names, or the newest); or the weights (weights.th, best.th) and config.json of an AllenNLP model
-    that contains an ELMo.
+    that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl first.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
@@ -109,6 +111,8 @@ def model_files(path: PathLike) -> list[Path]:
         hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
         found = "a file" if hint else "nothing"
         raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {found}{hint}")
+    if is_manylangs(folder) and not (folder / WEIGHTS).exists():
+        return manylangs_files(folder)
     pairs = _pairs(folder)
     if not pairs and not (folder / WEIGHTS).exists() and (task := task_weights(folder)) is not None:
         return [task, folder / CONFIG]
@@ -151,6 +155,8 @@ def _where_there(file: Path) -> list[Path]:
 
 def _read(prefix: str | None, files: list[Path]) -> tuple[State, ElmoOptions]:
     first, weights, *others = files
+    if first.name == TOKEN_EMBEDDER:
+        return read_manylangs(first.parent)
     if weights.name == CONFIG:
         return read_task_model(first, prefix=prefix)
     if first.name == CONFIG:

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from ._complaints import Shape, finite_complaints, refuse, shape_complaints
-from .options import COUNTED, ElmoOptions
+from .options import COUNTED, CharCnnOptions, ElmoOptions, LstmOptions
 
 State = dict[str, Tensor]
 
 DIRECTIONS = ("forward", "backward")
 CHAR_EMBEDDING = "_token_embedder._char_embedding_weights"
 WORD_EMBEDDING = "_word_embedding.weight"
+LEXICON_WORDS = "_token_embedder._word_vectors"
 SOFTMAX_WEIGHT, SOFTMAX_BIAS, SOFTMAX_COUNTS = "softmax.weight", "softmax.bias", "softmax.counts"
 _MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
 
@@ -44,13 +45,7 @@ def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Sh
     lstm = options.lstm
     width = lstm.projection_dim
     shapes = _encoder_shapes(options, present)
-    projected = lstm.dim != width or any(name.endswith(".state_projection.weight") for name in present)
-    for direction in DIRECTIONS:
-        for layer in range(lstm.n_layers):
-            w_input, w_state, bias, projection = lstm_names(direction, layer)
-            shapes |= {w_input: (4 * lstm.dim, width), w_state: (4 * lstm.dim, width), bias: (4 * lstm.dim,)}
-            if projected:
-                shapes[projection] = (width, lstm.dim)
+    shapes |= _joined_shapes(lstm) if lstm.joined else _lstm_shapes(lstm, present)
     if SOFTMAX_WEIGHT in present or SOFTMAX_BIAS in present:
         shapes |= {SOFTMAX_WEIGHT: (options.softmax_rows, width), SOFTMAX_BIAS: (options.softmax_rows,)}
         if options.trained_by in COUNTED:
@@ -58,28 +53,61 @@ def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Sh
     mixes = {int(match[1]) for match in map(_MIX.fullmatch, present) if match}
     for k in sorted(mixes):
         shapes[f"scalar_mix_{k}.gamma"] = (1,)
-        shapes |= {f"scalar_mix_{k}.scalar_parameters.{j}": (1,) for j in range(lstm.n_layers + 1)}
+        shapes |= {f"scalar_mix_{k}.scalar_parameters.{j}": (1,) for j in range(lstm.n_outputs + 1)}
     return shapes
+
+
+def _lstm_shapes(lstm: LstmOptions, present: Collection[str]) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    width = lstm.projection_dim
+    projected = lstm.dim != width or any(name.endswith(".state_projection.weight") for name in present)
+    for direction in DIRECTIONS:
+        for layer in range(lstm.n_layers):
+            w_input, w_state, bias, projection = lstm_names(direction, layer)
+            shapes |= {w_input: (4 * lstm.dim, width), w_state: (4 * lstm.dim, width), bias: (4 * lstm.dim,)}
+            if projected:
+                shapes[projection] = (width, lstm.dim)
+    return shapes
+
+
+def _joined_shapes(lstm: LstmOptions) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    for layer in range(lstm.n_layers):
+        inputs = 2 * lstm.dim if layer else lstm.projection_dim
+        sizes: dict[str, Shape] = {"weight_ih": (4 * lstm.dim, inputs), "weight_hh": (4 * lstm.dim, lstm.dim)}
+        sizes |= {"bias_ih": (4 * lstm.dim,), "bias_hh": (4 * lstm.dim,)}
+        for end in (f"l{layer}", f"l{layer}_reverse"):
+            shapes |= {f"_elmo_lstm.encoder.{part}_{end}": size for part, size in sizes.items()}
+    width = lstm.projection_dim
+    return shapes | {"_elmo_lstm.projection.weight": (width, lstm.dim), "_elmo_lstm.projection.bias": (width,)}
 
 
 def _encoder_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Shape]:
     width, cnn = options.lstm.projection_dim, options.char_cnn
     shapes: dict[str, Shape] = {}
-    if cnn is None:
+    if options.reads_word_ids:
         rows = None if options.n_tokens_vocab is None else options.n_tokens_vocab + 1
         return {WORD_EMBEDDING: (rows, width)}
     if WORD_EMBEDDING in present:
         shapes[WORD_EMBEDDING] = (None, width)
-    shapes[CHAR_EMBEDDING] = (262, cnn.embedding_dim)
+    if options.lexicon is not None and options.lexicon.words:
+        shapes[LEXICON_WORDS] = (len(options.lexicon.words) + 1, options.lexicon.word_dim)
+    if cnn is not None:
+        shapes |= _character_shapes(cnn, options.n_character_rows)
+    if options.n_features != width or any(name in present for name in PROJECTION):
+        weight, bias = PROJECTION
+        shapes |= {weight: (width, options.n_features), bias: (width,)}
+    return shapes
+
+
+def _character_shapes(cnn: CharCnnOptions, rows: int) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {CHAR_EMBEDDING: (rows, cnn.embedding_dim)}
     for i, (kernel, number) in enumerate(cnn.filters):
         weight, bias = conv_names(i)
         shapes |= {weight: (number, cnn.embedding_dim, kernel), bias: (number,)}
     for j in range(cnn.n_highway):
         weight, bias = highway_names(j)
         shapes |= {weight: (2 * cnn.n_filters, cnn.n_filters), bias: (2 * cnn.n_filters,)}
-    if cnn.n_filters != width or any(name in present for name in PROJECTION):
-        weight, bias = PROJECTION
-        shapes |= {weight: (width, cnn.n_filters), bias: (width,)}
     return shapes
 
 

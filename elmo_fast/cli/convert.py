@@ -62,6 +62,10 @@ def run(arguments: Any) -> int:
     names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
     state, options = load_checkpoint(*names, prefix=arguments.prefix)
     folder = pathlib.Path(arguments.out_dir)
+    if arguments.to == "hdf5" and options.peculiar is not None:
+        raise ElmoFastError(
+            f"--to hdf5: bilm-tf's format cannot store this model: {options.peculiar}; give --to safetensors"
+        )
     for name in WRITTEN[arguments.to]:
         if (folder / name).exists():
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
@@ -125,7 +129,7 @@ def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compar
     if before.keys() != after.keys():
         raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
     pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
-    if compare_vectors and options.char_cnn is not None:
+    if compare_vectors and not options.reads_word_ids:
         models = (options, before), (read_options, after)
         sides = [ElmoEmbedder(*model, stateful=False).embed_batch(SAMPLE) for model in models]
         pairs += zip(*sides, strict=True)

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from elmo_fast import __version__
-from elmo_fast.cli import _common
+from elmo_fast.cli import _common, _model
 
 # The flags of /proc/cpuinfo that the kernels use.
 CPU_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
@@ -15,14 +15,34 @@ LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonarg
 
 
 def build_parser() -> Any:
-    return _common.new_parser("info", "Shows versions, the CPU, and which kernels run here and why not the others.")
+    parser = _common.new_parser(
+        "info",
+        "Shows versions, the CPU, and which kernels run here and why not the others; with --model, or --options_file "
+        "and --weight_file, what that model is instead, after all of it was read and checked.",
+    )
+    parser.shared("model", "options_file", "weight_file")
+    return parser
 
 
 def run(arguments: Any) -> int:
     device = _common.set_up(arguments)
+    if (arguments.model, arguments.options_file, arguments.weight_file) != (None, None, None):
+        for line in model(arguments):
+            print(line)
+        return 0
     for line in [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]:
         print(line)
     return 0
+
+
+def model(arguments: Any) -> list[str]:
+    """What the model that the options name is. Raises: ElmoFastError, CheckpointError."""
+    from elmo_fast.checkpoints import load_checkpoint
+    from elmo_fast.pretrain.model_card import described_model
+
+    _model.resolve(arguments)
+    rows = described_model(*load_checkpoint(arguments.model, arguments.options_file, arguments.weight_file))
+    return [f"{name}: {value}" for name, value in rows.items()]
 
 
 def versions() -> list[str]:

@@ -49,7 +49,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
     ) -> None:
         source = {"model": os.fspath(model), "options_file": options_file, "weight_file": weight_file}
         state, options = _read(source)
-        words = _vocabulary(source) if options.char_cnn is None else None
+        words = _vocabulary(source) if options.reads_word_ids else None
         self._set_up(source, options, state, words, embedding_mode, settings)
 
     def _set_up(

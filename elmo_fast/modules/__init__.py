@@ -9,6 +9,8 @@ from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.modules.elmo import Elmo
 from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.modules.embedder import ElmoEmbedder
+from elmo_fast.modules.joined_lstm import JoinedLstm
+from elmo_fast.modules.lexicon_encoder import LexiconEncoder
 from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.modules.scalar_mix import ScalarMix
@@ -24,6 +26,8 @@ __all__ = [
     "ElmoTokenEmbedder",
     "FullSoftmaxLoss",
     "HierarchicalSoftmaxLoss",
+    "JoinedLstm",
+    "LexiconEncoder",
     "NegativeSamplingLoss",
     "ProjectedLSTM",
     "SampledSoftmaxLoss",

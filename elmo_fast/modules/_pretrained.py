@@ -65,7 +65,7 @@ def read_elmo(
     kept = {"num_output_representations": 1} | _read_settings(folder)
     if found or number is not None:
         kept["num_output_representations"] = found or number
-    if options.char_cnn is None and settings.get("vocabulary") is None:
+    if options.reads_word_ids and settings.get("vocabulary") is None:
         kept["vocabulary"] = vocabulary_of(folder)
         settings = {name: value for name, value in settings.items() if name != "vocabulary"}
     return options, state, kept | settings

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmo_fast.checkpoints import ElmoOptions
+from elmo_fast.checkpoints import ElmoOptions, LstmOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import Weights, check_settings, load_state, read_bilm, section, vocabulary_of
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
+from elmo_fast.modules.joined_lstm import JoinedLstm
+from elmo_fast.modules.lexicon_encoder import LexiconEncoder
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.text import Vocabulary, batch_to_ids
+from elmo_fast.text import Vocabulary
 
 
 class BiLM(nn.Module):
@@ -64,12 +66,13 @@ class BiLM(nn.Module):
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
         self._word_embedding: WordTable | None = None
-        if self.options.char_cnn is None:
+        if self.options.reads_word_ids:
             vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
             words = section(state, "_word_embedding.")
             self._word_embedding = WordEncoder(self.options, requires_grad, vocabulary=vocabulary, state=words)
         else:
-            self._token_embedder = CharacterEncoder(
+            kind = CharacterEncoder if self.options.lexicon is None else LexiconEncoder
+            self._token_embedder = kind(
                 self.options,
                 requires_grad=requires_grad,
                 unique_words=unique_words,
@@ -78,7 +81,7 @@ class BiLM(nn.Module):
                 **settings,
             )
         self._elmo_lstm = _make_lstm(self.options, section(state, "_elmo_lstm."), requires_grad, stateful, settings)
-        self.num_layers = self.options.lstm.n_layers + 1
+        self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
         self._graph_replay = GraphReplay()
         if vocab_to_cache:
@@ -105,8 +108,8 @@ class BiLM(nn.Module):
 
     @property
     def reads_words(self) -> bool:
-        """Whether the model reads word ids instead of characters."""
-        return self.options.char_cnn is None
+        """Whether the model reads word ids instead of characters or lexicons."""
+        return self.options.reads_word_ids
 
     @property
     def encoder(self) -> CharacterEncoder | WordEncoder:
@@ -114,22 +117,25 @@ class BiLM(nn.Module):
         return self._word_embedding if isinstance(self._word_embedding, WordEncoder) else self._token_embedder
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """The input of `forward` for tokenized sentences: character ids [B, T, C], or word ids + 1 [B, T]; int64.
+        """The input of `forward` for tokenized sentences: character ids [B, T, C], or word ids + 1 [B, T]; int64. Of a
+        model of lexicons [B, T, C + 1], the word's id behind its characters'.
 
         Raises: ElmoFastError if a model of word ids does not know its vocabulary.
         """
-        encoder = self.encoder
-        if isinstance(encoder, WordEncoder):
-            return encoder.ids(batch)
-        return batch_to_ids(batch, encoder.max_characters_per_token)
+        return self.encoder.ids(batch)
 
     def get_output_dim(self) -> int:
         """2D, the width of every layer's activations."""
         return 2 * self.encoder.get_output_dim()
 
     @property
+    def runs_in_stretches(self) -> bool:
+        """Whether each direction runs by itself, so that a long sentence can be run stretch by stretch."""
+        return isinstance(self._elmo_lstm, ElmoLstm)
+
+    @property
     def stateful(self) -> bool:
-        """Whether state is carried from batch to batch; can be assigned."""
+        """Whether state is carried from batch to batch; can be assigned, but an LSTM that is joined carries none."""
         return self._elmo_lstm.stateful
 
     @stateful.setter
@@ -146,8 +152,8 @@ class BiLM(nn.Module):
         """Runs both directions over a batch of sentences, with BOS and EOS added to each.
 
         Args:
-            inputs: character ids from batch_to_ids, [B, T, C] int64; rows of 0 are padding. For a model that reads word
-                ids: ids + 1 from its `batch_to_ids`, [B, T] int64; 0 is padding.
+            inputs: character ids from batch_to_ids, [B, T, C] int64; rows of 0 are padding. For a model of lexicons,
+                [B, T, C + 1], or one that reads word ids, [B, T]: from its own `batch_to_ids`; 0 is padding.
             word_inputs: indices into vocab_to_cache, [B, T] int64, 0 padding, instead of the characters; if one is
                 out of range, or nothing is cached, the characters are used.
             stateful: overrides the module's setting for this call; None: no override.
@@ -164,8 +170,9 @@ class BiLM(nn.Module):
 
     def _run(self, inputs: Tensor, word_inputs: Tensor | None, carry: bool) -> dict[str, Any]:
         by_number = self._word_embedding is not None and (word_inputs is not None or self.reads_words)
-        if not by_number and self._graph_replay.serves(self, self._elmo_lstm, inputs):
-            replayed = self._graph_replay.run(self, self._elmo_lstm, self._whole, inputs, carry)
+        lstm = self._elmo_lstm
+        if not by_number and isinstance(lstm, ElmoLstm) and self._graph_replay.serves(self, lstm, inputs):
+            replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
             if replayed is not None:
                 return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
         words, mask = self._words(inputs, word_inputs)
@@ -189,8 +196,13 @@ class BiLM(nn.Module):
     def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """`forward` as a function of tensors only: (activations [L+1, B, T+2, 2D], mask, h, c)."""
         words, mask = self._words(ids, None)
-        layers, (h, c) = self._elmo_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
+        layers, (h, c) = self._separate_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
         return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
+
+    @property
+    def _separate_lstm(self) -> ElmoLstm:
+        assert isinstance(self._elmo_lstm, ElmoLstm)
+        return self._elmo_lstm
 
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
@@ -216,7 +228,7 @@ class BiLM(nn.Module):
         elif drop is None and self.options.dropout > 0:
             drop = self._drawn
         forward, backward = words.unbind(0)
-        layers, (h, c) = self._elmo_lstm.run_layers(
+        layers, (h, c) = self._separate_lstm.run_layers(
             forward, backward, lengths, state, reverse=(False, False), drop=drop
         )
         top = layers[-1]
@@ -231,7 +243,9 @@ class BiLM(nn.Module):
         """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
         padding. Raises: ElmoFastError for a string instead of a list."""
         not_a_string(tokens, "vocab_to_cache", "a list of words")
-        self._word_embedding = CachedWords(self._token_embedder.encode_words, tokens, self._requires_grad)
+        encoder = self._token_embedder
+        boundaries = (encoder.spelling.begin, encoder.spelling.end)
+        self._word_embedding = CachedWords(encoder.encode_words, tokens, self._requires_grad, boundaries)
 
     def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words if possible."""
@@ -249,8 +263,10 @@ def _lowest(words: Tensor, mask: Tensor) -> Tensor:
 
 def _make_lstm(
     options: ElmoOptions, state: Weights | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
-) -> ElmoLstm:
+) -> ElmoLstm | JoinedLstm:
     lstm, projects = options.lstm, options.lstm.dim != options.lstm.projection_dim
+    if lstm.joined:
+        return _make_joined_lstm(lstm, state, requires_grad, settings["precision"])
     made = ElmoLstm(
         input_size=lstm.projection_dim,
         hidden_size=lstm.projection_dim,
@@ -270,4 +286,13 @@ def _make_lstm(
         return made
     for layer in [*made.forward_layers, *made.backward_layers]:
         layer.reset_parameters_glorot()
+    return made
+
+
+def _make_joined_lstm(options: LstmOptions, state: Weights | None, requires_grad: bool, precision: str) -> JoinedLstm:
+    made = JoinedLstm(options.projection_dim, options.dim, options.n_layers, requires_grad, precision=precision)
+    if state is None:
+        made.reset_parameters()
+    else:
+        load_state(made, state, "_elmo_lstm")
     return made

@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import _packed, _tuned
 from elmo_fast.ops._checks import given
-from elmo_fast.text import BOS, BOW, EOS, EOW, PAD, batch_to_ids
+from elmo_fast.text import ByteSpelling, Spelling
 
 CACHE_SIZE = 16384
 
@@ -73,28 +74,36 @@ class CharacterEncoder(nn.Module):
         check_settings(precision, backend, "unique_rows", "char_cnn", "highway")
         options, weights = read_bilm(options_file, weight_file)
         state = section(weights, "_token_embedder.") if state is None else state
-        if options.char_cnn is None:
-            raise ElmoFastError("options: wanted a model of characters (char_cnn); got a model of word ids")
-        self._characters = options.char_cnn
+        self._set_spelling(self._read_options(options))
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
         self._cache = WordCache(cache_size)
-        projects = self._characters.n_filters != self.output_dim
-        self._make_parameters(projects if state is None else "_projection.weight" in state)
+        projects = options.n_features != self.output_dim
+        self._make_parameters(options, projects if state is None else "_projection.weight" in state)
         if state is None:
             self.reset_parameters()
         else:
             load_state(self, state, str(weight_file or "state"))
         self.requires_grad_(requires_grad)
 
-    def _make_parameters(self, project: bool) -> None:
+    def _read_options(self, options: ElmoOptions) -> Spelling:
+        """Keeps what the encoder needs of the options; returns how words become its input."""
+        if options.char_cnn is None or options.lexicon is not None:
+            other = "word ids" if options.reads_word_ids else "a lexicon (BiLM reads both)"
+            raise ElmoFastError(
+                f"options: wanted a model of UTF-8 bytes (char_cnn, no lexicon); got a model of {other}"
+            )
+        self._characters = options.char_cnn
+        return ByteSpelling(options.char_cnn.max_characters_per_token)
+
+    def _make_parameters(self, options: ElmoOptions, project: bool) -> None:
         characters = self._characters
-        self._char_embedding_weights = nn.Parameter(torch.zeros(262, characters.embedding_dim))
+        self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, characters.embedding_dim))
         for i, (width, number) in enumerate(characters.filters):
             self.add_module(f"char_conv_{i}", unset(nn.Conv1d, characters.embedding_dim, number, width))
         self._highways = Highways(characters.n_filters, characters.n_highway)
-        self._projection = unset(nn.Linear, characters.n_filters, self.output_dim) if project else None
+        self._projection = unset(nn.Linear, options.n_features, self.output_dim) if project else None
 
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
@@ -132,15 +141,31 @@ class CharacterEncoder(nn.Module):
         """C, the slots of a word."""
         return self._characters.max_characters_per_token
 
+    def _set_spelling(self, spelling: Spelling) -> None:
+        self.spelling, self._marker_rows = spelling, spelling.rows([spelling.begin, spelling.end]).tolist()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "spelling" not in state:  # a pickle of an older version has none
+            self._set_spelling(ByteSpelling(self.max_characters_per_token))
+
     @property
     def markers(self) -> Tensor:
-        """The character ids of BOS and EOS, [2, C] int64, on the parameters' device."""
+        """The ids of BOS and EOS, [2, S] int64, on the parameters' device."""
         # Created on demand: a buffer outside the state_dict would be lost on the meta device.
-        device = self._char_embedding_weights.device
-        rows = torch.full((2, self.max_characters_per_token), PAD + 1, dtype=torch.int64, device=device)
-        for place, mark in ((rows[:, 0], BOW), (rows[0, 1], BOS), (rows[1, 1], EOS), (rows[:, 2], EOW)):
-            place.fill_(mark + 1)  # on the device: a CUDA graph may be captured around this
+        begin, end = self._marker_rows
+        padding = max(begin, key=begin.count)
+        rows = torch.full((2, len(begin)), padding, dtype=torch.int64, device=next(self.parameters()).device)
+        for slot, marks in enumerate(zip(begin, end, strict=True)):
+            same = marks[0] == marks[1]
+            for place, mark in [(rows[:, slot], marks[0])] if same else list(zip(rows[:, slot], marks, strict=True)):
+                if mark != padding:
+                    place.fill_(mark)  # on the device: a CUDA graph may be captured around this
         return rows
+
+    def ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
+        """The input of `forward` for tokenized sentences, [B, T, S] int64. Raises: ElmoFastError."""
+        return self.spelling.batch_to_ids(batch)
 
     def get_output_dim(self) -> int:
         """D, the width of a word's vector."""
@@ -169,7 +194,7 @@ class CharacterEncoder(nn.Module):
         """Vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
-            inputs: character ids from batch_to_ids, [B, T, C] int64; rows of 0 are padding.
+            inputs: ids of `spelling`, as from batch_to_ids, [B, T, S] int64; rows of 0 are padding. Of bytes S = C.
 
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
@@ -187,7 +212,7 @@ class CharacterEncoder(nn.Module):
 
     def encode_words(self, words: list[str]) -> Tensor:
         """Vectors [n, D] of n words."""
-        ids = batch_to_ids([words])[0].to(self._char_embedding_weights.device)
+        ids = self.ids([words])[0].to(next(self.parameters()).device)
         return torch.cat([self.encode(some) for some in ids.split(1024)])
 
     def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
@@ -224,9 +249,12 @@ class CharacterEncoder(nn.Module):
         return self._cache.lookup(rows, self._encode, parameters, *settings)
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
-        convolutions, layers = self._convolutions, self._highways.layers
-        projection = None if self._projection is None else plain(self._projection)
-        features = ops.char_cnn(
+        """Vectors [N, D] of distinct words [N, S]; those from `count` on are zeros or unused."""
+        return self._combined(self._convolved(rows, count), self._highways.layers, self._projection, count)
+
+    def _convolved(self, rows: Tensor, count: Tensor | None) -> Tensor:
+        convolutions = self._convolutions
+        return ops.char_cnn(
             rows,
             self._char_embedding_weights,
             [c.weight for c in convolutions],
@@ -236,20 +264,26 @@ class CharacterEncoder(nn.Module):
             count=count,
             backend=ops.backend_for("char_cnn", self.backend),
         )
+
+    def _combined(
+        self, features: Tensor, layers: list[nn.Linear], projection: nn.Linear | None, count: Tensor | None
+    ) -> Tensor:
+        """The features through highway layers and a projection, if there is one."""
+        last = None if projection is None else plain(projection)
         return ops.highway(
             features,
             [layer.weight for layer in layers],
             [layer.bias for layer in layers],
-            *((None, None) if projection is None else (projection.weight, projection.bias)),
+            *((None, None) if last is None else (last.weight, last.bias)),
             precision=self.precision,
             count=count,
             backend=ops.backend_for("highway", self.backend),
         )
 
     def _check(self, inputs: Tensor) -> None:
-        slots = self.max_characters_per_token
+        slots = self.spelling.slots
         if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
             raise ElmoFastError(
-                f"inputs must be character ids of shape [B, T, {slots}], whole numbers, as from batch_to_ids; "
+                f"inputs must be ids of shape [B, T, {slots}], whole numbers, as from the model's batch_to_ids; "
                 f"got {given(inputs)}"
             )

@@ -14,13 +14,13 @@ def long_activations(bilm: BiLM, ids: Tensor, stretch: int) -> list[Tensor]:
     start of the sentence, the backward one from its end.
 
     Args:
-        bilm: its carried state is neither used nor changed.
+        bilm: one that runs in stretches; its carried state is neither used nor changed.
         ids: of one sentence, as from the BiLM's batch_to_ids: [T, C] int64, or [T] of a model of word ids.
         stretch: how many tokens run at a time, 1 or more.
 
     Returns: L+1 tensors [T, 2D], lowest first.
     """
-    lstm, encoder = bilm._elmo_lstm, bilm.encoder
+    lstm, encoder = bilm._separate_lstm, bilm.encoder
     markers = encoder.markers.to(ids)
     whole = torch.cat([markers[:1], ids, markers[1:]])
     words = torch.cat([encoder.encode(part) for part in whole.split(stretch)])

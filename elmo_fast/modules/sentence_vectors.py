@@ -106,7 +106,7 @@ def run_batches(
             otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
         batch_size: maximum number of sentences in a batch.
         max_tokens: maximum number of tokens in a batch, including padding. A longer sentence runs alone and, without
-            carried state, in stretches of that many tokens.
+            carried state, in stretches of that many tokens (with an LSTM that is joined: whole).
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
         name: what an error calls the sentence of an index.
         beside: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
@@ -117,7 +117,8 @@ def run_batches(
     """
     if window is None:
         window = 0 if stateful else WINDOW
-    stretch, on_cpu = None if stateful else max_tokens, next(bilm.parameters()).device.type == "cpu"
+    stretch = max_tokens if bilm.runs_in_stretches and not stateful else None
+    on_cpu = next(bilm.parameters()).device.type == "cpu"
     overlaps = on_cpu and isinstance(beside, Beside)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)

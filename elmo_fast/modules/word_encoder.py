@@ -62,7 +62,7 @@ class WordEncoder(WordTable):
     ) -> None:
         super().__init__()
         words = options.n_tokens_vocab
-        if options.char_cnn is not None or words is None:
+        if not options.reads_word_ids or words is None:
             raise ElmoFastError("options: wanted a model of word ids (n_tokens_vocab, no char_cnn); got another")
         if vocabulary is not None and len(vocabulary) != words:
             raise ElmoFastError(f"vocabulary must have the {words:,} words of the model; got {len(vocabulary):,}")
@@ -146,6 +146,7 @@ class CachedWords(WordTable):
         encode: the vectors [n, D] of n words.
         words: to be cached.
         trained: whether the vectors are trained, separately from their encoder.
+        boundaries: the words that stand for BOS and EOS.
 
     Attributes:
         weight: [n, D].
@@ -153,12 +154,19 @@ class CachedWords(WordTable):
 
     _begin: Tensor | None
     _end: Tensor | None
+    _boundaries: tuple[str, str] = ("<S>", "</S>")  # of a pickle of an older version
 
-    def __init__(self, encode: Callable[[list[str]], Tensor], words: list[str], trained: bool) -> None:
+    def __init__(
+        self,
+        encode: Callable[[list[str]], Tensor],
+        words: list[str],
+        trained: bool,
+        boundaries: tuple[str, str] = ("<S>", "</S>"),
+    ) -> None:
         super().__init__()
         with torch.no_grad():
-            vectors = encode(["<S>", "</S>", *words])
-        self._encode_words = encode
+            vectors = encode([*boundaries, *words])
+        self._encode_words, self._boundaries = encode, boundaries
         self.weight = nn.Parameter(vectors[2:].clone(), requires_grad=trained)
         self.register_buffer("_begin", vectors[0].clone(), persistent=False)
         self.register_buffer("_end", vectors[1].clone(), persistent=False)
@@ -186,5 +194,5 @@ class CachedWords(WordTable):
     def _boundary_vectors(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """The vectors of BOS and EOS; encoded again, with the current weights, if a move through "meta" lost them."""
         if self._begin is None or self._end is None or self._begin.device != device:
-            self._begin, self._end = self._encode_words(["<S>", "</S>"])
+            self._begin, self._end = self._encode_words(list(self._boundaries))
         return self._begin, self._end

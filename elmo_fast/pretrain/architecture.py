@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import ModelConfig
 
 # Fields of ModelConfig, and what they are called in the options' two parts.
@@ -34,7 +35,12 @@ def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> Elm
 
 
 def architecture_of(options: ElmoOptions, given: ModelConfig) -> ModelConfig:
-    """The architecture that a checkpoint's options name; fields that it has no use for are as given."""
+    """The architecture that a checkpoint's options name; fields that it has no use for are as given.
+
+    Raises ElmoFastError for a model that cannot be trained here.
+    """
+    if options.peculiar is not None:
+        raise ElmoFastError(f"this model cannot be pretrained further: {options.peculiar}")
     lstm = {"dropout": options.dropout or 0.0, **{name: getattr(options.lstm, name) for name in _LSTM}}
     if options.char_cnn is None:
         return dataclasses.replace(given, input="words", **lstm)

@@ -37,14 +37,14 @@ def model_card(
     training = _table("Training", _training(options, metrics))
     use = _USE.format(
         name=name,
-        layers=options.lstm.n_layers + 1,
+        layers=options.lstm.n_outputs + 1,
         width=2 * options.lstm.projection_dim,
         eval=", `elmo-fast eval`" if "softmax.bias" in state else "",
     )
     return (
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n\n# {name.partition('/')[2]}\n\n"
         "A bidirectional language model (ELMo, Peters et al. 2018), whose layers are vectors of words in their context."
-        f"\n\n{_table('Architecture', _architecture(state, options))}{training}{use}"
+        f"\n\n{_table('Architecture', described_model(state, options))}{training}{use}"
     )
 
 
@@ -53,16 +53,22 @@ def _table(title: str, rows: dict[str, str]) -> str:
     return "\n".join([f"## {title}", "", "| | |", "|:--|:--|", *lines, "", ""]) if rows else ""
 
 
-def _architecture(state: State, options: ElmoOptions) -> dict[str, str]:
+def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
+    """What the model is, as names and values."""
     rows, lstm, cnn = {}, options.lstm, options.char_cnn
     if cnn is not None:
         filters = ", ".join(f"{number} of width {width}" for width, number in cnn.filters)
         rows["characters"] = f"vectors of {cnn.embedding_dim}, at most {cnn.max_characters_per_token} slots per word"
         rows["convolutions"] = f"{filters}; maximum, {cnn.activation}"
         rows["highway layers"] = str(cnn.n_highway)
-    else:
+    elif options.reads_word_ids:
         rows["input"] = f"word ids, a vector for each of {options.n_tokens_vocab or 0:,} words"
+    if options.lexicon is not None:
+        entries = (f"{len(options.lexicon.characters):,} characters", f"{len(options.lexicon.words):,} words")
+        rows["lexicons"] = f"{' and '.join(entries)}, vectors of words of {options.lexicon.word_dim}"
     rows["LSTM layers"] = f"{lstm.n_layers} per direction, {lstm.dim:,} cells projected to {lstm.projection_dim:,}"
+    if lstm.joined:
+        rows["LSTM layers"] += " after the last; each reads both directions of the one below"
     rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
     rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')) / 1e6:.1f} M"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.text.spelling import Spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,16 +118,16 @@ def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_c
     return CharacterTable(words, max_characters).ids(n_characters=n_characters)
 
 
-def _offender(batch: Sequence[Sequence[str]]) -> str:
-    if isinstance(batch, str | bytes):
-        return f"the batch is {batch!r:.60}"
-    for i, sentence in enumerate(batch):
-        if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
-            return f"sentence {i} is {sentence!r:.60}"
-        for j, word in enumerate(sentence):
-            if not isinstance(word, str):
-                return f"word {j} of sentence {i} is {word!r:.60}"
-    return f"{batch!r:.60}"
+class ByteSpelling(Spelling):
+    """bilm-tf's: the UTF-8 bytes of a word, cut at C - 2; S = C = max_characters."""
+
+    begin, end = BOS_WORD, EOS_WORD
+
+    def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
+        self.slots = max_characters
+
+    def rows(self, words: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return CharacterTable(words, self.slots).ids()
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> "Tensor":
@@ -137,22 +138,4 @@ def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARA
 
     Raises ElmoFastError when the batch or a sentence is a string instead of a list, or a word is not a string.
     """
-    import torch
-
-    # Row 0 is the padding token; each distinct word is encoded once and copied to where it occurs.
-    rows: dict[str, int] = {}
-    number = rows.setdefault
-    try:
-        if isinstance(batch, str | bytes) or any(isinstance(sentence, str) for sentence in batch):
-            raise TypeError
-        matrix = np.zeros((len(batch), max(map(len, batch), default=0)), np.int64)
-        for i, sentence in enumerate(batch):
-            matrix[i, : len(sentence)] = [number(word, len(rows) + 1) for word in sentence]
-        table = CharacterTable(rows, max_characters)
-    except (AttributeError, TypeError) as error:
-        raise ElmoFastError(
-            f"batch_to_ids: batch must be a list of sentences, each a list of words (strings); {_offender(batch)}"
-        ) from error
-    ids = np.zeros((len(table) + 1, max_characters), np.int64)
-    ids[1:] = table.ids()
-    return torch.from_numpy(np.take(ids, matrix, axis=0))
+    return ByteSpelling(max_characters).batch_to_ids(batch)

@@ -138,7 +138,7 @@ class EagerBiLM:
 
     def __init__(self, model: BiLM, dtype: torch.dtype, compiled: Callable[..., Any] | None = None) -> None:
         self.encoder = in_dtype(EncoderWeights.of(model._token_embedder), dtype)
-        lstm = model._elmo_lstm
+        lstm = model._separate_lstm
         pairs = zip(lstm.forward_layers, lstm.backward_layers, strict=True)
         self.layers = [[in_dtype(each.weights, dtype) for each in pair] for pair in pairs]
         self.markers = tuple(model._token_embedder.markers)

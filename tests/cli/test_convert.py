@@ -12,6 +12,7 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint
 from elmo_fast.cli.main import main
 from elmo_fast.text import Vocabulary
+from tests.manylangs import write_model
 from tests.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."]
@@ -169,3 +170,16 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
     pair = ["--options-file", toy[0], "--weight-file", toy[1]]
     assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair, "--softmax-file", "absent"]) == 2
     assert "--softmax_file must be a file; there is no 'absent': check the spelling" in capsys.readouterr().err
+
+
+def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path, capsys):
+    """As a folder and as an archive; nothing is written where the format has no place for it."""
+    folder = write_model(tmp_path / "manylangs")
+    archive = shutil.make_archive(str(tmp_path / "144"), "zip", folder)
+    for model in (str(folder), archive):
+        out = tmp_path / f"own of {os.path.basename(model)}"
+        assert main(["convert", "--model", model, "--to", "safetensors", "--out_dir", str(out)]) == 0
+        assert "largest difference 0\n" in capsys.readouterr().out
+    assert main(["convert", "--model", str(folder), "--to", "hdf5", "--out_dir", str(tmp_path / "hdf5")]) == 2
+    assert "bilm-tf's format cannot store this model: its characters and words" in capsys.readouterr().err
+    assert not (tmp_path / "hdf5").exists()

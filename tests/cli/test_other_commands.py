@@ -13,6 +13,7 @@ from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.ops import PRECISIONS, op_names
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES
+from tests.manylangs import write_model
 from tests.weights import make_weights
 
 
@@ -191,6 +192,24 @@ def test_info_tells_every_op_and_precision(capsys, monkeypatch):
     out = capsys.readouterr().out
     for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "]:
         assert name in out
+
+
+def test_info_tells_what_a_model_is(model, tmp_path, capsys):
+    """Of any format, read and checked as a whole; a damaged one is refused."""
+    folder = write_model(tmp_path / "lexicons", encoder="lstm")
+    for words, wanted in (
+        (model, ["characters: vectors of", "clips: cell 3"]),
+        (
+            ["--model", str(folder)],
+            ["lexicons: 13 characters and 8 words", "reads both directions", "clips: cell none"],
+        ),
+    ):
+        assert main(["info", *words]) == 0
+        out = capsys.readouterr().out
+        assert [each for each in wanted if each not in out] == []
+    (folder / "encoder.pkl").write_bytes(b"")
+    assert main(["info", "--model", str(folder)]) == 2
+    assert "encoder.pkl: not a torch.save file, or damaged" in capsys.readouterr().err
 
 
 def test_info_tells_whether_there_are_cuda_kernels(capsys, monkeypatch):

@@ -1,0 +1,173 @@
+"""Reads ELMoForManyLangs' folders; what is damaged is refused in one sentence that names the file."""
+
+import json
+import shutil
+import zipfile
+
+import pytest
+import torch
+
+from elmo_fast.checkpoints import load_checkpoint, model_files, read_config, save_folder, write_bilm_hdf5
+from elmo_fast.checkpoints.manylangs import PUBLISHED, PUBLISHED_NAMES, _configuration
+from elmo_fast.errors import CheckpointError
+from tests.manylangs import LETTERS, WORDS, write_model
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("manylangs") / "model")
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    return shutil.copytree(written, tmp_path / "model")
+
+
+def test_folder_archive_and_own_format_hold_the_same(written, tmp_path):
+    state, options = load_checkpoint(written)
+    assert (options.lexicon.characters, options.lexicon.words) == (tuple(LETTERS), tuple(WORDS))
+    with zipfile.ZipFile(tmp_path / "144.zip", "w") as archive:
+        for file in written.iterdir():
+            archive.write(file, file.name)
+    save_folder(tmp_path / "own", state, options)
+    assert "n_characters" not in read_config(tmp_path / "own")["options"]["char_cnn"]
+    for place in (tmp_path / "144.zip", tmp_path / "own"):
+        again, found = load_checkpoint(place)
+        assert (found, again.keys()) == (options, state.keys())
+        assert all(torch.equal(again[name], tensor) for name, tensor in state.items())
+    names = [file.name for file in model_files(written)]
+    assert sorted(names) == sorted(file.name for file in written.iterdir())
+
+
+def test_configuration_is_that_named_then_that_beside_then_the_published_one(folder, tmp_path):
+    def named(path):
+        (folder / "config.json").write_text(json.dumps({"config_path": path}))
+        return _configuration(folder)
+
+    assert named("/elsewhere/cnn.json")[1] == named("C:\\models\\cnn.json")[1] == str(folder / "cnn.json")
+    (tmp_path / "other").mkdir()
+    shutil.copy(folder / "cnn.json", tmp_path / "other/cnn.json")
+    assert named(str(tmp_path / "other/cnn.json"))[1] == str(tmp_path / "other/cnn.json")
+    for name in PUBLISHED_NAMES:
+        assert named(f"configs/{name}")[0] is PUBLISHED
+    with pytest.raises(CheckpointError, match=r"config\.json: config_path: 'a/b\.json' is not there; put b\.json"):
+        named("a/b.json")
+
+
+def edit(folder, name, change):
+    """Rewrites the tensors or the parts of the configuration that a file holds."""
+    if name.endswith(".json"):
+        parts = json.loads((folder / name).read_text())
+        change(parts)
+        (folder / name).write_text(json.dumps(parts))
+    else:
+        tensors = torch.load(folder / name, weights_only=True)
+        change(tensors)
+        torch.save(tensors, folder / name)
+
+
+def lexicon(folder, name, old, new):
+    text = (folder / name).read_text(encoding="utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+
+
+DAMAGE = {
+    "an id twice": (
+        lambda f: lexicon(f, "char.dic", "é\t4", "é\t5"),
+        r"char\.dic: line \d+: .*duplicate: the entry '<bow>'",
+    ),
+    "an entry twice": (
+        lambda f: lexicon(f, "word.dic", "abc\t1", "東\t1"),
+        r"word\.dic: line \d+: .*duplicate: the id 3",
+    ),
+    "a hole": (
+        lambda f: lexicon(f, "char.dic", "d\t12", "d\t13"),
+        r"char\.dic: wanted the ids 0 to 12, .* 12 is missing",
+    ),
+    "no marker": (
+        lambda f: lexicon(f, "char.dic", "<bow>\t5", "B\t5"),
+        r"char\.dic: wanted the entries .*<bow> is missing",
+    ),
+    "no id": (
+        lambda f: lexicon(f, "word.dic", "abc\t1", "abc"),
+        r"word\.dic: line \d+: wanted an entry, a tab and its id",
+    ),
+    "not UTF-8": (lambda f: (f / "char.dic").write_bytes(b"a\t0\n\xff\t1\n"), r"char\.dic: line 2 is not UTF-8"),
+    "no lexicon": (lambda f: (f / "word.dic").unlink(), r"word\.dic: cannot be read"),
+    "no weights": (lambda f: (f / "encoder.pkl").unlink(), r"encoder\.pkl: missing; an ELMoForManyLangs model has"),
+    "another shape": (
+        lambda f: edit(
+            f, "encoder.pkl", lambda t: t.update({"forward_layer_1.state_projection.weight": torch.ones(6, 9)})
+        ),
+        r"encoder\.pkl: forward_layer_1\.state_projection\.weight: wanted shape \[6, 10\], found \[6, 9\]",
+    ),
+    "fewer letters than the lexicon": (
+        lambda f: edit(
+            f, "token_embedder.pkl", lambda t: t.update({"char_emb_layer.embedding.weight": torch.ones(12, 4)})
+        ),
+        r"token_embedder\.pkl: char_emb_layer\.embedding\.weight: wanted shape \[13, 4\], found \[12, 4\]",
+    ),
+    "a tensor too many": (
+        lambda f: edit(f, "encoder.pkl", lambda t: t.update(more=torch.ones(1))),
+        r"encoder\.pkl: more: the configuration requires no such tensor",
+    ),
+    "not a tensor": (
+        lambda f: edit(f, "encoder.pkl", lambda t: t.update(more=3)),
+        r"encoder\.pkl: wanted a dictionary of tensors",
+    ),
+    "NaN": (
+        lambda f: edit(f, "encoder.pkl", lambda t: next(iter(t.values())).fill_(torch.nan)),
+        r"encoder\.pkl: .*wanted finite numbers",
+    ),
+    "an expanded tensor": (
+        lambda f: edit(f, "token_embedder.pkl", lambda t: t.update({"projection.bias": torch.ones(1).expand(6)})),
+        r"token_embedder\.pkl: projection\.bias: wanted stored floating-point numbers",
+    ),
+    "no configuration": (lambda f: edit(f, "config.json", lambda c: c.clear()), r"config\.json: config_path: wanted"),
+    "another encoder": (
+        lambda f: edit(f, "cnn.json", lambda c: c["encoder"].update(name="gru")),
+        r'cnn\.json: encoder\.name: wanted "elmo" or "lstm", found "gru"',
+    ),
+    "characters by an LSTM": (
+        lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(name="lstm")),
+        r'cnn\.json: token_embedder\.name: "lstm" reads no characters',
+    ),
+    "few slots": (
+        lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(max_characters_per_token=6)),
+        r"cnn\.json: char_cnn\.max_characters_per_token: wanted 7 or more",
+    ),
+    "another activation": (
+        lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(activation="gelu")),
+        r"cnn\.json: char_cnn\.activation: wanted",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_refused_in_one_sentence(damage, folder):
+    change, message = DAMAGE[damage]
+    change(folder)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(folder)
+
+
+class Code:
+    def __reduce__(self):
+        return exec, ("raise SystemExit",)
+
+
+def test_no_code_is_unpickled(folder):
+    torch.save({"weight": Code()}, folder / "encoder.pkl")
+    with pytest.raises(CheckpointError, match=r"encoder\.pkl: contains Python objects besides tensors"):
+        load_checkpoint(folder)
+
+
+def test_formats_of_bytes_refuse_it(written, tmp_path):
+    with pytest.raises(
+        CheckpointError, match="cannot store this model: its characters and words are those of a lexicon"
+    ):
+        write_bilm_hdf5(tmp_path / "weights.hdf5", *load_checkpoint(written))
+    assert not list(tmp_path.iterdir())
+    joined = load_checkpoint(write_model(tmp_path / "model", encoder="lstm"))[1]
+    assert "joins both directions" in type(joined)(joined.lstm, n_tokens_vocab=3).peculiar

@@ -1,0 +1,135 @@
+"""Models of ELMoForManyLangs give the vectors of its formula, and of its own code."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast import batch_to_ids
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM, CharacterEncoder, Elmo, ElmoEmbedder, LexiconEncoder
+from elmo_fast.modules.sentence_vectors import run_batches
+from elmo_fast.ops._tolerances import SMALL
+from tests.manylangs import SENTENCES, formula, write_model
+from tests.tolerances import assert_close
+
+KINDS = {
+    "as published": {},
+    "tanh": {"activation": "tanh", "n_highway": 0},
+    "characters alone": {"word_dim": 0, "legacy": True},
+    "words alone": {"char_dim": 0},
+    "words that are not cut": {"char_dim": 0, "embedder": "lstm"},
+    "no clips": {"cell_clip": 0, "proj_clip": None},
+    "joined directions": {"encoder": "lstm"},
+}
+
+
+def embedded(model, sentences):
+    vectors = ElmoEmbedder(model, None, stateful=False).embed_batch(sentences)
+    return [torch.from_numpy(array) for array in vectors]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_those_of_the_formula(kind, tmp_path):
+    """In float32, each sentence as by itself whatever runs beside it; in float64 to its last digits."""
+    folder = write_model(tmp_path / "model", **KINDS[kind])
+    truth = formula(folder, SENTENCES)
+    bilm = BiLM(folder, stateful=False).double()
+    with torch.no_grad():
+        exact = bilm(bilm.batch_to_ids(SENTENCES))["activations"]
+    for row, (words, found, wanted) in enumerate(zip(SENTENCES, embedded(folder, SENTENCES), truth, strict=True)):
+        assert_close(f"sentence {row}", found[-len(wanted) :], wanted)
+        layers = torch.stack([layer[row, 1 : len(words) + 1] for layer in exact])
+        torch.testing.assert_close(layers[-len(wanted) :], wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_vectors_are_those_of_its_own_code(shared):
+    """To 5e-6 of the largest value. Its own float32 is farther than that from float64: the weights amplify rounding."""
+    folder = shared / "data/elmoformanylangs_fixture"
+    sentences = json.loads((folder / "sentences.json").read_text())
+    bilm = BiLM(folder, stateful=False)
+    with np.load(folder / "vectors.npz") as file, torch.no_grad():
+        exact = copy.deepcopy(bilm).double()(bilm.batch_to_ids(sentences))["activations"]
+        found = bilm(bilm.batch_to_ids(sentences))["activations"]
+        for k, (ours, truth) in enumerate(zip(found, exact, strict=True)):
+            theirs = [torch.from_numpy(file[f"arr_{i}"][k]) for i in range(len(sentences))]
+            rows = [layer[i, 1 : len(words) + 1] for layer in (ours, truth) for i, words in enumerate(sentences)]
+            mine, right, given = torch.cat(rows[: len(sentences)]), torch.cat(rows[len(sentences) :]), torch.cat(theirs)
+            largest = float(given.abs().max())
+            assert float((mine - given).abs().max()) <= 5e-6 * largest
+            assert float((mine - right).abs().max()) <= 2 * float((given - right).abs().max()) + SMALL["float32"]
+
+
+def test_state_is_carried_unless_directions_are_joined(tmp_path):
+    folder = write_model(tmp_path / "model")
+    embedder = ElmoEmbedder(folder, None)
+    first, second = (embedder.embed_batch([["a", "abc"]])[0] for _ in range(2))
+    assert not np.array_equal(first[1:], second[1:])
+    embedder.reset_states()
+    assert np.array_equal(first, embedder.embed_batch([["a", "abc"]])[0])
+    joined = ElmoEmbedder(write_model(tmp_path / "joined", encoder="lstm"), None)
+    assert not joined.elmo_bilm.stateful  # and carries nothing
+    assert np.array_equal(joined.embed_batch([["a"]])[0], joined.embed_batch([["a"]])[0])
+
+
+@pytest.mark.parametrize("kind", ["as published", "words alone", "joined directions"])
+def test_vectors_do_not_depend_on_batches_stretches_caches_or_copies(kind, tmp_path):
+    folder = write_model(tmp_path / "model", **KINDS[kind])
+    sentences = [*SENTENCES[:2], ["a", "abc", "東", "é"] * 5]
+    wanted = [array.numpy() for array in embedded(folder, sentences)]
+    bilm = pickle.loads(pickle.dumps(BiLM(folder, unique_words=False, cache_size=0)))
+    found = {}
+    for batch in run_batches(bilm, sentences, batch_size=2, max_tokens=7):
+        found |= zip(batch.indices, batch.vectors(side_by_side=False), strict=True)
+    for i, array in enumerate(wanted):
+        np.testing.assert_allclose(found[i], array, rtol=1e-5, atol=1e-6)
+
+
+def test_cached_words_have_the_vectors_of_their_characters(tmp_path):
+    folder = write_model(tmp_path / "model")
+    words = ["<pad>", "abc", "xé東"]
+    bilm = BiLM(folder, vocab_to_cache=words, stateful=False)
+    numbers = torch.tensor([[1, 2, 1]])
+    spelled = bilm.batch_to_ids([["abc", "xé東", "abc"]])
+    for a, b in zip(bilm(spelled, numbers)["activations"], bilm(spelled)["activations"], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_elmo_trains_lexicon_and_mix(tmp_path):
+    """Gradients reach every parameter; a saved Elmo loads with the same bits, lexicons and settings."""
+    for kind in ("as published", "joined directions"):
+        folder = write_model(tmp_path / kind, **KINDS[kind])
+        elmo = Elmo.from_pretrained(folder, 2, requires_grad=True, dropout=0.0, stateful=False)
+        ids = elmo.batch_to_ids(SENTENCES)
+        output = elmo(ids)["elmo_representations"]
+        (output[0] * torch.randn_like(output[0])).sum().backward()
+        assert all(p.grad.any() for n, p in elmo.named_parameters() if not n.startswith("scalar_mix_1"))
+        elmo.save_pretrained(tmp_path / "saved" / kind)
+        again = Elmo.from_pretrained(tmp_path / "saved" / kind, stateful=False).eval()
+        assert torch.equal(again(again.batch_to_ids(SENTENCES))["elmo_representations"][0], output[0])
+
+
+def test_what_another_model_reads_is_refused(tmp_path):
+    folder = write_model(tmp_path / "model")
+    bilm = BiLM(folder)
+    with pytest.raises(ElmoFastError, match=r"shape \[B, T, 11\].*the model's batch_to_ids"):
+        bilm(batch_to_ids([["abc"]], 10))
+    with pytest.raises(ElmoFastError, match="each a list of words"):
+        bilm.batch_to_ids([[b"abc"]])
+    with pytest.raises(ElmoFastError, match="UTF-8 bytes"):
+        CharacterEncoder(folder)
+    with pytest.raises(ElmoFastError, match=r'encoder "lstm".*precision=int8'):
+        BiLM(write_model(tmp_path / "joined", encoder="lstm"), precision="int8")
+    assert LexiconEncoder(folder).get_output_dim() == 6
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_precision_rounds_the_operands_of_products(precision, tmp_path):
+    folder = write_model(tmp_path / "model")
+    truth = formula(folder, SENTENCES)
+    vectors = ElmoEmbedder(folder, None, stateful=False, precision=precision).embed_batch(SENTENCES)
+    for found, wanted in zip(vectors, truth, strict=True):
+        torch.testing.assert_close(torch.from_numpy(found).double(), wanted, rtol=0.1, atol=0.1)
