@@ -29,12 +29,13 @@ _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 
 
 class Launch(NamedTuple):
-    """One launch: what ahead-of-time compilation needs to build the same kernel."""
+    """One launch: what ahead-of-time compilation needs to build the same kernel, and over which grid it runs."""
 
     kernel: Any
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
     options: dict[str, Any]
+    grid: tuple[int, ...] = ()
 
 
 _recorded: list[Launch] | None = None
@@ -76,7 +77,7 @@ def launch(
     if launch_cooperative_grid:
         options["launch_cooperative_grid"] = True
     if _recorded is not None:
-        _recorded.append(Launch(kernel, arguments, constants, options))
+        _recorded.append(Launch(kernel, arguments, constants, options, tuple(grid)))
         return
     if not all(grid):
         return

@@ -1,0 +1,187 @@
+"""Calls of the ops' host functions on tensors of more than 2^31 elements, on fake tensors."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+
+from elmo_fast.ops import _softmax
+from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops.projected_lstm import host, triton
+from elmo_fast.ops.scalar_mix import host as scalar_mix_host
+from tests.kernels import projected_lstm_persistent as on_chip
+from tests.ptx.far import TAIL, Values
+
+WORDS, WIDTH, ROWS = 793_471, 4096, 600_000  # words · width and rows · width lie between 2^31 and 2^32
+CHUNK = 32 * 2**20
+STEPS, LONGEST = 15_000_000, 30  # of the paths of a tree
+
+
+class Case(NamedTuple):
+    call: Callable[[], object]
+    values: Values
+    """what the end of a tensor of numbers holds, or another number, by the kernel's name for it; else zeros"""
+    of_kernel: dict[str, Values] = {}  # noqa: RUF012 - never changed
+    """others, for one kernel"""
+    left_out: dict[str, str] = {}  # noqa: RUF012 - never changed
+    """kernel -> why it does not run"""
+    reversed: tuple[str, ...] = ()
+    """kernels whose first block has the last steps"""
+    unread: frozenset[str] = frozenset()
+    """far tensors that a kernel may leave alone"""
+
+
+def ids(*shape: int) -> torch.Tensor:
+    return torch.empty(*shape, dtype=torch.int64)
+
+
+def gather_rows() -> None:
+    order = ids(ROWS), ids(ROWS)
+    rows = undispatched("gather_rows")(torch.empty(WORDS, WIDTH), ids(ROWS), *order, WORDS)
+    undispatched("gather_rows_backward")(rows, ids(ROWS), *order, WORDS)
+
+
+def padded_unique_rows() -> None:
+    undispatched("padded_unique_rows")(ids(50_000_000, 50))
+
+
+def adagrad() -> None:
+    tensors = [[torch.empty(7), torch.empty(WORDS, WIDTH)] for _ in range(3)]
+    copies = [torch.empty_like(t, dtype=torch.bfloat16) for t in tensors[0]]
+    undispatched("adagrad_")(*tensors, copies, 0.2, None, None)
+    undispatched("adagrad_square_norm")(tensors[0])
+
+
+def adagrad_rows() -> None:
+    rows, order = torch.empty(ROWS, WIDTH), ids(ROWS)
+    table, sums = torch.empty(WORDS, WIDTH), torch.empty(WORDS, WIDTH)
+    undispatched("adagrad_rows_")(table, sums, ids(ROWS).int(), order, rows, 0.2, None, None)
+    undispatched("adagrad_merged_square_norm")(ids(ROWS).int(), order, rows, WORDS)
+
+
+def sampled_softmax() -> None:
+    weight, tries = torch.empty(WORDS, WIDTH), torch.empty((), dtype=torch.int64)
+    options = "tensorflow", False, CHUNK, "float16"
+    saved = undispatched("sampled_softmax")(
+        torch.empty(ROWS, WIDTH), ids(ROWS), weight, torch.empty(WORDS), ids(8192), tries, *options
+    )
+    undispatched("sampled_softmax_backward")(torch.empty(ROWS), *saved, weight, False, CHUNK)
+
+
+def negative_sampling() -> None:
+    weight, options = torch.empty(WORDS, WIDTH), (64.0, False, False, CHUNK)
+    _, *saved = undispatched("negative_sampling")(
+        torch.empty(ROWS, WIDTH), ids(ROWS), weight, torch.empty(WORDS), ids(8192), None, *options, "float16"
+    )
+    undispatched("negative_sampling_backward")(torch.empty(ROWS), *saved, weight, *options)
+
+
+def full_softmax() -> None:
+    weight, bias = torch.empty(WORDS, WIDTH), torch.empty(WORDS)
+    saved = undispatched("full_softmax")(torch.empty(ROWS, WIDTH), ids(ROWS), weight, bias, "float16", CHUNK)
+    with mock.patch.object(_softmax, "logit_gradients"):  # hundreds of thousands of launches, of tiles of one chunk
+        undispatched("full_softmax_backward")(
+            torch.empty(2560), *(s[:2560] for s in saved[:-1]), saved[-1], weight, bias, CHUNK
+        )
+
+
+def hierarchical_softmax() -> None:
+    weight, bias = torch.empty(WORDS - 1, WIDTH), torch.empty(WORDS - 1)
+    tree = ids(WORDS + 1), ids(STEPS), torch.empty(STEPS, dtype=torch.uint8), LONGEST
+    for rows in (ROWS // LONGEST, ROWS):  # far are the rows of gradients, then hidden
+        _, *saved = undispatched("hierarchical_softmax")(
+            torch.empty(rows, WIDTH), ids(rows), weight, bias, *tree, "float16", True
+        )
+        if rows < ROWS:
+            undispatched("hierarchical_softmax_backward")(torch.empty(rows), *saved, weight, True)
+
+
+def highway() -> None:
+    rows, width = 1_100_000, 2048
+    x, weights = torch.empty(rows, width), [torch.empty(2 * width, width, dtype=torch.float16) for _ in range(2)]
+    y, *saved = undispatched("highway")(x, weights, [torch.empty(2 * width)] * 2, None, None, None, "float16", True)
+    undispatched("highway_backward")(torch.empty_like(y), x, *saved, weights, None, None, "float16", True, True)
+
+
+def char_cnn() -> None:
+    widths = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    weights, biases = [torch.empty(n, 16, k) for k, n in widths], [torch.empty(n) for _, n in widths]
+    given = ids(1_200_000, 50), torch.empty(262, 16), weights, biases, None, False, "float16"
+    features, winners = undispatched("char_cnn")(*given, True)
+    undispatched("char_cnn_backward")(features, features, winners, *given, True, True)
+
+
+def scalar_mix(layer_norm: bool) -> None:
+    layers, factors = [torch.empty(2_200_000, 1024, dtype=torch.float16) for _ in range(5)], torch.empty(3, 5)
+    seed = None if layer_norm else torch.empty((), dtype=torch.int64)
+    counted = torch.empty(2_200_000, dtype=torch.bool) if layer_norm else None
+    dropout = 0.0 if layer_norm else 0.5
+    with mock.patch.object(scalar_mix_host, "PROGRAMS", 2**31):  # else a block's share is thousands of tiles
+        y, found = undispatched("scalar_mix")(layers, factors, counted, seed, layer_norm, 1e-12, dropout)
+        undispatched("scalar_mix_backward")(y, layers, factors, counted, seed, found, layer_norm, dropout, True, True)
+
+
+BATCH = 128
+
+
+def lstm(time: int, size: int, cells: int, dtype: torch.dtype, width: int = 512) -> None:
+    inputs, projected = [torch.empty(BATCH, time, width) for _ in range(2)], size != cells
+    sizes = ((4 * cells, width), (4 * cells, size), (4 * cells,), (size, cells))
+    weights = [[torch.empty(size) for _ in range(2)] for size in sizes]
+    weights[3] = weights[3] if projected else []
+    state = (torch.empty(2, BATCH, size), torch.empty(2, BATCH, cells))
+    options = [False, True], 3.0, 3.0, not projected, str(dtype).removeprefix("torch.")
+    masks = [] if projected else [torch.empty(BATCH, size) for _ in range(2)]
+    given = triton.ForwardArguments(inputs, *weights, ids(BATCH), *state, masks, *options, True)
+    (outputs, h, c), *saved = host.forward(given)
+    (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
+    kinds = weights[0], weights[1], weights[3]
+    backward(outputs, h, c, inputs, *kinds, masks, *steps, order, falling, *options, True, True)
+
+
+def persistent() -> None:
+    with mock.patch.multiple(on_chip, SIZE=64, CELLS=512, TIME=TIMES[2]):
+        on_chip.scan(32, torch.float16, True, False)
+
+
+TIMES = (2100, 4200, 40_000)
+LAST_WORDS = torch.arange(WORDS - TAIL, WORDS)
+LAST_PATH = torch.arange(STEPS - LONGEST * (TAIL - 1), STEPS + 1, LONGEST)
+OF_WORDS: Values = dict.fromkeys(("targets", "samples", "ids", "inverse"), WORDS - 1)
+CASES = {
+    "gather_rows": Case(
+        gather_rows, OF_WORDS | {"order": ROWS - 1, "offsets": ROWS - 1 + torch.arange(1 - TAIL, 1).clamp(-2)}
+    ),
+    "padded_unique_rows": Case(padded_unique_rows, {"order": 50_000_000 - 1, "rank": 50_000_000, "first": 1}),
+    "adagrad": Case(adagrad, {}),
+    "adagrad_rows": Case(
+        adagrad_rows, {"ids": LAST_WORDS, "order": ROWS - 1}, {"sum_pieces": {"ids": WORDS - 1, "order": ROWS - 1}}
+    ),
+    "sampled_softmax": Case(sampled_softmax, OF_WORDS),
+    "negative_sampling": Case(negative_sampling, OF_WORDS),
+    "full_softmax": Case(full_softmax, OF_WORDS),
+    "hierarchical_softmax": Case(
+        hierarchical_softmax,
+        {"targets": WORDS - 1, "first": LAST_PATH, "nodes": WORDS - 2, "ids": WORDS - 2, "slopes": 1},
+    ),
+    "highway": Case(highway, {}),
+    "char_cnn": Case(char_cnn, {"ids": torch.arange(TAIL) % 2}, left_out={"weight_sums": "a block adds 75,000 rows"}),
+    "scalar_mix": Case(functools.partial(scalar_mix, False), {}),
+    "scalar_mix, layer norm": Case(functools.partial(scalar_mix, True), {"counted_ptr": 1}),
+    **{
+        f"projected_lstm, {name}": Case(
+            functools.partial(lstm, *sizes),
+            {"lengths": sizes[0], "order": BATCH - 1, "polls": 0},
+            reversed=("put_back 2", "put_back 4"),
+            unread=frozenset({"d_gates"}),
+        )
+        for name, sizes in {
+            "float16": (TIMES[0], 512, 4096, torch.float16),
+            "bfloat16": (TIMES[0], 512, 4096, torch.bfloat16),
+            "unprojected": (TIMES[1], 4096, 4096, torch.float16, 4096),
+        }.items()
+    },
+    "persistent": Case(persistent, {"lengths": TIMES[2], "start": TIMES[2] - 1, "polls": 0}),
+}
