@@ -18,6 +18,7 @@ _MODULES = {
         "HierarchicalSoftmaxLoss",
         "FullSoftmaxLoss",
     ),
+    "parts": ("ElmoVectors",),
     "text": ("Vocabulary", "batch_to_ids"),
 }
 __getattr__, __dir__ = lazy("elmo_fast", _MODULES, "__version__")

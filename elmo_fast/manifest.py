@@ -50,7 +50,7 @@ class NewFiles:
     def sha256(self, name: str) -> str:
         """The digest of a file that is complete."""
         if name not in self._marks:
-            self._marks[name] = _mark_of(self.folder / name)
+            self._marks[name] = mark_of(self.folder / name)
         return self._marks[name].sha256
 
     def manifest(self) -> Manifest:
@@ -144,14 +144,19 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
     for name in names:
         if name not in told:
             raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {_advice(path)}")
-        with read_failures_named(folder / name):
-            found = _mark_of(folder / name)
-        if found != told[name]:
-            raise CheckpointError(
-                f"{folder / name}: damaged, or changed after it was written: wanted {told[name]}, as in {MANIFEST}, "
-                f"found {found}; {_advice(path)}"
-            )
+        check_mark(folder / name, told[name], _advice(path))
     return True
+
+
+def check_mark(path: pathlib.Path, wanted: FileMark, advice: str) -> None:
+    """Raises CheckpointError, with the advice what to do, unless a file is the one that was written."""
+    with read_failures_named(path):
+        found = mark_of(path)
+    if found != wanted:
+        raise CheckpointError(
+            f"{path}: damaged, or changed after it was written: wanted {wanted}, as in {MANIFEST}, found {found}; "
+            f"{advice}"
+        )
 
 
 def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:
@@ -167,5 +172,6 @@ def _advice(path: pathlib.Path) -> str:
     return f"restore the file or, if you meant to change it, delete {path}; the folder is then no longer checked"
 
 
-def _mark_of(path: pathlib.Path) -> FileMark:
+def mark_of(path: pathlib.Path) -> FileMark:
+    """Size and digest of a file."""
     return FileMark(sha256_of(path), path.stat().st_size)

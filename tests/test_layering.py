@@ -36,7 +36,7 @@ BELOW_MODULES = {
     "checkpoints",
     "text",
 }
-BELOW_COMMANDS = BELOW_MODULES | {"modules", "corpus", "static", "tokens", "pretrain", "tasks", "pictures"}
+BELOW_COMMANDS = BELOW_MODULES | {"modules", "parts", "corpus", "static", "tokens", "pretrain", "tasks", "pictures"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
     "_lazy": {"fields"},
@@ -64,6 +64,7 @@ MAY_IMPORT = {
     "text": {"errors", "files"},
     "corpus": {"_lazy", "threads", "errors", "files", "json_files", "manifest", "workplace", "lock", "text", "ops"},
     "modules": BELOW_MODULES,
+    "parts": BELOW_MODULES | {"_lazy", "modules"},
     "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},
     "static": BELOW_MODULES | {"modules", "corpus"},
     "tokens": BELOW_MODULES | {"modules", "static"},

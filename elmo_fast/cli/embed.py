@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.cli import _common, _model, _progress, _shares
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import opened_source, survey
+from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.threads import let_waiting_threads_sleep
 
 DTYPES = {"f32": "float32", "f16": "float16"}
@@ -18,10 +18,14 @@ def build_parser() -> Any:
         "embed",
         "Writes the vectors of every token of INPUT (one sentence per line, tokens separated by white space; '-' is "
         "standard input, .gz and .zst are decompressed; also FASTA, Parquet and Hugging Face datasets) to OUTPUT. The "
-        "file appears only when it is complete.",
+        "file appears only when it is complete. "
+        "Several processes share the work when torchrun or srun starts them, or when each gets --shard: OUTPUT is then "
+        "a folder on a disk that all of them see, one file per part of the text. The same command, run again, resumes: "
+        "parts that are there stay, those of killed processes are done again. `elmo-fast merge` makes one file of the "
+        "folder; in Python elmo_fast.ElmoVectors opens either.",
     )
     parser.add_argument("input_file", type=str, help="text, one sentence per line, or what --format_in names")
-    parser.add_argument("output_file", type=str, help="file to write")
+    parser.add_argument("output_file", type=str, help="file to write; of several processes, the folder of parts")
     parser.writes("output_file")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true", help="all layers, [layers, tokens, 2D] per sentence")
@@ -50,10 +54,23 @@ def build_parser() -> Any:
         action=ActionYesNo(no_prefix="no_"),
         default=True,
         help="carry the state from batch to batch, as AllenNLP does; without it, a sentence always has the same "
-        "vectors and sentences of similar length run together",
+        "vectors and sentences of similar length run together; a text in parts needs --no_stateful",
     )
     parser.flag("forget_sentences", "omit the dataset sentence_to_index")
     parser.flag("use_sentence_keys", "name the datasets by their sentences")
+    parser.option(
+        "shard",
+        str,
+        "this is process i of N, 'i/N' from 0/N, that embed INPUT together into the folder OUTPUT; under torchrun and "
+        "srun it is not needed. 0/1 makes a folder with one process, which resumes. On one machine, give each of N "
+        "processes its --threads",
+    )
+    parser.option(
+        "part_lines",
+        int,
+        "lines of a part, a multiple of 16 times --batch_size (default: at most 16 times that, and eight parts a "
+        "process)",
+    )
     parser.shared("file_friendly_logging")
     parser.option("cuda_device", int, "number of the GPU; -1 is the CPU", -1)
     parser.option("vocab_path", str, "ignored, as by AllenNLP")
@@ -65,27 +82,64 @@ def run(arguments: Any) -> int:
     let_waiting_threads_sleep()
     if arguments.cuda_device >= 0:
         arguments.device = f"cuda:{arguments.cuda_device}"
-    keys, hdf5 = arguments.use_sentence_keys, arguments.format == "hdf5"
-    if keys and not hdf5:
+    if arguments.use_sentence_keys and arguments.format != "hdf5":
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
+    place = _shares.place_of(arguments.shard)
+    if place is None and arguments.part_lines is not None:
+        raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
+    if place is not None and arguments.input_file == "-":
+        raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _model.resolve(arguments)
-    with opened_source(
-        arguments.input_file, arguments.format_in, **_common.named(arguments, "column", "split")
-    ) as source:
-        keys = keys or (hdf5 and source.keyed)
-        text = survey(source, keep_lines=hdf5 and not arguments.forget_sentences, as_keys=keys)
-        embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
-        with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
-            embedder.embed_file(
-                text,
-                arguments.output_file,
-                next(layers for layers in ("all", "top", "average") if getattr(arguments, layers)),
-                file_format=arguments.format,
-                dtype=DTYPES[arguments.dtype],
-                progress=progress.reach,
-                use_sentence_keys=keys,
-                **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences"),
-            )
+    tables = _common.named(arguments, "column", "split")
+    with opened_source(arguments.input_file, arguments.format_in, **tables) as source:
+        return _embed_alone(arguments, source) if place is None else _embed_parts(arguments, source, place)
+
+
+def _embed_alone(arguments: Any, source: Source) -> int:
+    hdf5 = arguments.format == "hdf5"
+    keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
+    text = survey(source, keep_lines=hdf5 and not arguments.forget_sentences, as_keys=keys)
+    embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+    with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
+        embedder.embed_file(
+            text,
+            arguments.output_file,
+            **_settings(arguments) | {"use_sentence_keys": keys},
+            progress=progress.reach,
+        )
     told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     _common.logger().info("%s: %s", arguments.output_file, told)
     return 0
+
+
+def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
+    """The first process shows the progress of all."""
+    arguments.device = _shares.device_of(arguments.device, place)
+    embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+    from elmo_fast.parts import embed_parts
+    from elmo_fast.parts.embedding import Settings, Share
+
+    quiet = arguments.quiet or place.number > 0
+    with _progress.ProgressBar(lines=arguments.file_friendly_logging, quiet=quiet) as progress:
+        written = embed_parts(
+            embedder,
+            source,
+            arguments.output_file,
+            Share(place.number, place.processes),
+            Settings(**_settings(arguments), part_sentences=arguments.part_lines),
+            progress=progress.reach,
+            say=_common.logger().info,
+        )
+    told = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
+    _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], told)
+    return 0
+
+
+def _settings(arguments: Any) -> dict[str, Any]:
+    """The options that are arguments of ElmoEmbedder.embed_file."""
+    return {
+        "output_format": next(layers for layers in ("all", "top", "average") if getattr(arguments, layers)),
+        "file_format": arguments.format,
+        "dtype": DTYPES[arguments.dtype],
+        **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),
+    }

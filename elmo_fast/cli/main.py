@@ -24,6 +24,7 @@ COMMANDS = {
     "plot": "draw pictures: curves of a run, layer weights, words, senses of a word",
     "report": "find out whether ELMo helps on your data: the paper's tables and figures on a small scale",
     "embed": "write the vectors of every token of a text file (as `allennlp elmo`)",
+    "merge": "make one file of the parts that several processes of `embed` wrote",
     "neighbours": "find the tokens of a corpus nearest to one token in its context",
     "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",
     "convert": "convert a model between bilm-tf's options.json + HDF5 and config.json + safetensors",

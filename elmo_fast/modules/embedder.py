@@ -18,7 +18,7 @@ from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, e
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
-from elmo_fast.token_files import FORMATS, check_room
+from elmo_fast.token_files import FORMATS, Write, check_room
 
 BATCH_SIZE = 64
 TOKENISED = "a list of words (use text.split() to split at white space)"
@@ -154,8 +154,28 @@ class ElmoEmbedder:
             text, self.elmo_bilm, self.model_name, output_format, dtype, as_keys=use_sentence_keys, remembers=remembers
         )
         check_room(output_file_path, contents.nbytes, "; output_format average or top and dtype float16 take less")
+        with FORMATS[file_format](output_file_path, contents) as write:
+            self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress)
+        if hasattr(input_file, "close"):
+            input_file.close()
+        return len(text)
+
+    def write_text(
+        self,
+        text: SurveyedText,
+        write: Write,
+        dtype: Any,
+        output_format: str = "all",
+        batch_size: int = BATCH_SIZE,
+        max_tokens: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Gives the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
+
+        write: of one of `elmo_fast.token_files.FORMATS`; other arguments and Raises: as in embed_file.
+        """
         done, total = 0, int(text.lengths.sum())
-        with FORMATS[file_format](output_file_path, contents) as write, beside_torch() as beside:
+        with beside_torch() as beside:
             ran = run_batches(
                 self.elmo_bilm, text.sentences(), output_format, stateful=self.elmo_bilm.stateful,
                 batch_size=batch_size, max_tokens=max_tokens, name=text.source.place, beside=beside,
@@ -163,16 +183,13 @@ class ElmoEmbedder:
 
             def write_batch(batch: LayerBatch) -> int:
                 for index, vectors in zip(batch.indices, batch.vectors(output_format != "all"), strict=True):
-                    write(index, finite(vectors, contents.dtype, f"{text.source.place(index)} of {text.name}"))
+                    write(index, finite(vectors, dtype, f"{text.source.place(index)} of {text.name}"))
                 return sum(map(len, batch.sentences))
 
             for tokens in ahead(beside, write_batch, ran):
                 done += tokens
                 if progress is not None:
                     progress(done, total)
-        if hasattr(input_file, "close"):
-            input_file.close()
-        return len(text)
 
 
 def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:

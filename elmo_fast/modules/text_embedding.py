@@ -1,6 +1,5 @@
 """What embed_file writes of a text: its settings, the contents of the file, vectors in the dtype of the file."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from elmo_fast import __version__
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import SurveyedText
-from elmo_fast.token_files import FORMATS, Contents
+from elmo_fast.token_files import FORMATS, Contents, sentence_to_index
 
 OUTPUT_FORMATS = ("all", "top", "average")
 DTYPES = ("float32", "float16")
@@ -36,11 +35,6 @@ def text_contents(
         wanted = "as_keys" if as_keys else "keep_lines"
         raise ElmoFastError(f"{text.name} must be surveyed with {wanted}=True, as the file is to hold its sentences")
     lines = text.lines or []
-
-    def sentence_to_index() -> str:
-        """Of equal sentences the last one's."""
-        return json.dumps({line: str(index) for index, line in enumerate(lines)})
-
     return Contents(
         lengths=text.lengths,
         layers=bilm.num_layers if output_format == "all" else 0,
@@ -55,7 +49,7 @@ def text_contents(
             "writer": f"elmo_fast {__version__}",
         },
         keys=lines.__getitem__ if as_keys else str,
-        closing=sentence_to_index if remembers and not as_keys else None,
+        closing=(lambda: sentence_to_index(lines)) if remembers and not as_keys else None,
     )
 
 

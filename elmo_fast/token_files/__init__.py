@@ -1,7 +1,17 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
 from elmo_fast.token_files.cache_file import FORMAT, CacheFile, DamagedFile, writing_cache_file
-from elmo_fast.token_files.formats import FORMATS, Contents
+from elmo_fast.token_files.formats import FORMATS, Contents, Write, sentence_to_index
 from elmo_fast.token_files.room import check_room
 
-__all__ = ["FORMAT", "FORMATS", "CacheFile", "Contents", "DamagedFile", "check_room", "writing_cache_file"]
+__all__ = [
+    "FORMAT",
+    "FORMATS",
+    "CacheFile",
+    "Contents",
+    "DamagedFile",
+    "Write",
+    "check_room",
+    "sentence_to_index",
+    "writing_cache_file",
+]

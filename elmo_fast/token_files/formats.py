@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +68,11 @@ class Contents(NamedTuple):
         """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype."""
         tokens_first = vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors[:, None]
         return np.ascontiguousarray(tokens_first, self.dtype)
+
+
+def sentence_to_index(sentences: Sequence[str]) -> str:
+    """The JSON object of that dataset: sentence -> its dataset, of equal sentences the last one's."""
+    return json.dumps({sentence: str(index) for index, sentence in enumerate(sentences)})
 
 
 @contextlib.contextmanager

@@ -68,6 +68,40 @@ class Embedding(Work):
         return [*filter(None, [self.whole(name)]), *missing, *left]
 
 
+class Sharing(Embedding):
+    """`embed` in parts, by one to three processes, another number at each start; also: a part is whole, or absent."""
+
+    counts = (1, 2, 3)
+
+    def run(self, name: str, count: int) -> None:
+        form = ["--average", "-q", "--model", str(self.folder / "model"), "--no-stateful"]
+        form += ["--batch-size", "2", "--part-lines", "64", *["--shard", "0/1"] * (count == 1)]
+        assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
+
+    def files(self, name: str) -> dict[pathlib.Path, bytes]:
+        """All files that are under their own names; a killed one leaves others, and claims."""
+        place = self.folder / name
+        paths = {path.relative_to(place): path for path in place.rglob("*") if path.is_file()}
+        return {inner: path.read_bytes() for inner, path in paths.items() if not str(inner).startswith(".")}
+
+    def whole(self, name: str) -> str:
+        ours, wanted = self.files(name), self.files(UNDISTURBED)
+        found = {inner.parts[0] for inner in ours}
+        complete = {inner: content for inner, content in wanted.items() if inner.parts[0] in found}
+        return "" if ours == complete else name
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        left = [path.name for path in self.folder.glob(f"{name}/.*")]
+        same = self.files(name) == self.files(UNDISTURBED)
+        merged = self.folder / "merged"
+        assert main(["merge", str(self.folder / name), str(merged), "-q"]) == 0
+        form = ["--average", "-q", "--model", str(self.folder / "model"), "--no-stateful", "--batch-size", "2"]
+        if not (self.folder / "alone").exists():
+            assert main(["embed", str(self.folder / "in.txt"), str(self.folder / "alone"), *form]) == 0
+        alone = merged.read_bytes() == (self.folder / "alone").read_bytes()
+        return [*[name] * (not same), *["merged"] * (not alone), *left]
+
+
 class Task(Work):
     """A tagger over ELMo: its weights, and the loss and score of every epoch."""
 

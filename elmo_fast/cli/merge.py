@@ -1,0 +1,34 @@
+"""`elmo-fast merge`: the folder of parts that several processes wrote, as the file that one process writes."""
+
+from typing import Any, Literal
+
+from elmo_fast.cli import _common, _progress
+
+
+def build_parser() -> Any:
+    parser = _common.new_parser(
+        "merge",
+        "Writes the vectors of the folder PARTS, which `elmo-fast embed` wrote with several processes, to the file "
+        "OUTPUT: the one that a single process would have written. Every part is compared with its digest first. The "
+        "file appears only when it is complete; the folder stays.",
+    )
+    parser.add_argument("parts", type=str, help="a folder of parts, all of which are there")
+    parser.add_argument("output_file", type=str, help="file to write")
+    parser.writes("output_file")
+    parser.option(
+        "format",
+        Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
+        "as in embed (default: the one that was given there)",
+    )
+    parser.shared("file_friendly_logging")
+    return parser
+
+
+def run(arguments: Any) -> int:
+    _common.set_up_logging(arguments)
+    from elmo_fast.parts import merge_parts
+
+    with _progress.progress_bar(arguments, unit="sentences") as progress:
+        count = merge_parts(arguments.parts, arguments.output_file, arguments.format, progress.reach)
+    _common.logger().info("%s: %d sentences", arguments.output_file, count)
+    return 0

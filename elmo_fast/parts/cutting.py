@@ -1,0 +1,103 @@
+"""Cuts a text into parts, and reads the sentences of each."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.parts.plan import PLAN, Part, Plan
+from elmo_fast.text import Source
+from elmo_fast.text.sources import Sentence
+from elmo_fast.text.survey import Checks
+
+# Parts for each process, so that at the end none waits long for another, and the longest part in windows.
+PARTS_EACH, MOST_WINDOWS = 8, 16
+
+
+def cut(
+    source: Source, window: int, processes: int, part_sentences: int | None, as_keys: bool
+) -> tuple[int, list[Part]]:
+    """Reads all sentences once: how many a part has at most, and the parts.
+
+    window: of how many sentences each part has a multiple, but the last one; processes: that are to share the parts;
+    part_sentences: None chooses; as_keys: whether the names of the sentences must be names of datasets.
+
+    Raises ElmoFastError as `survey` does, or if part_sentences is no multiple of the window.
+    """
+    if part_sentences is not None and (part_sentences < 1 or part_sentences % window):
+        raise ElmoFastError(
+            f"part_lines, the sentences of a part, must be a multiple of {window}: 16 batches, which are sorted by "
+            f"length together; got {part_sentences}"
+        )
+    checks, windows, first = Checks(source.name, source, as_keys), list[tuple[int, int, bytes]](), 0
+    sentences = source.sentences()
+    while chunk := list(islice(sentences, window)):
+        for index, sentence in enumerate(chunk, first):
+            checks.take(index, sentence)
+        first += len(chunk)
+        windows.append((len(chunk), _tokens(chunk), _digest(chunk)))
+    checks.end()
+    fair = math.ceil(len(windows) / (PARTS_EACH * processes))
+    each = min(fair, MOST_WINDOWS) if part_sentences is None else part_sentences // window
+    return each * window, list(_joined(windows, each))
+
+
+def _joined(windows: Sequence[tuple[int, int, bytes]], each: int) -> Iterator[Part]:
+    first = 0
+    for start in range(0, len(windows), each):
+        counts, tokens, digests = zip(*windows[start : start + each], strict=True)
+        yield Part(first, sum(counts), sum(tokens), hashlib.sha256(b"".join(digests)).hexdigest())
+        first += sum(counts)
+
+
+def digest(sentences: Sequence[Sentence], window: int) -> str:
+    """The sha256 of a part: that of the digests of its windows, which are of tokens and names."""
+    chunks = (sentences[start : start + window] for start in range(0, len(sentences), window))
+    return hashlib.sha256(b"".join(map(_digest, chunks))).hexdigest()
+
+
+def _digest(sentences: Iterable[Sentence]) -> bytes:
+    # Separators that stand in no token, so that no two texts give the same bytes.
+    joined = "".join(f"{chr(31).join(tokens)}\x1e{name}\x1d" for tokens, name in sentences)
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).digest()
+
+
+def _tokens(sentences: Iterable[Sentence]) -> int:
+    return sum(len(sentence.tokens) for sentence in sentences)
+
+
+class PartReader:
+    """Reads the sentences of part after part; one behind the last is reached by reading on.
+
+    Raises ElmoFastError if the text is another one than that of the plan.
+    """
+
+    def __init__(self, source: Source, plan: Plan, window: int) -> None:
+        self._source, self._plan, self._window = source, plan, window
+        self._sentences: Iterator[Sentence] = iter(())
+        self._at = -1
+
+    def read(self, number: int) -> list[Sentence]:
+        """The sentences of a part."""
+        part = self._plan.parts[number]
+        if not 0 <= self._at <= part.first:
+            self._sentences, self._at = self._source.sentences_from(part.first), part.first
+        found = list(islice(self._sentences, part.first - self._at, part.end - self._at))
+        self._at = part.end
+        if len(found) != part.sentences or digest(found, self._window) != part.sha256:
+            self._complain(f"{self._plan.range_of(number)} differ from those")
+        if part.end == self._plan.sentences and next(self._sentences, None) is not None:
+            self._complain(f"there are more {self._plan.unit}s than the {self._plan.sentences}")
+        return found
+
+    def check_all(self) -> None:
+        """Reads the whole text and compares it with the plan."""
+        for number in range(len(self._plan.parts)):
+            self.read(number)
+
+    def _complain(self, what: str) -> None:
+        raise ElmoFastError(
+            f"{self._source.name}: {what} of the text that the output folder's {PLAN} was made of "
+            f"({self._plan.text}); give that text, or another output folder"
+        )

@@ -1,0 +1,135 @@
+"""The vectors that `embed` wrote, read one sentence at a time."""
+
+import bisect
+import functools
+import json
+import math
+import operator
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
+from elmo_fast.parts.folder import NAMES, VECTORS, check_complete, check_part
+from elmo_fast.parts.plan import PLAN, name_of, read_plan
+
+Vectors = npt.NDArray[Any]
+OPEN_PARTS = 256  # that stay mapped
+
+
+class FlatFile(NamedTuple):
+    """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped."""
+
+    offsets: npt.NDArray[np.int64]
+    embeddings: Vectors
+    metadata: dict[str, str]
+
+
+class ElmoVectors(Sequence[Vectors]):
+    """The vectors of a text's sentences, by their number from 0: [L, T, 2D] float32 or float16 of all layers, else
+    [T, 2D].
+
+    The files are memory-mapped: opening reads no vectors, and a sentence reads its own.
+
+    Args:
+        path: a folder of parts, or a file of the format safetensors, that `elmo-fast embed` wrote.
+
+    Raises: ElmoFastError: parts are missing, the file is another one; CheckpointError: a file is damaged or truncated.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._digests = {}
+        if self.path.is_dir():
+            plan = read_plan(self.path)
+            self._digests = check_complete(self.path, len(plan.parts))
+            self._firsts, self._count = [part.first for part in plan.parts], plan.sentences
+            self._lengths = [part.sentences for part in plan.parts]
+        else:
+            self._firsts, self._count = [0], len(read_flat(self.path).offsets) - 1
+            self._lengths = [self._count]
+        self._part = functools.lru_cache(OPEN_PARTS)(self._opened)
+        self.metadata = self._part(0).metadata
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        """The vectors of a sentence; of a slice a list of them. Views of the file, which cannot be written."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(self._count))]
+        number = operator.index(index)
+        if not -self._count <= number < self._count:
+            raise IndexError(f"sentence {number}: there are {self._count}")
+        number %= self._count
+        part = bisect.bisect_right(self._firsts, number) - 1
+        file, row = self._part(part), number - self._firsts[part]
+        return self._shaped(file.embeddings[file.offsets[row] : file.offsets[row + 1]])
+
+    def __iter__(self) -> Iterator[Vectors]:
+        return map(self.__getitem__, range(self._count))
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The tokens of each sentence, [N] int64."""
+        return np.concatenate([np.diff(self._part(number).offsets) for number in range(len(self._firsts))])
+
+    def names(self) -> list[str] | None:
+        """The sentences, or their keys, if the parts hold them."""
+        if not self._digests or f"{name_of(0)}/{NAMES}" not in self._digests:
+            return None
+        return [name for number in range(len(self._firsts)) for name in self._names_of(number)]
+
+    def verify(self, part: int | None = None) -> None:
+        """Compares the files of a part, or of all, with the digests of when they were written. Raises CheckpointError.
+
+        A single file has none.
+        """
+        for number in range(len(self._firsts)) if part is None else [part]:
+            if self._digests:
+                check_part(self.path, self._digests, number)
+
+    @property
+    def part_starts(self) -> list[int]:
+        """The number of each part's first sentence."""
+        return list(self._firsts)
+
+    def _shaped(self, rows: Vectors) -> Vectors:
+        return rows.swapaxes(0, 1) if self.metadata.get("layers") == "all" else rows[:, 0]
+
+    def _opened(self, number: int) -> FlatFile:
+        path = self.path / name_of(number) / VECTORS if self.path.is_dir() else self.path
+        found = read_flat(path)
+        wanted, count = self._lengths[number], len(found.offsets) - 1
+        if count != wanted:
+            raise CheckpointError(f"{path}: damaged: wanted {wanted} sentences, as in {PLAN}, found {count}")
+        return found
+
+    def _names_of(self, number: int) -> list[str]:
+        path = self.path / name_of(number) / NAMES
+        with read_failures_named(path):
+            found: list[str] = json.loads(path.read_bytes())
+        return found
+
+
+def read_flat(path: pathlib.Path) -> FlatFile:
+    """Opens a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with read_failures_named(path), safe_open(path, framework="numpy") as file:
+            if not {"offsets", "embeddings"} <= set(file.keys()):
+                raise ElmoFastError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
+            offsets, metadata = file.get_tensor("offsets"), file.metadata() or {}
+            vectors = file.get_slice("embeddings")
+            shape, dtype = tuple(vectors.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(vectors.get_dtype())
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
+    if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
+        raise CheckpointError(f"{path}: damaged: its header is not what was written")
+    # The vectors are the last tensor of the file.
+    start = path.stat().st_size - math.prod(shape) * np.dtype(dtype).itemsize
+    return FlatFile(offsets, np.memmap(path, dtype, "r", start, shape), metadata)

@@ -1,0 +1,201 @@
+"""Parts by one process and by several, killed and not: merged, they are the file that one process writes."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+
+import pytest
+
+from elmo_fast.cli._shares import Place, place_of
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.parts import claims as claims_module
+from elmo_fast.parts import embed_parts, embedding
+from elmo_fast.parts.claims import CLAIMS
+from elmo_fast.parts.embedding import Settings, Share
+from elmo_fast.text.sources import Lines
+from tests.command_line import elmo_fast
+from tests.parts.conftest import PART, embed, made_parts
+from tests.pretrain.killed_worker import in_a_child
+
+PARTS = [f"part-{number:05d}" for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--all",),
+        ("--top", "--dtype", "f16", "--forget-sentences"),
+        ("--all", "--format", "safetensors", "--max-tokens", "8"),
+        ("--average", "--format", "npz"),
+    ],
+)
+def test_merged_parts_are_the_file_of_one_process_byte_for_byte(place, tmp_path, words):
+    folder = made_parts(place, tmp_path / "out", *words)
+    assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
+    assert embed(place, tmp_path / "alone", *words).returncode == 0
+    done = elmo_fast("merge", folder, tmp_path / "merged", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "alone").read_bytes()
+
+
+def test_names_of_datasets_and_records_of_fasta(place, tmp_path):
+    """Keys are checked over all parts; a FASTA's are those of one process."""
+    done = embed(place, tmp_path / "out", "--shard", "0/1", "--use-sentence-keys")
+    assert "lines 21 and 103 are the same sentence" in done.stderr
+    assert not (tmp_path / "out").exists()
+    fasta = tmp_path / "p.fasta"
+    fasta.write_text("".join(f">P{n}\n{'MKVLA'[: n % 5 + 1]}\n" for n in range(40)))
+    words = ("--format-in", "fasta")
+    folder = made_parts(place, tmp_path / "out", *words, source=fasta)
+    assert embed(place, tmp_path / "alone", *words, source=fasta).returncode == 0
+    assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "alone").read_bytes()
+    flat = made_parts(place, tmp_path / "flat", *words, "--format", "npz", source=fasta)
+    assert "names are not checked" in elmo_fast("merge", flat, tmp_path / "x", "--format", "hdf5").stderr
+
+
+def test_processes_share_the_parts_and_each_does_some(place, tmp_path):
+    """Three at once, from three ends of the text; no part is done twice, and claims go with the work."""
+    logs = [tmp_path / f"log-{index}" for index in range(3)]
+
+    def worker(index):
+        done = embed(place, tmp_path / "out", "--shard", f"{index}/3", "--verbose")
+        logs[index].write_text(done.stderr)
+        assert done.returncode == 0, done.stderr
+
+    children = [in_a_child(lambda index=index: worker(index)) for index in range(3)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    wrote = [int(log.read_text().rsplit(" wrote ", 1)[1].split()[0]) for log in logs]
+    assert sum(wrote) == 7
+    assert not (tmp_path / "out" / CLAIMS).exists()
+    assert elmo_fast("merge", tmp_path / "out", tmp_path / "merged", "-q").returncode == 0
+    assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
+
+
+def test_a_killed_process_is_replaced_by_another_and_by_a_rerun(place, tmp_path, monkeypatch):
+    """It dies within a part; the one that works beside it takes that part. Both die; a rerun resumes."""
+    folder = tmp_path / "out"
+
+    def dies_in_its_second_part():
+        parts = []
+
+        def dying(self, *arguments):
+            parts.append(1)
+            if len(parts) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write_text(self, *arguments)
+
+        write_text = embedding.ElmoEmbedder.write_text
+        embedding.ElmoEmbedder.write_text = dying
+        embed(place, folder, "--shard", "0/1")
+
+    child = in_a_child(dies_in_its_second_part)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    left = sorted(os.listdir(folder))
+    assert [name for name in left if not name.startswith(".")] == ["part-00000", "parts.json"]
+    assert os.listdir(folder / CLAIMS) == ["part-00001"]
+    assert "1 of 7 parts are there; run the same" in elmo_fast("merge", folder, tmp_path / "merged").stderr
+    stamp = (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns
+    done = embed(place, folder, "--shard", "0/1", "-v")
+    assert "1 of 7 parts are there" in done.stderr
+    assert "wrote 6 of 7 parts" in done.stderr
+    assert (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns == stamp
+    assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
+    assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
+    assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
+
+
+def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, tmp_path, monkeypatch):
+    """A claim lost by mistake costs time alone: the second writer leaves what is there."""
+    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+    first_writer = embedder.write_text
+
+    def overtaken(text, *arguments):
+        first_writer(text, *arguments)
+        if not (folder / "part-00000").exists():
+            shutil.copytree(tmp_path / "theirs" / "part-00000", folder / "part-00000")
+            (folder / "part-00000" / "theirs").touch()
+
+    embed_parts(embedder, source, tmp_path / "theirs", settings=settings)
+    monkeypatch.setattr(embedder, "write_text", overtaken)
+    embed_parts(embedder, source, folder, settings=settings)
+    assert (folder / "part-00000" / "theirs").exists()
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+
+
+def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, tmp_path):
+    folder, log = tmp_path / "out", tmp_path / "log"
+
+    def small_disk():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+        done = embed(place, folder, "--shard", "1/2")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        log.write_text(f"{done.returncode} {done.stderr}")
+
+    child = in_a_child(small_disk)
+    assert os.waitpid(child, 0)[1] == 0
+    assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00003'}'\n"
+    assert os.listdir(folder) == ["parts.json"]
+    made_parts(place, folder)
+    assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
+    assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
+
+
+def test_progress_counts_what_all_processes_have_done(embedder, source, tmp_path, monkeypatch):
+    """From where this process began; what others have claimed and done counts too."""
+    monkeypatch.setattr(embedding, "WORKING", 0.0)
+    told, settings = [], Settings("average", batch_size=1, part_sentences=PART)
+    total = sum(len(sentence.tokens) for sentence in source.sentences())
+    embed_parts(embedder, source, tmp_path / "out", settings=settings, progress=lambda *both: told.append(both))
+    assert told[-1] == (total, total)
+    assert sorted(told) == told
+    assert len({done for done, _ in told}) > 50
+    shutil.rmtree(tmp_path / "out" / "part-00003")
+    del told[:]
+    tokens = json.loads((tmp_path / "out" / "parts.json").read_text())["parts"][3]["tokens"]
+    embed_parts(embedder, source, tmp_path / "out", settings=settings, progress=lambda *both: told.append(both))
+    assert told[-1] == (tokens, tokens)
+    (tmp_path / CLAIMS).mkdir()
+    with claims_module.Claims(tmp_path) as claims:
+        (tmp_path / CLAIMS / "part-00001").write_text('{"tokens": 7}')
+        assert claims.others_tokens() == 7
+
+
+def test_sizes_of_parts(embedder, tmp_path):
+    """Eight for each process, at most 16 windows long; a short text is one part, which may carry state."""
+
+    def parts(lines, processes, **settings):
+        found = embedding.cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
+        return found[0], [(part.first, part.sentences, part.tokens) for part in found[1]]
+
+    assert parts(16 * 16, 1) == (32, [(start, 32, 64) for start in range(0, 256, 32)])
+    assert parts(40, 4) == (16, [(0, 16, 32), (16, 16, 32), (32, 8, 16)])
+    assert parts(16 * 400, 2)[0] == 16 * 16
+    embedder.elmo_bilm.stateful = True
+    embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", Share(0, 4), Settings(batch_size=1))
+    assert sorted(os.listdir(tmp_path / "one")) == ["manifest.json", "part-00000", "parts.json"]
+    with pytest.raises(ElmoFastError, match=r"x: a text in 2 parts cannot be .* carried state.*; use --no_stateful"):
+        embed_parts(embedder, Lines("x", ["a b"] * 17), tmp_path / "two", Share(0, 4), Settings(batch_size=1))
+    assert not (tmp_path / "two").exists()
+
+
+def test_the_place_of_a_process():
+    """--shard before torchrun before srun; the script of a SLURM job, which is no step, works alone."""
+    torchrun = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "a", "LOCAL_RANK": "1"}
+    step = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "2"}
+    assert place_of("1/3", torchrun) == Place(1, 3)
+    assert place_of(None, torchrun | step) == Place(3, 4, 1)
+    assert place_of(None, step) == Place(5, 8, 2)
+    assert place_of(None, {name: step[name] for name in ("SLURM_PROCID", "SLURM_NTASKS")}) is None
+    assert place_of(None, step | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
+    assert place_of(None, {}) is None
+    for wrong in ("3/3", "1", "a/b", "-1/2", "0/0"):
+        with pytest.raises(ElmoFastError, match="--shard must be i/N with i from 0 to N-1, such as 0/4; got"):
+            place_of(wrong, {})
+    with pytest.raises(ElmoFastError, match="WORLD_SIZE must be a number; got 'x'"):
+        place_of(None, torchrun | {"WORLD_SIZE": "x"})
+    with pytest.raises(ElmoFastError, match="SLURM_PROCID=9 must be less than SLURM_NTASKS=8"):
+        place_of(None, step | {"SLURM_PROCID": "9"})

@@ -1,0 +1,60 @@
+"""ElmoVectors: the sentences of parts and of one file, read at random."""
+
+import h5py
+import numpy as np
+import pytest
+
+from elmo_fast import ElmoVectors
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.parts import vectors as vectors_module
+from tests.parts.conftest import embed, made_parts
+
+
+@pytest.mark.parametrize("kind", ["--all", "--average"])
+def test_sentences_of_parts_and_of_one_file(place, tmp_path, monkeypatch, kind):
+    """Each at its number, from either end, in slices and in order, whichever part was opened before."""
+    monkeypatch.setattr(vectors_module, "OPEN_PARTS", 2)
+    folder = made_parts(place, tmp_path / "out", kind)
+    for output, form in (("alone.hdf5", "hdf5"), ("alone.safetensors", "safetensors")):
+        assert embed(place, tmp_path / output, kind, "--format", form).returncode == 0
+    with h5py.File(tmp_path / "alone.hdf5") as file:
+        wanted = [file[str(index)][()] for index in range(103)]
+    for path in (folder, tmp_path / "alone.safetensors"):
+        found = ElmoVectors(path)
+        assert len(found) == 103
+        for index in (0, 102, 15, 16, 101, 17, -1, -103, 50):
+            np.testing.assert_array_equal(found[index], wanted[index])
+        assert all(np.array_equal(*both) for both in zip(found, wanted, strict=True))
+        assert all(np.array_equal(*both) for both in zip(found[10:40:7], wanted[10:40:7], strict=True))
+        assert found.lengths().tolist() == [array.shape[-2] for array in wanted]
+        assert found.metadata["layers"] == kind[2:]
+        for index in (103, -104):
+            with pytest.raises(IndexError, match=r"there are 103"):
+                found[index]
+        with pytest.raises(ValueError, match="read-only"):
+            found[0][:] = 0
+        found.verify()
+    lines = (place / "in.txt").read_text().splitlines()
+    assert ElmoVectors(folder).names() == lines
+    assert ElmoVectors(tmp_path / "alone.safetensors").names() is None
+
+
+def test_other_files_are_refused(whole, place, tmp_path):
+    from safetensors.numpy import save_file
+
+    with pytest.raises(ElmoFastError, match=r"model: no folder of parts, as there is no parts\.json"):
+        ElmoVectors(place / "model")
+    with pytest.raises(CheckpointError, match=r"in\.txt: damaged, or no safetensors file"):
+        ElmoVectors(place / "in.txt")
+    with pytest.raises(CheckpointError, match=r"nothing: cannot be read"):
+        ElmoVectors(tmp_path / "nothing")
+    save_file({"x": np.zeros(3)}, tmp_path / "other")
+    with pytest.raises(ElmoFastError, match=r"other: no file of vectors that `elmo-fast embed"):
+        ElmoVectors(tmp_path / "other")
+    save_file({"embeddings": np.zeros((3, 1, 2), np.float32), "offsets": np.zeros(2, np.int64)}, tmp_path / "odd")
+    with pytest.raises(CheckpointError, match=r"odd: damaged: its header is not what was written"):
+        ElmoVectors(tmp_path / "odd")
+    (whole / "part-00001" / "vectors.safetensors").write_bytes((tmp_path / "other").read_bytes())
+    found = ElmoVectors(whole)
+    with pytest.raises(CheckpointError, match=r"part-00001/vectors\.safetensors: damaged, or changed"):
+        found.verify()
