@@ -7,13 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.torture.children import ended, killed_after, started
-<<<<<<< HEAD
-from tests.torture.outputs import Embedding, Preparing, Task
-from tests.torture.pretraining import Exact, Joined, Resuming, Saving, Training
-=======
 from tests.torture.outputs import Embedding, Preparing, Sharing, Task
-from tests.torture.pretraining import Joined, Resuming, Saving, Training
->>>>>>> cf61650 (embed by several processes: parts that are claimed, whole or absent, and resumed; elmo-fast merge; ElmoVectors opens the folder by line)
+from tests.torture.pretraining import Exact, Joined, Resuming, Saving, Training
 from tests.torture.works import UNDISTURBED, Work
 
 KINDS: dict[str, type[Work]] = {
