@@ -270,7 +270,8 @@ def scaling_measured(content: Content) -> str:
     for each in content["notes"]["measured"]:
         sizes = [each[name] for name in ("predicted_dense", "predicted_ids", "predicted_rows", "predicted", "sent")]
         shown = [f"{value / 1e6:.3f}" for value in sizes]
-        rows.append([f"{each['processes']:.0f}", *shown, f"{each['sent'] / each['predicted']:.3f}"])
+        how = ", exact shards" * each.get("exact", False)
+        rows.append([f"{each['processes']:.0f}{how}", *shown, f"{each['sent'] / each['predicted']:.3f}"])
     return "\n".join(table("rrrrrrr", *rows))
 
 
@@ -285,6 +286,17 @@ def scaling_predicted(content: Content) -> str:
     return "\n".join(table("rrrrrrrrrl", [*columns], *rows))
 
 
+def scaling_exact(content: Content) -> str:
+    """Seconds of a step with exact shards on many GPUs."""
+    columns = {
+        "GPU alone, tokens/s": "{rate:.1f} M", "GPUs": "{gpus}", "compute, ms": "{compute:.1f}",
+        "dense, ms": "{dense:.1f}", "rows, ms": "{rows:.1f}", "step, ms": "{step:.1f}",
+        "without, ms": "{without:.1f}", "slower by": "{slower:.0%}",
+    }  # fmt: skip
+    rows = [[form.format(**each) for form in columns.values()] for each in content["notes"].get("exact", ())]
+    return "\n".join(table("rrrrrrrr", [*columns], *rows))
+
+
 # What is not the table of a case's rows: the result that it is made from, and how.
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "comparison": ("embed", comparison),
@@ -294,6 +306,7 @@ RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "fuzz": ("fuzz", fuzz),
     "scaling_measured": ("scaling", scaling_measured),
     "scaling_predicted": ("scaling", scaling_predicted),
+    "scaling_exact": ("scaling", scaling_exact),
 }
 
 

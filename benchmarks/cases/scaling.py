@@ -13,17 +13,18 @@ import torch
 from benchmarks.cases import Settings
 from benchmarks.machine import ROOT
 from benchmarks.results import Report, row
-from benchmarks.scaling_model import MEASURED, ORIGINAL, Cluster, Shape, exchanged, step_time
+from benchmarks.scaling_model import MEASURED, ORIGINAL, Cluster, Shape, exact_step_time, exchanged, step_time
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes, join_processes
-from elmo_fast.pretrain.step import gradient_exchange
+from elmo_fast.pretrain.step import gradient_exchange, tree_exchange
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.step.training_step import Step
 
 GPUS = (1, 2, 4, 8, 16, 64, 256, 1024)
+EXACT_GPUS = (8, 64, 1024)
 # What one GPU computes is not known before one has been measured: two assumptions, marked as such everywhere.
 RATES = (0.6e6, 1.0e6)
 STEPS, WARMUP = 20, 3
@@ -33,25 +34,34 @@ MODEL = ModelConfig(filters=[[1, 32], [2, 32]], dim=512, projection_dim=MEASURED
 def run(settings: Settings) -> Report:
     """Rows "MB" that one process sends in a step, measured and predicted; the parts of both are in the notes."""
     measured = [measure(count) for count in ((2,) if settings.quick else (2, 3, 4))]
+    measured += [measure(count, exact=True) for count in ((2,) if settings.quick else (2, 4))]
     predicted = [step_time(ORIGINAL, Cluster(), count, rate) for rate in RATES for count in GPUS]
-    report = Report(notes={"shape": MEASURED._asdict(), "measured": measured, "predicted": predicted})
+    exact = [exact_step_time(ORIGINAL, Cluster(), count, rate) for rate in RATES for count in EXACT_GPUS]
+    notes = {"shape": MEASURED._asdict(), "measured": measured, "predicted": predicted, "exact": exact}
+    report = Report(notes=notes)
     for each in measured:
-        variant = f"sent by one of {each['processes']:.0f} processes in a step"
+        variant = f"sent by one of {each['processes']:.0f} processes in a step" + ", exact shards" * each["exact"]
         for side, name in (("measured", "sent"), ("predicted", "predicted")):
             report.rows.append(row(variant, side, [each[name] / 1e6], threads=1, unit="MB"))
     return report
 
 
-def measure(processes: int) -> dict[str, float]:
-    """Bytes per step and process, sent by the worker in so many processes and predicted."""
+def measure(processes: int, exact: bool = False) -> dict[str, float]:
+    """Bytes per step and process, sent by the worker in so many processes and predicted; exact: with a shard each."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run([*command, "-m", "benchmarks.cases.scaling"], cwd=ROOT, capture_output=True, text=True)
+    command += ["-m", "benchmarks.cases.scaling", *["exact"] * exact]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
     told = json.loads(done.stdout.splitlines()[-1])
     shape = Shape(**{**MEASURED._asdict(), "dense": told["dense"]})
     model = exchanged(shape, processes, union=told["union"], longest=told["longest"])
-    return {**told, "predicted": sum(model.values()), **{f"predicted_{name}": size for name, size in model.items()}}
+    return {
+        **told,
+        "exact": exact,
+        "predicted": sum(model.values()),
+        **{f"predicted_{name}": size for name, size in model.items()},
+    }
 
 
 def sent_bytes() -> int:
@@ -78,7 +88,8 @@ def exchange() -> None:
     with join_processes(torch.device("cpu")) as processes:
         torch.manual_seed(0)
         model = LanguageModel(options_of(MODEL, MEASURED.words, n_negative_samples_batch=MEASURED.samples))
-        step = Step(model, AdaGrad(model.parameters()), clip_norm=10.0, processes=processes)
+        shards = processes.size if "exact" in sys.argv else None
+        step = Step(model, AdaGrad(model.parameters()), clip_norm=10.0, processes=processes, exact_shards=shards)
         generator = torch.Generator().manual_seed(processes.rank)
         sizes: list[tuple[int, int]] = []
         all_ids = gradient_exchange.all_ids
@@ -88,7 +99,7 @@ def exchange() -> None:
             sizes.append((len(found), len(ids)))
             return found
 
-        gradient_exchange.all_ids = noted
+        gradient_exchange.all_ids = tree_exchange.all_ids = noted
         for number in range(WARMUP):
             step(words(processes, generator), None, number)
         processes.max_(0)

@@ -1,23 +1,32 @@
 """Exact shards: the same weights on any number of processes, to the bit."""
 
+import os
 import re
+import types
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _capture
+from elmo_fast.pretrain import trainer
 from elmo_fast.pretrain.config_validation import complaints
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.processes import Processes, join_processes
 from elmo_fast.pretrain.run import pretrain as start
 from elmo_fast.pretrain.start.exact_shards import describe_inexact
 from elmo_fast.pretrain.start.plan import estimate_memory
-from elmo_fast.pretrain.step import tree_exchange
+from elmo_fast.pretrain.step import tree_of_processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.binary_tree import BinaryTree, tree_sum
+from elmo_fast.pretrain.step.step_inputs import draw_inputs
 from elmo_fast.pretrain.step.training_step import Step
-from elmo_fast.pretrain.step.tree_exchange import BinaryTree, TreeExchange, add_over_processes, tree_sum
+from elmo_fast.pretrain.step.tree_exchange import TreeExchange
+from elmo_fast.pretrain.step.tree_of_processes import TreeOfProcesses
 from tests.pretrain.exact_proof import train
-from tests.pretrain.toy import toy_config, toy_corpus, toy_model
+from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
 from tests.torture.children import ended, started
 
 
@@ -86,33 +95,56 @@ def shard_gradients(shards):
     return found
 
 
+def added_backwards(tensor):
+    """As `Processes.sum_`, in the order of falling ranks: it says nothing of its own."""
+    parts = [torch.empty_like(tensor) for _ in range(4)]
+    dist.all_gather(parts, tensor)
+    return sum(reversed(parts[:-1]), parts[-1])
+
+
 def test_processes_add_in_the_same_tree_as_one_does(tmp_path, monkeypatch):
-    """Four processes: slices of several buckets, sizes that four does not divide, two dtypes; sparse rows of a table
-    whose ids differ; sums of losses."""
-    monkeypatch.setattr(tree_exchange, "BUCKET", 20)
-    dtypes = (torch.float32, torch.float32, torch.float64, torch.float64)
+    """Four processes on one machine or two: slices of several buckets, sizes that four does not divide, two dtypes;
+    sparse rows of a table whose ids differ; sums of losses."""
+    monkeypatch.setattr(tree_of_processes, "BUCKET", 20)
+    dtypes = (torch.float32, torch.float64, torch.float64, torch.float32)
     given = [[each.to(dtype) for each, dtype in zip(leaf, dtypes, strict=True)] for leaf in leaves(4)]
     wanted, gradients = tree_sum(copied(given)), shard_gradients(8)
     alone = Recorded(Processes(), 8)
+    with alone.exchange.part(0):  # of a step that fails then
+        alone.dense[0].grad = torch.ones(3, 7)
     table = alone.run(gradients)
-    sums = torch.rand(8, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 10.0 ** torch.arange(2)
+    sums = (
+        torch.rand(8, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        * 10.0 ** torch.arange(8)[:, None]
+    )
     total = alone.exchange.total(sums)
     dense = [
         torch.sparse_coo_tensor(i[None], r, (9, 2), check_invariants=True).to_dense() for _, _, i, r, _ in gradients
     ]
     same([table[2]], tree_sum([each] for each in dense))
 
+    def check(processes, sizes):
+        tree, mine = TreeOfProcesses(processes), copied(given)[processes.rank]
+        tree.add(mine)
+        same(mine, wanted)
+        few = Recorded(processes, 8)
+        assert [level.size for level in few.exchange.tree.levels] == sizes
+        part = slice(2 * processes.rank, 2 * processes.rank + 2)
+        found = few.run(shard_gradients(8)[part])
+        same(found, table)
+        same([each.signbit() for each in found], [each.signbit() for each in table])
+        processes.sum_ = added_backwards
+        assert few.exchange.total(sums[part]).tolist() == total.tolist()
+
     def work():
         with join_processes(torch.device("cpu")) as processes:
-            mine = copied(given)[processes.rank]
-            add_over_processes(mine, processes)
-            same(mine, wanted)
-            few = Recorded(processes, 8)
-            part = slice(2 * processes.rank, 2 * processes.rank + 2)
-            found = few.run(shard_gradients(8)[part])
-            same(found, table)
-            same([each.signbit() for each in found], [each.signbit() for each in table])
-            assert few.exchange.total(sums[part]).tolist() == total.tolist()
+            rank = processes.rank
+            # (processes of this one's machine, its place there): one machine; two in order; out of order; of two sizes.
+            for count, place, sizes in (
+                (4, rank, [4]), (2, rank % 2, [2, 2]), (2, rank // 2, [4]), ((3, 1)[rank // 3], rank % 3, [4]),
+            ):  # fmt: skip
+                os.environ |= {"LOCAL_WORLD_SIZE": str(count), "LOCAL_RANK": str(place)}
+                check(processes, sizes)
 
     assert ended(started(work, 4, tmp_path / "log"), tmp_path / "log")
 
@@ -135,11 +167,15 @@ def test_another_number_of_processes_trains_the_same_weights(tmp_path, loss, rea
     assert train(tmp_path, "changing", *sittings, **settings) == (weights, reports)
 
 
-def test_a_run_that_resumes_with_other_shards_is_warned(tmp_path):
-    """Its weights are no longer those of an undisturbed run; those of a run from before there were shards are."""
-    lines = []
+def test_a_run_that_resumes_with_other_shards_is_warned(tmp_path, monkeypatch):
+    """Its weights are no longer those of an undisturbed run. Held-out text is evaluated in as many shards."""
+    lines, evaluated = [], []
+    monkeypatch.setattr(trainer, "evaluate", lambda *given, shards, **more: evaluated.append(shards))
+    monkeypatch.setattr(RunLog, "heldout", lambda *given: None)
     for shards, steps in ((None, 2), (2, 4), (2, 5)):
-        run = start(toy_config(tmp_path, batch_size=4, exact_shards=shards, max_steps=steps), report=lines.append)
+        settings = {"batch_size": 4, "max_steps": steps, "heldout_prefix": str(tmp_path / "train-1*")}
+        run = start(toy_config(tmp_path, exact_shards=shards, **settings), report=lines.append)
+    assert evaluated == [None, 2, 2]
     assert [line for line in lines if "exact_shards" in line] == [
         "WARNING exact_shards was null, now 2: from step 2 on gradients are added in another order, so that the "
         "weights will equal those of an undisturbed run but for rounding"
@@ -167,6 +203,31 @@ def test_a_number_of_processes_that_does_not_divide_the_shards_is_refused():
     processes.size = 3
     with pytest.raises(ElmoFastError, match=r"exact_shards=4 shards cannot .* 3 processes; .* one of: 1, 2, 4, or"):
         processes.assign_rows(24, 1, 4)
+
+
+def test_held_out_text_is_added_up_by_shards():
+    """Of a model in float64, in which the order of the sums shows: two processes of four shards, and one."""
+    corpus, added = toy_corpus(), []
+    model = toy_model(toy_config(), corpus).double()
+    settings = {"batch_size": 5, "unroll_steps": 2, "shards": 4}
+
+    def add(totals):
+        added.append(totals)
+        return sum(added)
+
+    for rank in range(2):
+        processes = types.SimpleNamespace(rank=rank, size=2, assign_shards=lambda shards: 2, sum_=add)
+        found = evaluate(model, corpus, processes=processes, **settings)
+    assert found == evaluate(model, corpus, **settings)
+
+
+def test_every_process_knows_that_a_step_is_not_filled():
+    """One whose own rows are filled computes as if they might not be, as one that has all rows does."""
+    config, corpus = toy_config(dropout=0.0), toy_corpus()
+    *_, last = toy_words(config, corpus)
+    assert (last.filled < 5).tolist() == [False, False, True]
+    model = toy_model(config, corpus)
+    assert draw_inputs(last.part(0, 2), None, 0, model, 0, 0.0).lengths.tolist() == [5, 5]
 
 
 def test_a_gpus_user_is_told_that_shards_are_launched(monkeypatch):

@@ -1,83 +1,16 @@
 """Gradients of virtual shards, added in one binary tree: the same bits on any number of processes."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.step.binary_tree import BinaryTree, tree_sum
 from elmo_fast.pretrain.step.gradient_exchange import all_ids
-
-# Numbers exchanged at a time: enough for few calls, few enough not to double the memory of all gradients.
-BUCKET = 1 << 23
-
-
-class BinaryTree:
-    """The sum of a power of two of leaves in one fixed order: neighbours in pairs, then pairs of pairs.
-
-    A leaf is a list of tensors, which the tree owns: sums are made in place of the left one as soon as both sides are
-    whole, so log2 of the number of leaves are held at a time, and one more.
-    """
-
-    def __init__(self) -> None:
-        self._sums: list[tuple[int, list[Tensor]]] = []
-
-    def add(self, leaf: Iterable[Tensor]) -> None:
-        """Adds the next leaf."""
-        leaves, right = 1, list(leaf)
-        while self._sums and self._sums[-1][0] == leaves:
-            _, left = self._sums.pop()
-            torch._foreach_add_(left, right)
-            leaves, right = 2 * leaves, left
-        self._sums.append((leaves, right))
-
-    def total(self) -> list[Tensor]:
-        """The sum of all leaves."""
-        ((_, total),) = self._sums
-        return total
-
-
-def tree_sum(leaves: Iterable[Iterable[Tensor]]) -> list[Tensor]:
-    """The sum of a power of two of leaves, as `BinaryTree` adds them, in place of the first."""
-    tree = BinaryTree()
-    for leaf in leaves:
-        tree.add(leaf)
-    return tree.total()
-
-
-@torch.no_grad()
-def add_over_processes(tensors: Sequence[Tensor], processes: Processes) -> None:
-    """Adds the processes' tensors in a binary tree of their ranks, in place.
-
-    Each process adds one slice of all: n numbers are 2 (P - 1) / P · n numbers sent by each process, as in a ring.
-    """
-    if not processes.distributed:
-        return
-    for bucket in _buckets(tensors):
-        parts = [each.reshape(-1) for each in bucket]
-        parts.append(parts[0].new_zeros(-sum(map(len, parts)) % processes.size))
-        flat = torch.cat(parts)
-        received = torch.empty_like(flat)
-        dist.all_to_all_single(received, flat)
-        (mine,) = tree_sum([slice_] for slice_ in received.view(processes.size, -1).unbind())
-        dist.all_gather([*flat.view(processes.size, -1).unbind()], mine)
-        sums = flat.split([len(each) for each in parts])[: len(bucket)]
-        torch._foreach_copy_(list(bucket), [each.view_as(to) for each, to in zip(sums, bucket, strict=True)])
-
-
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The tensors in their order, some at a time, of one dtype each."""
-    bucket: list[Tensor] = []
-    for tensor in tensors:
-        if bucket and (tensor.dtype != bucket[0].dtype or sum(each.numel() for each in bucket) >= BUCKET):
-            yield bucket
-            bucket = []
-        bucket.append(tensor)
-    if bucket:
-        yield bucket
+from elmo_fast.pretrain.step.tree_of_processes import TreeOfProcesses
 
 
 class TreeExchange:
@@ -103,6 +36,7 @@ class TreeExchange:
     ) -> None:
         self.streams, self.parameters, self.tables = streams, list(parameters), tables
         self.processes, self.parts = processes, processes.assign_shards(shards)
+        self.tree = TreeOfProcesses(processes)
         self._start()
 
     def _start(self) -> None:
@@ -128,7 +62,7 @@ class TreeExchange:
     def finish(self) -> None:
         """As `Exchange.finish`; gradients of tables become coalesced."""
         dense = self._dense.total()
-        add_over_processes(dense, self.processes)
+        self.tree.add(dense)
         for parameter, gradient in zip(self._dense_parameters, dense, strict=True):
             parameter.grad = gradient
         for table, leaves in zip(self.tables, self._rows, strict=True):
@@ -142,7 +76,7 @@ class TreeExchange:
         if self.processes.distributed:
             union = all_ids(union, self.processes)
         blocks = tree_sum([_block(gradient, union) for gradient in leaf] for leaf in leaves)
-        add_over_processes(blocks, self.processes)
+        self.tree.add(blocks)
         for parameter, block in zip(table, blocks, strict=True):
             parameter.grad = torch.sparse_coo_tensor(
                 union[None], block, parameter.shape, is_coalesced=True, check_invariants=False
