@@ -46,10 +46,15 @@ class OpCalls:
         """Numbers between -scale and scale."""
         return torch.empty(*shape, device=self.device).uniform_(-scale, scale)
 
-    def char_cnn(self, how: How) -> Call:
-        """Words of eight letters."""
+    def spelled(self) -> Tensor:
+        """The characters of words of eight letters, [words, 50]."""
         ids = torch.randint(97, 123, (self.words, 50), device=self.device)
         ids[:, 0], ids[:, 9], ids[:, 10:] = 259, 260, 261
+        return ids
+
+    def char_cnn(self, how: How) -> Call:
+        """Words of eight letters."""
+        ids = self.spelled()
         weights = [self.tensor(number, 16, width, scale=0.2) for width, number in self.filters]
         biases = [self.tensor(number) for _, number in self.filters]
         table = self.tensor(262, 16)

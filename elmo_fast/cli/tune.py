@@ -14,11 +14,12 @@ from elmo_fast.op_choices import Precision
 
 DESCRIPTION = (
     "Measures on this GPU what the code cannot know: the algorithm of the LSTM by batch size, the tiles of kernels, "
-    "CUDA graphs or launches, distinct words or all. The fastest are kept in ~/.cache/elmo_fast/gpu (or under "
-    "$XDG_CACHE_HOME), and every later process on this GPU uses them until the driver, torch, Triton or this package "
-    "changes. Without this command nothing is measured. It also prints how fast cuDNN, eager torch and torch.compile "
-    "are beside it. The file of --output holds all figures: no GPU of the authors has measured any, so please send "
-    "them yours."
+    "CUDA graphs or launches, distinct words or all. Kernels that were never checked on it, the LSTM's persistent scan "
+    "among them, are checked first, and left out where they fail. The fastest are kept in ~/.cache/elmo_fast/gpu (or "
+    "under $XDG_CACHE_HOME), and every later process on this GPU uses them until the driver, torch, Triton or this "
+    "package changes. Without this command nothing is measured. It also prints how fast cuDNN, eager torch and "
+    "torch.compile are beside it. The file of --output holds all figures: no GPU of the authors has measured any, so "
+    "please send them yours."
 )
 
 

@@ -5,6 +5,19 @@ import triton.language as tl
 
 
 @triton.jit
+def plus_product(total, a, b, PRECISION: tl.constexpr):
+    """total + a [M, K] · b [K, N] of 16-bit or float32 operands, in float32. PRECISION: `_card.input_precision`.
+
+    float32: the K products are added up by themselves, then to the total, as one chain of all additions of a long sum
+    would round more than the tolerances allow. "tf32x3" does that by itself; of exact products the compiler would make
+    one chain, from which the last argument keeps it, unused otherwise.
+    """
+    if a.dtype == tl.float32 and PRECISION == "ieee":
+        return total + tl.dot(a, b, input_precision="ieee", max_num_imprecise_acc=1)
+    return tl.dot(a, b, total, input_precision=PRECISION)
+
+
+@triton.jit
 def tanh(x):
     """tanh to a unit in the last place: a polynomial near 0, where 1 - 2 / (exp(2|x|) + 1) would cancel.
 

@@ -1,9 +1,12 @@
 """What the Triton backends of the losses over a vocabulary share on the host: tiles, launches, float16's scale."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _card, _tuned
 from elmo_fast.ops import _softmax_kernels as kernels
 from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two, launch
@@ -21,19 +24,45 @@ def check_sizes(op: str, words: int, samples: int) -> None:
         )
 
 
-def tiles(rows: int, words: int, width: int, dtype: torch.dtype) -> Tiles:
-    """float32 products have no tensor cores: small tiles; 16-bit ones take the largest that spills nothing."""
-    if dtype == torch.float32:
-        high, wide = ceil_power_of_two(rows, 16, 64), ceil_power_of_two(words, 16, 64)
-        return Tiles(high, wide, ceil_power_of_two(width, 16, 32), 4, 2)
-    high, wide = ceil_power_of_two(rows, 16, 128), ceil_power_of_two(words, 16, 128)
-    return Tiles(high, wide, ceil_power_of_two(width, 16, 64), 8 if high * wide > 64 * 128 else 4, 3)
+def candidates(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> list[Tiles]:
+    """The tiles that suit, the default one first: the largest that spills nothing. Of small products some are equal.
+
+    The depth is how many float32 products are added up by themselves (`_kernels.plus_product`): at most 32.
+    """
+    float32, small, found = dtype == torch.float32, _card.is_small(device), []
+    depth, many = ceil_power_of_two(width, 16, 32 if float32 else 64), 64 * (64 if float32 else 128)
+    half, exact = [(128, 128), (64, 128), (128, 64)], [(64, 64)]
+    for high, wide in half if not float32 else exact if small else [(128, 64), *exact]:
+        high, wide = ceil_power_of_two(rows, 16, high), ceil_power_of_two(words, 16, wide)
+        found.append(Tiles(high, wide, depth, 8 if high * wide > many else 4, 2 if float32 and small else 3))
+    return found
 
 
-def constants(tile: Tiles, width: int) -> dict[str, int | bool]:
-    """`tile` as the kernels' constants and launch options."""
+def name_of(op: str, rows: int, width: int, dtype: torch.dtype) -> str:
+    """The name of the choice among the candidates, for an op of these kernels."""
+    return _tuned.tile_of(op, rows, width, str(dtype).removeprefix("torch."))
+
+
+def other_choices(
+    op: str, rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device
+) -> list[dict[str, int]]:
+    """The choices with which each candidate but the first runs once."""
+    known = candidates(rows, words, width, dtype, device)
+    places = [known.index(tile) for tile in dict.fromkeys(known)]
+    return [{name_of(op, rows, width, dtype): place} for place in places[1:]]
+
+
+def tiles(op: str, rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
+    """What was measured on the device, else the first candidate."""
+    known = candidates(rows, words, width, dtype, device)
+    return known[_tuned.choice(name_of(op, rows, width, dtype), device) or 0]
+
+
+def constants(tile: Tiles, operands: Tensor) -> dict[str, Any]:
+    """`tile` as the kernels' constants and launch options, for these operands [N, D]."""
     return {
-        "ROWS": tile.rows, "WORDS": tile.columns, "DEPTH": tile.depth, "EVEN": width % tile.depth == 0, **tile.options,
+        "ROWS": tile.rows, "WORDS": tile.columns, "DEPTH": tile.depth, "EVEN": operands.shape[1] % tile.depth == 0,
+        "PRECISION": _card.input_precision(operands.dtype, operands.device), **tile.options,
     }  # fmt: skip
 
 
@@ -86,7 +115,7 @@ def log_sums(
     parts = cdiv(words, tile.columns)
     launch(
         kernels.log_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, targets, ids, base, *into, count,
-        words, width, **constants(tile, width),
+        words, width, **constants(tile, operands),
     )  # fmt: skip
     return parts
 
@@ -114,13 +143,16 @@ def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | Non
 
 def logit_gradients(
     out: Tensor, column_sums: Tensor, first_tile: int, operands: Tensor, rows: Tensor, offsets: Tensor,
-    targets: Tensor, ids: Tensor | None, base: int, totals: Tensor, losses: Tensor, grad: Tensor,
+    targets: Tensor, ids: Tensor | None, base: int, totals: Tensor, losses: Tensor | None, grad: Tensor,
     scale: Tensor | None, tile: Tiles,
 ) -> None:  # fmt: skip
-    """out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D]."""
+    """out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D].
+
+    losses [N] where the targets are among the words, else None.
+    """
     (count, width), words = operands.shape, len(rows)
     launch(
         kernels.logit_gradients, (cdiv(count, tile.rows), cdiv(words, tile.columns)), operands, rows, offsets, targets,
         ids, base, totals, losses, grad, grad.stride(0), scale, out, column_sums, first_tile, count, words, width,
-        TARGETS=ids is None, **constants(tile, width),
+        **constants(tile, operands),
     )  # fmt: skip

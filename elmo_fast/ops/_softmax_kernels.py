@@ -10,6 +10,8 @@ against rows of the table [S, D]: products of 16-bit (or float32) operands accum
 import triton
 import triton.language as tl
 
+from elmo_fast.ops._kernels import plus_product
+
 
 @triton.jit
 def log1p64(x):
@@ -103,6 +105,7 @@ def round_rows(
 def product(
     hidden, rows, first_row, first_word, count, words, width,
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of hidden · rows^T; EVEN: D is a multiple of DEPTH."""
     r, s, k = tl.arange(0, ROWS), tl.arange(0, WORDS), tl.arange(0, DEPTH)
@@ -117,7 +120,7 @@ def product(
         else:
             h = tl.load(h_at, mask=r_in & (start + k < width)[None, :], other=0.0)
             w = tl.load(w_at, mask=s_in & (start + k < width)[:, None], other=0.0)
-        tile = tl.dot(h, w, tile, input_precision="ieee")
+        tile = plus_product(tile, h, w, PRECISION)
         h_at += DEPTH
         w_at += DEPTH
     return tile
@@ -135,6 +138,7 @@ def words_of(ids, base, s, inside):
 def log_sums(
     hidden, rows, offsets, targets, ids, base, maxima, sums, count, words, width,
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Per row and tile of words: the largest logit and the sum of exp(logit - largest), the target left out.
 
@@ -145,7 +149,7 @@ def log_sums(
     bounds it, not memory.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
+    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     target = tl.load(targets + row, mask=row < count, other=-1).to(tl.int32)
     hit = target[:, None] == words_of(ids, base, s, s < words)[None, :]
@@ -202,9 +206,10 @@ def merge(
 
 @triton.jit
 def store_gradients(
-    tile, out, column_sums, first_tile, first_row, first, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr
+    tile, out, column_sums, first_tile, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr
 ):  # fmt: skip
-    """A tile of d(logits) as operands [N, S], and the unrounded sums over its rows (the bias' gradient)."""
+    """A program's tile of d(logits) as operands [N, S], and the unrounded sums over its rows (the bias' gradient)."""
+    first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
     tl.store(sums_at, tl.sum(tile, axis=0), mask=s < words)
@@ -217,15 +222,16 @@ def store_gradients(
 def logit_gradients(
     hidden, rows, offsets, targets, ids, base, totals, losses, grad, grad_step, scale, out, column_sums, first_tile,
     count, words, width,
-    ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, TARGETS: tl.constexpr,
+    ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """g p, times `scale`, as operands [N, S], and the unrounded sums over the rows of a tile (the bias' gradient).
 
-    Where a column is the row's target: g (p - 1) with TARGETS (the whole table), else 0 (an accidental hit). The floor
+    Where a column is the row's target: g (p - 1) with losses (the whole table), else 0 (an accidental hit). The floor
     is that of `log_sums`; `out` is meant to stay in L2 until the two products that read it are done.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
+    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     inside, s_in = row < count, s < words
     target = tl.load(targets + row, mask=inside, other=-1).to(tl.int32)
@@ -235,8 +241,8 @@ def logit_gradients(
     tile += tl.load(offsets + s, mask=s_in, other=float("-inf"))[None, :]
     tile = tl.exp(tile - tl.load(totals + row, mask=inside, other=float("inf"))[:, None]) * g[:, None]
     at_target = tl.zeros([ROWS], tl.float32)
-    if TARGETS:
+    if losses is not None:
         at_target = g * expm1_64(-tl.load(losses + row, mask=inside, other=0.0).to(tl.float64)).to(tl.float32)
     hit = target[:, None] == words_of(ids, base, s, s_in)[None, :]
     tile = tl.where(hit, at_target[:, None], tile)
-    store_gradients(tile, out, column_sums, first_tile, first_row, first, count, words, ROWS, WORDS)
+    store_gradients(tile, out, column_sums, first_tile, count, words, ROWS, WORDS)

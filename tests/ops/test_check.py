@@ -91,16 +91,18 @@ def test_a_kernel_broken_at_one_precision_is_right_at_another():
 
 
 def test_the_cases_take_each_tile_that_a_card_chooses_among(monkeypatch):
-    """Of the LSTM by rows, of which the cells of many have two; small cards have one, and lack highway's largest."""
+    """Of the LSTM by rows, of which the cells of many have two; small cards have one for the softmaxes in float32."""
 
-    def choices(op):
-        return [list(case.choices.values()) for case in cases_for(Unit(op, "triton", "float16"), CPU)]
+    def choices(op, precision="float16"):
+        return [list(case.choices.values()) for case in cases_for(Unit(op, "triton", precision), CPU)]
 
     assert choices("projected_lstm") == [[], [], [], [], [1], [], [1]]
     assert choices("highway") == [[], [], [0], [1], [2], [3], [4]]
+    assert choices("sampled_softmax") == [[], [], [1], [2]]
+    assert choices("full_softmax") == choices("negative_sampling") == [[], [1], [2]]
+    assert choices("full_softmax", "float32") == [[], [1]]
     monkeypatch.setattr(_card, "shared_memory", lambda device: 99 * 1024)
-    assert choices("projected_lstm") == [[], [], [], [], []]
-    assert choices("highway") == [[], [], [1], [2], [3], [4]]
+    assert choices("full_softmax", "float32") == [[]]
 
 
 @needs_interpreter

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_fast.ops import PRECISIONS, _card, highway
+from elmo_fast.ops import PRECISIONS, highway
 from elmo_fast.ops.highway import host
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients, needs_triton, skip_unless_served
 from tests.tolerances import assert_no_worse
@@ -62,11 +62,6 @@ def test_tiles_grow_with_the_work() -> None:
     assert picked[0] == picked[1] == host.HALF[-1]
     assert picked[3] == picked[4] == host.HALF[0]
     assert [t.rows * t.columns for t in picked] == sorted(t.rows * t.columns for t in picked)
-
-
-def test_small_cards_are_spared_the_tile_that_spills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_card, "shared_memory", lambda _: 99 * 1024)
-    assert host.tiles(20480, 2048, torch.float16, torch.device("cpu")) == host.HALF[1]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -13,9 +13,6 @@ from tests.ptx.program import Instruction
 
 OPS = pathlib.Path(__file__).parents[2] / "elmo_fast" / "ops"
 
-GATES = (
-    "beyond a gate's rows of the weights lie the next gate's, for cells that are not stored; unread they cost nothing"
-)
 CLAMPED = (
     "the word was clamped before: without the mask rows past the last would read a word's number, which is not stored"
 )
@@ -30,14 +27,8 @@ LEFT = {
     "highway/kernels.py: tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)": (
         "beyond the transform's biases lie the gate's, for columns that are not stored"
     ),
-    "highway/kernels.py: tl.load(w_at + kk[:, None], mask=w_mask, other=0.0)": (
-        "beyond the transform's rows of the weight lie the gate's, for columns that are not stored"
-    ),
     "ops/_softmax_kernels.py: tl.load(bias + word * bias_step, mask=inside, other=0.0)": CLAMPED,
     "ops/_softmax_kernels.py: tl.load(law + word, mask=inside, other=0.0)": CLAMPED,
-    "projected_lstm/kernels_forward.py: tl.load(at, mask=inside, other=0.0)": GATES,
-    "projected_lstm/kernels_forward.py: tl.load(at + gate, mask=inside, other=0.0)": GATES,
-    "projected_lstm/kernels_forward.py: tl.load(at + 2 * gate, mask=inside, other=0.0)": GATES,
 }
 """what `call` gives -> why neither an error nor another result shows that its mask is gone"""
 

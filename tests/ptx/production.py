@@ -15,10 +15,12 @@ from unittest import mock
 
 import numpy as np
 import torch
+import triton
 
 from benchmarks.op_calls import OpCalls
 from elmo_fast import ops
-from elmo_fast.ops import _triton
+from elmo_fast.ops import _sampled_triton, _triton
+from tests.ptx import cuda
 from tests.ptx.counts import SECTOR, Counts
 from tests.ptx.global_memory import APART, GlobalMemory
 from tests.ptx.lanes import WARP
@@ -141,7 +143,7 @@ def watching(emulator) -> Iterator[list[dict]]:
             found.append(rows[key])
         rows[key]["launches"] += 1
 
-    with mock.patch.multiple(_triton, matmul=product, add_product=add_product):
+    with mock.patch.object(_triton, "matmul", product), mock.patch.object(_sampled_triton, "add_product", add_product):
         emulator.launch = launch
         try:
             yield found
@@ -167,6 +169,19 @@ def op(calls: OpCalls, name: str, *, train: bool) -> None:
         out.backward(torch.ones_like(out))
 
 
+def characters(calls: OpCalls) -> None:
+    """char_cnn as a GPU runs it: forward in Triton, backward in CUDA C++."""
+    inputs, call = calls.char_cnn({"precision": PRECISION, "backend": "triton"})
+    for each in inputs:
+        each.requires_grad_(True)
+    features, (table, *weights) = call().detach(), inputs[: 1 + len(calls.filters)]
+    # A window of eight letters and their marks wins.
+    winners = torch.cat([torch.randint(0, 11 - w.shape[2], (calls.words, len(w))) for w in weights], 1)
+    given = torch.ones_like(features), features.fill_(1), winners.to(torch.int16), calls.spelled()
+    given += table.detach(), [w.detach() for w in weights]
+    cuda.char_cnn_backward(triton.runtime.driver.active, *given, precision=PRECISION)
+
+
 def updates(rows: int) -> None:
     """Of two LSTM layers' and the highways' weights, and of so many rows of the softmax's table."""
     calls = OpCalls(samples=rows, rows=0)
@@ -185,7 +200,7 @@ WORKS: dict[str, Callable[[], None]] = {
     "forward of an LSTM layer, 128 rows, 20 steps": lstm(128, 20, train=False),
     "forward of an LSTM layer, 16 rows, 20 steps": lstm(16, 20, train=False),
     "an LSTM layer, 128 rows, 20 steps": lstm(128, 20, train=True),
-    f"char_cnn, {WORDS} words": lambda: op(STEP, "char_cnn", train=True),
+    f"char_cnn, {WORDS} words": lambda: characters(STEP),
     f"highway, {WORDS} words": lambda: op(STEP, "highway", train=True),
     "sampled_softmax, 2560 rows, 8192 samples": lambda: op(STEP, "sampled_softmax", train=True),
     "adagrad and the gradient's norm, all weights": lambda: updates(2 * 8192 + 2 * 2560),

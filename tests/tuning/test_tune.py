@@ -15,12 +15,13 @@ from elmo_fast.cli import tune as command
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.ops import _dispatch, _triton, _tuned
-from elmo_fast.ops._check import Answer
+from elmo_fast.ops._check import Answer, Unit
 from elmo_fast.ops.highway import host as highway_host
 from elmo_fast.ops.projected_lstm import host, host_persistent, tiling
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.tuning import measurements, timed
+from elmo_fast.tuning import beside, measurements, tiles, timed, ways
+from elmo_fast.tuning import card as tuned_card
 from elmo_fast.tuning.clock import Clock
 from tests.ops.card_cases import CPU, Answering, card  # noqa: F401
 
@@ -35,15 +36,18 @@ def measured(card, monkeypatch):  # noqa: F811
     """The card's folder and what was found, toy sizes, by a clock to which later alternatives are the faster ones."""
     monkeypatch.setattr(_tuned, "_files", {})
 
-    monkeypatch.setattr(measurements, "SCAN_BATCHES", (1,))
-    monkeypatch.setattr(measurements, "TILE_ROWS", (4,))
-    monkeypatch.setattr(measurements, "LSTM_BATCHES", (64,))
-    for part in ("beside_lstm", "beside_embedding"):
-        monkeypatch.setattr(measurements, part, lambda card: {})
+    monkeypatch.setattr(ways, "SCAN_BATCHES", (1,))
+    sizes = {"HIGHWAY_ROWS": (4,), "LSTM_BATCHES": (64,), "SOFTMAX_ROWS": (4,), "SOFTMAX_WORDS": 70, "SAMPLES": 65}
+    for name, value in sizes.items():
+        monkeypatch.setattr(tiles, name, value)
+    monkeypatch.setattr(
+        measurements, "PARTS", [part for part in measurements.PARTS if part.__module__ != beside.__name__]
+    )
     # The scans have tests of their own, and take the interpreter long.
-    layer = types.SimpleNamespace(highway=ops.highway, projected_lstm=lambda *given, **how: ())
-    monkeypatch.setattr(measurements, "ops", layer)
-    monkeypatch.setattr(measurements, "BiLM", functools.partial(BiLM, backend="reference"))
+    quick = types.SimpleNamespace(**{**vars(ops), "projected_lstm": lambda *given, **how: ()})
+    for module in (ways, tiles):
+        monkeypatch.setattr(module, "ops", quick)
+    monkeypatch.setattr(tuned_card, "BiLM", functools.partial(BiLM, backend="reference"))
     ticks = itertools.count()
 
     def seconds(self, call):
@@ -64,6 +68,9 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
         "persistent scan up to batch, 8 cells, projection 8, float16": 1,
         "tile of projected_lstm, cells of 8, up to 64 rows of 8, float16": 1,
         "tile of highway, up to 4 rows of 8, float16": len(highway_host.HALF) - 1,
+        "tile of sampled_softmax, up to 4 rows of 8, float16": 2,
+        "tile of negative_sampling, up to 4 rows of 8, float16": 2,
+        "tile of full_softmax, up to 4 rows of 8, float16": 2,
         "distinct words, float16": 0,
         "graphs, float16": 0,
     }
@@ -90,28 +97,29 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
 
 @needs_interpreter
 def test_a_kernel_that_is_refused_is_not_measured(card, monkeypatch):  # noqa: F811
-
-    Answering(monkeypatch, highway=Answer("it is wrong"), projected_lstm=Answer("it is wrong"))
-    about = measurements.Card(CPU, "float16", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
-    assert measurements.highway_tiles(about) == measurements.lstm_tiles(about) == measurements.scans(about) == {}
+    """The persistent scan, which no call takes by itself before it is measured, is checked too."""
+    refusing = Answering(monkeypatch, highway=Answer("it is wrong"), projected_lstm=Answer("it is wrong"))
+    about = tuned_card.Card(CPU, "float16", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
+    assert tiles.highway_tiles(about) == tiles.lstm_tiles(about) == ways.scans(about) == {}
     assert [why.split(":")[0] for why in about.timed.skipped] == [
         "tiles of highway",
         "tiles of projected_lstm",
         "persistent scan",
     ]
     assert all("failed its check" in why for why in about.timed.skipped)
+    assert Unit("projected_lstm", "triton_persistent", "float16") in refusing.asked
 
 
 def test_a_tile_that_gives_wrong_numbers_is_not_measured():
     x, weight, bias = torch.randn(5, 4), torch.randn(8, 4), torch.randn(8)
-    why_wrong = measurements.held_to_definition(ops.highway, (x, [weight], [bias]), "float32")
+    why_wrong = tuned_card.held_to_definition(ops.highway, (x, [weight], [bias]), "float32")
 
     def call():
         y = ops.highway(x, [weight], [bias], backend="reference")
         return 1.01 * y if _tuned.choice("tile", CPU) == 1 else y
 
-    about = measurements.Card(CPU, "float32", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
-    assert measurements.by_choice(about, "highway", "tile", {1: "wrong", 0: "right"}, call, 1, why_wrong) == {"tile": 0}
+    about = tuned_card.Card(CPU, "float32", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
+    assert about.fastest("highway", "tile", {1: "wrong", 0: "right"}, call, 1, why_wrong) == {"tile": 0}
     said = "highway, elmo_fast, wrong: result 0: largest"
     assert [why.partition(" error")[0] for why in about.timed.skipped] == [said]
 

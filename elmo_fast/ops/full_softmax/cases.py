@@ -1,5 +1,7 @@
 """A small call of full_softmax: rows and words that fill no tile, the table in several chunks."""
 
+import torch
+
 from elmo_fast.ops._cases import Case, Draw, How, Tensors
 from elmo_fast.ops.full_softmax.op import full_softmax
 
@@ -16,3 +18,12 @@ def call(t: Tensors, how: How) -> Tensors:
 def cases(draw: Draw) -> list[Case]:
     """70 rows over 333 words."""
     return [Case({**draw.output_layer(70, 72, 333), "targets": draw.whole(333, 70)}, call)]
+
+
+def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
+    """The first of `cases` with each other tile that may be chosen on this card."""
+    from elmo_fast.ops import _softmax
+
+    case = cases(draw)[0]
+    others = _softmax.other_choices("full_softmax", 70, 333, 72, getattr(torch, precision), device)
+    return [case._replace(choices=each) for each in others]

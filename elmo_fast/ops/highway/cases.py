@@ -37,7 +37,7 @@ def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Cas
     """Each tile that the rule may choose on this card, once; sums over several tiles' depths."""
     from elmo_fast.ops.highway import host
 
-    rows, width, dtype = 70, 136, getattr(torch, precision)
-    name, places = _tuned.tile_of("highway", rows, width, precision), host.of_dtype(dtype)
-    tensors = tensors_of(draw, rows, width)
-    return [Case(tensors, call, choices={name: places.index(tile)}) for tile in host.candidates(dtype, device)]
+    rows, width = 70, 136
+    name, tensors = _tuned.tile_of("highway", rows, width, precision), tensors_of(draw, rows, width)
+    places = range(len(host.of_dtype(getattr(torch, precision))))
+    return [Case(tensors, call, choices={name: place}) for place in places]

@@ -31,7 +31,7 @@ def tiles(rows: int, width: int, dtype: torch.dtype, device: torch.device | None
     name = _tuned.tile_of("highway", rows, width, str(dtype).removeprefix("torch."))
     if device is not None and (place := _tuned.choice(name, device)) is not None:
         return of_dtype(dtype)[place]
-    return by_rule(rows, width, dtype, device)
+    return by_rule(rows, width, dtype)
 
 
 def of_dtype(dtype: torch.dtype) -> tuple[Tiles, ...]:
@@ -39,18 +39,9 @@ def of_dtype(dtype: torch.dtype) -> tuple[Tiles, ...]:
     return FULL if dtype == torch.float32 else HALF
 
 
-def candidates(dtype: torch.dtype, device: torch.device | None) -> tuple[Tiles, ...]:
-    """The tiles among which the rule chooses.
-
-    Small cards are spared the largest of 16-bit operands, which would spill up to 168 bytes a thread there.
-    """
-    spared = dtype != torch.float32 and device is not None and _card.is_small(device)
-    return of_dtype(dtype)[1:] if spared else of_dtype(dtype)
-
-
-def by_rule(rows: int, width: int, dtype: torch.dtype, device: torch.device | None) -> Tiles:
+def by_rule(rows: int, width: int, dtype: torch.dtype) -> Tiles:
     """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest."""
-    choices = candidates(dtype, device)
+    choices = of_dtype(dtype)
     for tile in choices:
         blocks = _triton.cdiv(rows, tile.rows) * _triton.cdiv(width, tile.columns)
         if blocks >= 0.8 * MULTIPROCESSORS * _triton.cdiv(blocks, MULTIPROCESSORS):
@@ -137,7 +128,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,
             out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if a.save else None,
             rows, width,
-            BM=t.rows, BN=t.columns, BK=t.depth, **t.options,
+            BM=t.rows, BN=t.columns, BK=t.depth, PRECISION=_card.input_precision(dtype, x.device), **t.options,
         )  # fmt: skip
     if projection is not None:
         y = project(inputs(layers, x, saved)[0], projection, a.projection_bias, count)

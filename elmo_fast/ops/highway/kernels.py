@@ -4,6 +4,8 @@
 import triton
 import triton.language as tl
 
+from elmo_fast.ops._kernels import plus_product
+
 
 @triton.jit
 def counted_rows(count_ptr, rows):
@@ -18,7 +20,7 @@ def counted_rows(count_ptr, rows):
 @triton.jit
 def layer(
     operand_ptr, x_ptr, weight_ptr, bias_ptr, count_ptr, y_ptr, next_ptr, pre_ptr, rows, width,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     # A tile of y: the products for its transforms and for its gates share every tile of x, and nothing but y (and what
     # backward needs) leaves the chip. Bound by arithmetic: 4 W^2 FLOP a row against some 16 W bytes.
@@ -27,22 +29,22 @@ def layer(
     first, column = tl.program_id(0) // tiles * BM, tl.program_id(0) % tiles * BN
     # Offsets within the tile fit 32 bits; where it begins may not.
     start = first.to(tl.int64) * width
-    r, c = tl.arange(0, BM), tl.arange(0, BN)
+    r = tl.arange(0, BM)
     n = counted_rows(count_ptr, rows)
-    r_counts, c_inside = first + r < n, column + c < width
+    r_counts = first + r < n
+    # One product for both, a column of each in turn: of two with the same rows Triton would give each warp few rows of
+    # every column. A thread has both of a column in its registers.
+    pair = tl.arange(0, 2 * BN)
+    c = column + pair // 2
     x_at = operand_ptr + start + r[:, None] * width
-    w_at = weight_ptr + column.to(tl.int64) * width + c[None, :] * width
-    v_at = weight_ptr + (width + column).to(tl.int64) * width + c[None, :] * width
-    transform = tl.zeros((BM, BN), tl.float32)
-    gate = tl.zeros((BM, BN), tl.float32)
+    w_at = weight_ptr + (pair % 2 * width + c).to(tl.int64)[None, :] * width
+    both = tl.zeros((BM, 2 * BN), tl.float32)
     for k in range(0, tl.where(first < n, width, 0), BK):
         kk = k + tl.arange(0, BK)
         x = tl.load(x_at + kk[None, :], mask=r_counts[:, None] & (kk < width)[None, :], other=0.0)
-        w_mask = (kk < width)[:, None] & c_inside[None, :]
-        w = tl.load(w_at + kk[:, None], mask=w_mask, other=0.0)
-        v = tl.load(v_at + kk[:, None], mask=w_mask, other=0.0)
-        transform = tl.dot(x, w, transform, input_precision="ieee")
-        gate = tl.dot(x, v, gate, input_precision="ieee")
+        w = tl.load(w_at + kk[:, None], mask=(kk < width)[:, None] & (c < width)[None, :], other=0.0)
+        both = plus_product(both, x, w, PRECISION)
+    transform, gate = tl.split(tl.reshape(both, (BM, BN, 2)))
     pieces(transform, gate, x_ptr, bias_ptr, y_ptr, next_ptr, pre_ptr, first, column, n, rows, width, BM, BN)
 
 

@@ -1,5 +1,7 @@
 """A small call of negative_sampling: noise words that repeat and are among the targets."""
 
+import torch
+
 from elmo_fast.ops._cases import Case, Draw, How, Tensors
 from elmo_fast.ops.negative_sampling.op import negative_sampling
 
@@ -17,3 +19,12 @@ def cases(draw: Draw) -> list[Case]:
     words = 150
     tensors = {**draw.output_layer(70, 72, words), "targets": draw.whole(words, 70), "samples": draw.whole(words, 70)}
     return [Case(tensors, call)]
+
+
+def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
+    """The first of `cases` with each other tile that may be chosen on this card."""
+    from elmo_fast.ops import _softmax
+
+    case = cases(draw)[0]
+    others = _softmax.other_choices("negative_sampling", 70, 70, 72, getattr(torch, precision), device)
+    return [case._replace(choices=each) for each in others]

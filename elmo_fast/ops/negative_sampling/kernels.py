@@ -11,14 +11,17 @@ from elmo_fast.ops._softmax_kernels import log1p64, product, store_gradients, wo
 
 @triton.jit
 def _scores(
-    hidden, rows, offsets, targets, ids, first_row, first, count, words, width,
+    hidden, rows, offsets, targets, ids, count, words, width,
     COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of scores, -infinity where there is no sample and, unless COUNT_HITS, where it is the row's target.
+    """Rows and scores of a program's tile, -infinity where there is no sample and, unless COUNT_HITS, where it is the
+    row's target.
 
     A sample off the table has offset NaN and is left out nowhere: it makes every score NaN.
     """
-    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN)
+    first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
+    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     # The barriers keep the assembler from loading all vectors at once, as in `log_sums`.
     tl.debug_barrier()
@@ -29,25 +32,23 @@ def _scores(
         target = tl.load(targets + row, mask=row < count, other=-1).to(tl.int32)
         word = tl.where(offset == offset, words_of(ids, 0, s, s < words), -1)
         tile = tl.where(target[:, None] == word[None, :], float("-inf"), tile)
-    return tile
+    return row, tile
 
 
 @triton.jit
 def softplus_sums(
     hidden, rows, offsets, targets, ids, sums, count, words, width,
     COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """sums [tiles of words, N]: per row and tile the sum of ln(1 + e^s).
 
     Tiles and grid are those of `log_sums`, and so is the floor, 2 N S D operations. A score costs one exponential and
     about 20 more instructions. On sm_90 148 registers leave room for one program per multiprocessor, not two.
     """
-    first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = _scores(
-        hidden, rows, offsets, targets, ids, first_row, first, count, words, width,
-        COUNT_HITS, ROWS, WORDS, DEPTH, EVEN,
+    row, tile = _scores(
+        hidden, rows, offsets, targets, ids, count, words, width, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION
     )  # fmt: skip
-    row = first_row + tl.arange(0, ROWS)
     place = tl.program_id(1).to(tl.int64) * count + row
     tl.store(sums + place, tl.sum(softplus(tile), axis=1), mask=row < count)
 
@@ -76,19 +77,17 @@ def score_gradients(
     hidden, rows, offsets, targets, ids, grad, grad_step, share, scale, out, column_sums, first_tile,
     count, words, width,
     COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """g share σ(s), times `scale`, as operands [N, S], and the unrounded sums over the rows of a tile.
 
     As `logit_gradients` of the softmax: `out` is meant to stay in L2 until the two products that read it are done.
     """
-    first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = _scores(
-        hidden, rows, offsets, targets, ids, first_row, first, count, words, width,
-        COUNT_HITS, ROWS, WORDS, DEPTH, EVEN,
+    row, tile = _scores(
+        hidden, rows, offsets, targets, ids, count, words, width, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION
     )  # fmt: skip
-    row = first_row + tl.arange(0, ROWS)
     g = tl.load(grad + row.to(tl.int64) * grad_step, mask=row < count, other=0.0) * share
     if scale is not None:
         g *= tl.load(scale)
     tile = logistic(tile) * g[:, None]
-    store_gradients(tile, out, column_sums, first_tile, first_row, first, count, words, ROWS, WORDS)
+    store_gradients(tile, out, column_sums, first_tile, count, words, ROWS, WORDS)

@@ -30,7 +30,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     launch(
         kernels.softplus_sums, (cdiv(count, d.tile.rows), parts), d.operands, d.rows, d.offsets, d.ids,
         d.ids.narrow(0, count, size), d.sums, count, size, width,
-        COUNT_HITS=a.count_hits, **_softmax.constants(d.tile, width),
+        COUNT_HITS=a.count_hits, **_softmax.constants(d.tile, d.operands),
     )  # fmt: skip
     launch(
         kernels.finish, (cdiv(count, 32),), d.sums, d.true, d.losses, d.kept, count, parts, a.negatives / size,
@@ -50,7 +50,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         launch(
             kernels.score_gradients, (cdiv(n, tile.rows), cdiv(size, tile.columns)), h, a.rows, a.offsets, target,
             a.ids.narrow(0, count, size), g, g.stride(0), share, scale, d, sums, first, n, size, width,
-            COUNT_HITS=a.count_hits, **_softmax.constants(tile, width),
+            COUNT_HITS=a.count_hits, **_softmax.constants(tile, h),
         )  # fmt: skip
 
     # σ(s) times the share is what float16 has to hold: the share's power of two goes into the scale.

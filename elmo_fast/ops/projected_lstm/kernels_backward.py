@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops._kernels import tanh
+from elmo_fast.ops._kernels import plus_product, tanh
 from elmo_fast.ops.projected_lstm.kernels_arrival import leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
@@ -83,7 +83,7 @@ def recur_backward(
                 a = tl.load(operands + k[None, :], mask=(length > step)[:, None] & (k < end)[None, :], other=0.0)
                 inside = (k < end)[:, None] & (column < size)[None, :]
                 b = tl.load(columns + k.to(tl.int64)[:, None] * size, mask=inside, other=0.0)
-                acc = tl.dot(a, b, acc, input_precision=PRECISION)
+                acc = plus_product(acc, a, b, PRECISION)
             if SPLIT > 1:
                 tile = (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
                 at = row[:, None] * size + column[None, :]
@@ -147,7 +147,7 @@ def cells_backward(
             k = start + tl.arange(0, BK)
             a = tl.load(d_out + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
             b = tl.load(weight + k[:, None] * count, mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
-            d_hidden = tl.dot(a, b, d_hidden, input_precision=PRECISION)
+            d_hidden = plus_product(d_hidden, a, b, PRECISION)
     else:
         d_hidden = tl.load(d_out + now * count + at, mask=inside, other=0.0).to(tl.float32)
 

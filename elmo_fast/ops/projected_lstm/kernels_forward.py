@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops._kernels import tanh
+from elmo_fast.ops._kernels import plus_product, tanh
 from elmo_fast.ops.projected_lstm.kernels_arrival import leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
@@ -22,6 +22,19 @@ def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
 def halves(x, BM: tl.constexpr, BC: tl.constexpr):
     """The columns of x [BM, BC] as two tensors [BM, BC // 2]."""
     return tl.split(tl.permute(tl.reshape(x, (BM, 2, BC // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def quarters(x, BM: tl.constexpr, BC: tl.constexpr):
+    """The gates i, f, g and o [BM, BC] of x [BM, 4 BC], whose columns are (i and f or g and o, cell, which of both).
+
+    A thread that holds one gate of a cell holds all of them, so nothing moves.
+    """
+    x = tl.permute(tl.reshape(x, (BM, 2, BC, 2)), (0, 2, 1, 3))
+    ig, fo = tl.split(x)
+    i, g = tl.split(ig)
+    f, o = tl.split(fo)
+    return i, f, g, o
 
 
 @triton.jit
@@ -87,26 +100,21 @@ def cells(
     """
     direction = tl.program_id(2).to(tl.int64)
     row = tl.program_id(1) * BM + tl.arange(0, BM)
-    cell = tl.program_id(0) * BC + tl.arange(0, BC)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
     if tl.max(active.to(tl.int32)) == 0:
         return
     h += ((direction * (time + 1) + step) * batch + row)[:, None] * size
-    weight += direction * 4 * count * size + cell.to(tl.int64)[None, :] * size
-    gate = count * size
-    i = tl.zeros((BM, BC), dtype=tl.float32)
-    f = tl.zeros((BM, BC), dtype=tl.float32)
-    g = tl.zeros((BM, BC), dtype=tl.float32)
-    o = tl.zeros((BM, BC), dtype=tl.float32)
+    # One product of all four gates: of several with the same rows Triton would give each warp 16 rows of every column.
+    n = tl.arange(0, 4 * BC)
+    gate, cell = n // (2 * BC) * 2 + n % 2, tl.program_id(0) * BC + n % (2 * BC) // 2
+    weight += direction * 4 * count * size + (gate * count + cell).to(tl.int64)[None, :] * size
+    product = tl.zeros((BM, 4 * BC), dtype=tl.float32)
     for start in range(0, size, BK):
         k = start + tl.arange(0, BK)
         a = tl.load(h + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
-        inside = (k < size)[:, None] & (cell < count)[None, :]
-        at = weight + k[:, None]
-        i = tl.dot(a, tl.load(at, mask=inside, other=0.0), i, input_precision=PRECISION)
-        f = tl.dot(a, tl.load(at + gate, mask=inside, other=0.0), f, input_precision=PRECISION)
-        g = tl.dot(a, tl.load(at + 2 * gate, mask=inside, other=0.0), g, input_precision=PRECISION)
-        o = tl.dot(a, tl.load(at + 3 * gate, mask=inside, other=0.0), o, input_precision=PRECISION)
+        b = tl.load(weight + k[:, None], mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
+        product = plus_product(product, a, b, PRECISION)
+    i, f, g, o = quarters(product, BM, BC)
 
     bias += direction * 4 * count
     gates += (direction * time + step) * batch * 4 * count
@@ -173,7 +181,7 @@ def project(
         k = start + tl.arange(0, BK)
         a = tl.load(hidden + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
         b = tl.load(weight + k[:, None], mask=(k < end)[:, None] & (column < size)[None, :], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = plus_product(acc, a, b, PRECISION)
     out += (direction * time + step) * batch * size
     if MASKED:
         masks += direction * batch * size

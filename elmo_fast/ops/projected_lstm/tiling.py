@@ -24,16 +24,14 @@ def candidates(layer: Layer, kernel: str, device: torch.device) -> list[Tiles]:
     if layer.dtype == torch.float32 and _card.is_small(device):
         return [Tiles(min(rows, 32), 32, 32, 4, 2)]
     if layer.dtype == torch.float32:
-        # The depth is how many products tensor cores add up before the sum is rounded to float32: at most 32.
+        # The depth is how many products are added up by themselves (`_kernels.plus_product`): at most 32.
         if rows <= 32:
-            return [Tiles(rows, 16 if kernel == "cells" and rows == 32 else 32, 32, 4, 2 if kernel == "cells" else 3)]
+            return [Tiles(rows, 32, 32, 4, 2 if kernel == "cells" else 3)]
         return [Tiles(64, 32, 32, 8, 2) if kernel == "cells" else Tiles(64, 64, 32, 8, 3)]
     if rows <= 32:
         return [Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)]
     if kernel == "cells":
-        wide, narrow = Tiles(rows, 64, 64, 8, 3), Tiles(rows, 32, 64, 8, 3)
-        # mma.sync keeps operands in registers too: on small cards the wide tile spills up to 152 bytes a thread.
-        return [narrow] if _card.is_small(device) else [wide, narrow]
+        return [Tiles(rows, 64, 64, 8, 3), Tiles(rows, 32, 64, 8, 3)]
     return [Tiles(rows, 64 if kernel == "cells_backward" else 128, 64, 8, 3)]
 
 
@@ -62,13 +60,7 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     if kernel in ("project", "recur"):
         whole = layer.directions * cdiv(layer.batch, tile.rows) * cdiv(layer.size, tile.columns)
         depths = cdiv(layer.cells * (4 if kernel == "recur" else 1), tile.depth)
-        # An exact product is one chain of additions: longer than 1,024 it would round more than the tolerances allow.
-        chain = 1024 if layer.dtype == torch.float32 and _card.is_small(device) else math.inf
-        while (
-            parts < 16
-            and 2 * parts <= depths
-            and (depths * tile.depth > chain * parts or 2 * parts * whole <= MULTIPROCESSORS)
-        ):
+        while parts < 16 and 2 * parts <= min(depths, MULTIPROCESSORS // whole):
             parts *= 2
     return tile, parts
 

@@ -1,5 +1,7 @@
 """Small calls of sampled_softmax: samples that are among the targets, sparse and dense gradients."""
 
+import torch
+
 from elmo_fast.ops._cases import Case, Draw, How, Tensors
 from elmo_fast.ops.sampled_softmax.op import sampled_softmax
 
@@ -21,3 +23,12 @@ def cases(draw: Draw) -> list[Case]:
         )
         for words in (150, 333)
     ]
+
+
+def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
+    """The first of `cases` with each other tile that may be chosen on this card."""
+    from elmo_fast.ops import _softmax
+
+    case = cases(draw)[0]
+    others = _softmax.other_choices("sampled_softmax", 70, 70, 72, getattr(torch, precision), device)
+    return [case._replace(choices=each) for each in others]

@@ -37,10 +37,9 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 
     def write(d: Tensor, sums: Tensor, first: int, rows: slice, scale: Tensor | None, tile: Tiles) -> None:
         start, n = rows.start, rows.stop - rows.start
-        parts = a.operands, wanted, a.totals, a.losses, a.grad
-        h, target, total, loss, g = (x.narrow(0, start, n) for x in parts)
+        h, target, total, g = (x.narrow(0, start, n) for x in (a.operands, wanted, a.totals, a.grad))
         _softmax.logit_gradients(
-            d, sums, first, h, a.rows, a.offsets, target, sampled, 0, total, loss, g, scale, tile
+            d, sums, first, h, a.rows, a.offsets, target, sampled, 0, total, None, g, scale, tile
         )  # fmt: skip
 
     return _sampled_triton.gradients("sampled_softmax", a, a.losses, write, losses=True)
