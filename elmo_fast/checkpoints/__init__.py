@@ -36,7 +36,8 @@ from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
 from .int8 import from_int8, to_int8
-from .options import LOSSES, CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
+from .option_fields import LOSSES
+from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
 from .resolve import VOCABULARY, file_beside, is_model, load_checkpoint, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes

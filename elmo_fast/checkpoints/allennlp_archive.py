@@ -8,7 +8,8 @@ from typing import Any
 from ..json_files import read_json
 from ._complaints import refuse
 from .allennlp_state import find_elmo
-from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, flattened, read_options
+from .option_fields import flattened
+from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
 from .state import CHAR_EMBEDDING, State, check_state, conv_names, highway_names, lstm_names
 
 # In an archive; in the folder of a training run.

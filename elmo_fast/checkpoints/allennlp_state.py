@@ -13,7 +13,8 @@ from torch import Tensor
 from ..errors import CheckpointError, read_failures_named
 from ..shortage import reader
 from ._complaints import exact_float32, refuse
-from .options import ElmoOptions, flattened
+from .option_fields import flattened
+from .options import ElmoOptions
 from .state import State, check_state
 
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")

@@ -9,6 +9,7 @@ from ._complaints import refuse
 
 # The entry of a line that has an id alone: white space at its ends, which a line loses, was all of the entry.
 _BLANK = "\u3000"
+_DIGITS = 9  # of an id: a number of more is none, and Python takes long to read thousands
 
 
 @reader
@@ -34,7 +35,8 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
                     [f"line {number}: {shortened(repr(line))} is a duplicate: {other} {found!r:.60} was there before"],
                 )
         ids[entry], entries[id] = id, entry
-    if missing := next((id for id in range(len(entries)) if id not in entries), None):
+    missing = next((id for id in range(len(entries)) if id not in entries), None)
+    if missing is not None:
         refuse(path, [f"wanted the ids 0 to {len(entries) - 1}, each once; {missing} is missing"])
     if absent := [marker for marker in markers if marker not in ids]:
         refuse(path, [f"wanted the entries {', '.join(markers)}; {absent[0]} is missing"])
@@ -43,6 +45,6 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
 
 def _parsed(path: Path, number: int, line: str) -> tuple[str, int]:
     *entry, id = line.strip().split("\t")
-    if len(entry) > 1 or not (id.isascii() and id.isdecimal()):
+    if len(entry) > 1 or not (id.isascii() and id.isdecimal()) or len(id) > _DIGITS:
         refuse(path, [f"line {number}: wanted an entry, a tab and its id, found {shortened(repr(line))}"])
     return entry[0] if entry else _BLANK, int(id)

@@ -1,12 +1,13 @@
 """Reads ELMoForManyLangs' folders: config.json, char.dic, word.dic, token_embedder.pkl, encoder.pkl."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, NotRequired, TypedDict
 
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shortened
 from ..json_files import read_json, typed
 from ..shortage import reader
 from ._complaints import Shape, exact_float32, finite_complaints, refuse, shape_complaints
@@ -81,10 +82,10 @@ def manylangs_files(folder: Path) -> list[Path]:
     """
     needed = [folder / name for name in (*_FILES, CONFIG)]
     for file in needed:
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise CheckpointError(f"{file}: missing; an ELMoForManyLangs model has {', '.join((*_FILES, CONFIG))}")
     beside = [folder / CHARACTERS, folder / WORDS, folder / _named_configuration(folder / CONFIG).name]
-    return [*needed, *(file for file in beside if file.is_file())]
+    return [*needed, *(file for file in beside if os.path.isfile(file))]
 
 
 @reader
@@ -112,13 +113,12 @@ def _configuration(folder: Path) -> tuple[Any, str]:
     """The configuration that config.json names, and the file to blame for it."""
     named = _named_configuration(folder / CONFIG)
     for place in (folder / named.as_posix(), folder / named.name):
-        if place.is_file():
+        if os.path.isfile(place):  # False for what can be no name of a file
             return read_json(place, Any), str(place)
     if named.name in PUBLISHED_NAMES:
         return PUBLISHED, f"{folder / CONFIG} ({named.name})"
-    raise CheckpointError(
-        f"{folder / CONFIG}: config_path: {named.as_posix()!r:.200} is not there; put {named.name} beside {CONFIG}"
-    )
+    shown = shortened(repr(named.as_posix()))
+    refuse(folder / CONFIG, [f"config_path: {shown} is not there; put a file of that name beside {CONFIG}"])
 
 
 def _options(folder: Path) -> ElmoOptions:
@@ -165,9 +165,8 @@ def _read(path: Path, options: ElmoOptions) -> State:
         refuse(path, ["wanted a dictionary of tensors, found something else"])
     wanted = _wanted(path.name, options)
     complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in tensors.items()}, wanted)
-    complaints += [
-        f"{name!s:.60}: the configuration requires no such tensor" for name in tensors.keys() - wanted.keys()
-    ]
+    unknown = sorted(shortened(str(name)) for name in tensors.keys() - wanted.keys())
+    complaints += [f"{name}: the configuration requires no such tensor" for name in unknown]
     complaints += [
         f"{name}: wanted stored floating-point numbers"
         for name in wanted

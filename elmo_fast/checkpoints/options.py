@@ -1,25 +1,21 @@
 """The architecture of a biLM, in the names of bilm-tf's options.json, validated once and immutable."""
 
 import dataclasses
-import difflib
-import json
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, shortened
+from ..errors import CheckpointError
 from ..files import write_json
 from ..json_files import read_json
 from ..manifest import check_written
-from ..op_choices import ACTIVATIONS
 from ._complaints import failures_named
+from .option_fields import Section, complaints_of, flattened, made_of, option, optional, section_dict, shown
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-# The losses of a model's training; those in COUNTED need the counts of the words beside their table.
-LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
+# Losses that need the counts of the words beside their table.
 COUNTED = ("negative_sampling", "hierarchical_softmax")
 # What a lexicon must contain: what it lacks, padding; of characters also the markers of sentences and words.
 WORD_MARKERS = ("<oov>", "<pad>")
@@ -27,71 +23,16 @@ CHARACTER_MARKERS = (*WORD_MARKERS, "<bos>", "<eos>", "<bow>", "<eow>")
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return (_whole(value) or isinstance(value, float)) and abs(value) <= 1e300
-
-
-def _filters(value: Any) -> bool:
-    pairs = isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(p, list | tuple) for p in value)
-    return pairs and all(len(p) == 2 and _whole(p[0]) and _whole(p[1]) and p[0] >= 1 and p[1] >= 1 for p in value)
-
-
-def _lexicon(value: Any) -> bool:
-    strings = isinstance(value, list | tuple) and all(isinstance(entry, str) and entry for entry in value)
-    return strings and len(set(value)) == len(value)
-
-
-# kind -> (what is wanted, as text; whether a value is valid)
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "count": ("a whole number, 1 or more", lambda v: _whole(v) and v >= 1),
-    "layers": ("a whole number from 1 to 1000", lambda v: _whole(v) and 1 <= v <= 1000),
-    "highways": ("a whole number from 0 to 1000", lambda v: _whole(v) and 0 <= v <= 1000),
-    "whole": ("a whole number, 0 or more", lambda v: _whole(v) and v >= 0),
-    "flag": ("true or false", lambda v: isinstance(v, bool)),
-    "true": ("true (a language model in one direction only is not supported)", lambda v: v is True),
-    "positive": ("a number above 0", lambda v: _number(v) and v > 0),
-    "clip": ("a number above 0, or null for no clip", lambda v: v is None or (_number(v) and v > 0)),
-    "dropout": ("a number from 0 up to, but not including, 1", lambda v: _number(v) and 0 <= v < 1),
-    "activation": (" or ".join(map(json.dumps, ACTIVATIONS)), lambda v: isinstance(v, str) and v in ACTIVATIONS),
-    "characters": ("261 (bilm-tf while training) or 262 (when used)", lambda v: _whole(v) and v in (261, 262)),
-    "slots": ("a whole number, 3 or more", lambda v: _whole(v) and v >= 3),
-    "loss": (f"one of {', '.join(LOSSES)}", lambda v: isinstance(v, str) and v in LOSSES),
-    "lexicon": ("a list of strings, none twice and none empty", _lexicon),
-    "filters": ("a list of pairs [width, number], whole numbers, 1 or more", _filters),
-}
-_REQUIRED: Any = dataclasses.MISSING
-
-
-def _option(kind: str, default: Any = _REQUIRED, key: str | None = None) -> Any:
-    return dataclasses.field(default=default, repr=kind != "lexicon", metadata={"kind": kind, "key": key})
-
-
-def _optional(kind: str) -> Any:
-    return dataclasses.field(default=None, metadata={"kind": kind, "key": None, "optional": True})
-
-
-class _Section:
-    """Base of the dataclasses below: an instance validates all fields and reports all complaints at once."""
-
-    def __post_init__(self) -> None:
-        if complaints := _complaints(type(self), {_key(f): getattr(self, f.name) for f in _fields(type(self))}, ""):
-            raise CheckpointError(f"{type(self).__name__}: {'; '.join(complaints)}")
-
-
 @dataclass(frozen=True)
-class CharCnnOptions(_Section):
+class CharCnnOptions(Section):
     """The character encoder: `filters` are pairs (width in characters, number of filters), in order."""
 
-    filters: tuple[tuple[int, int], ...] = _option("filters")
-    activation: str = _option("activation", "relu")
-    embedding_dim: int = _option("count", 16, key="embedding.dim")
-    max_characters_per_token: int = _option("slots", 50)
-    n_characters: int = _option("characters", 262)
-    n_highway: int = _option("highways", 0)
+    filters: tuple[tuple[int, int], ...] = option("filters")
+    activation: str = option("activation", "relu")
+    embedding_dim: int = option("count", 16, key="embedding.dim")
+    max_characters_per_token: int = option("slots", 50)
+    n_characters: int = option("characters", 262)
+    n_highway: int = option("highways", 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,16 +49,16 @@ class CharCnnOptions(_Section):
 
 
 @dataclass(frozen=True)
-class LstmOptions(_Section):
+class LstmOptions(Section):
     """The stacked LSTM: `dim` cells per direction, projected to `projection_dim`; each clipped."""
 
-    dim: int = _option("count")
-    projection_dim: int = _option("count")
-    n_layers: int = _option("layers", 1)
-    cell_clip: float | None = _option("clip", None)
-    proj_clip: float | None = _option("clip", None)
-    use_skip_connections: bool = _option("flag", False)
-    joined: bool | None = _optional("flag")
+    dim: int = option("count")
+    projection_dim: int = option("count")
+    n_layers: int = option("layers", 1)
+    cell_clip: float | None = option("clip", None)
+    proj_clip: float | None = option("clip", None)
+    use_skip_connections: bool = option("flag", False)
+    joined: bool | None = optional("flag")
 
     @property
     def n_outputs(self) -> int:
@@ -126,7 +67,7 @@ class LstmOptions(_Section):
 
 
 @dataclass(frozen=True)
-class LexiconOptions(_Section):
+class LexiconOptions(Section):
     """The lexicons of a model that reads no bytes, as ELMoForManyLangs': the place of an entry is its id.
 
     characters: Unicode characters and markers, which char_cnn reads; () without char_cnn. words: beside the characters,
@@ -134,10 +75,10 @@ class LexiconOptions(_Section):
     None: all.
     """
 
-    characters: tuple[str, ...] = _option("lexicon", ())
-    words: tuple[str, ...] = _option("lexicon", ())
-    word_dim: int = _option("whole", 0)
-    longest_word: int | None = _optional("whole")
+    characters: tuple[str, ...] = option("lexicon", ())
+    words: tuple[str, ...] = option("lexicon", ())
+    word_dim: int = option("whole", 0)
+    longest_word: int | None = optional("whole")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,7 +91,7 @@ class LexiconOptions(_Section):
 
 
 @dataclass(frozen=True)
-class ElmoOptions(_Section):
+class ElmoOptions(Section):
     """A biLM of characters (`char_cnn`), of word ids (`char_cnn=None`, `n_tokens_vocab` words) or of lexicons.
 
     Defaults are bilm-tf's for a missing key. The fields after `dropout` describe the training; they may be None. `loss`
@@ -161,19 +102,19 @@ class ElmoOptions(_Section):
     lstm: LstmOptions
     char_cnn: CharCnnOptions | None = None
     lexicon: LexiconOptions | None = None
-    bidirectional: bool = _option("true", True)
-    dropout: float = _option("dropout", 0.1)
-    n_tokens_vocab: int | None = _optional("count")
-    n_train_tokens: int | None = _optional("whole")
-    n_epochs: int | None = _optional("whole")
-    batch_size: int | None = _optional("count")
-    unroll_steps: int | None = _optional("count")
-    n_negative_samples_batch: int | None = _optional("count")
-    all_clip_norm_val: float | None = _optional("positive")
-    learning_rate: float | None = _optional("positive")
-    sample_softmax: bool | None = _optional("flag")
-    share_embedding_softmax: bool | None = _optional("flag")
-    loss: str | None = _optional("loss")
+    bidirectional: bool = option("true", True)
+    dropout: float = option("dropout", 0.1)
+    n_tokens_vocab: int | None = optional("count")
+    n_train_tokens: int | None = optional("whole")
+    n_epochs: int | None = optional("whole")
+    batch_size: int | None = optional("count")
+    unroll_steps: int | None = optional("count")
+    n_negative_samples_batch: int | None = optional("count")
+    all_clip_norm_val: float | None = optional("positive")
+    learning_rate: float | None = optional("positive")
+    sample_softmax: bool | None = optional("flag")
+    share_embedding_softmax: bool | None = optional("flag")
+    loss: str | None = optional("loss")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,7 +168,7 @@ class ElmoOptions(_Section):
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
         """The options in a parsed options.json; a CheckpointError begins with `source`."""
         if not isinstance(values, dict):
-            raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {_shown(values)}")
+            raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {shown(values)}")
         top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn", "lexicon")}
         sections: dict[str, tuple[type, dict[str, Any]]] = {}
         complaints = []
@@ -235,31 +176,31 @@ class ElmoOptions(_Section):
             found = values.get(name)
             if isinstance(found, dict):
                 sections[name] = (section, flattened(found))
-                complaints += _complaints(section, sections[name][1], f"{name}.")
+                complaints += complaints_of(section, sections[name][1], f"{name}.")
             elif found is not None or name == "lstm":
-                complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else _shown(found)}")
+                complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else shown(found)}")
             elif name == "char_cnn" and top.get("n_tokens_vocab") is None and values.get("lexicon") is None:
                 complaints.append(
                     "char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"
                 )
-        complaints += _complaints(cls, flattened(top), "")
+        complaints += complaints_of(cls, flattened(top), "")
         if complaints:
             raise CheckpointError(f"{source}: {'; '.join(complaints)}")
         try:
-            made = {name: _made(section, found) for name, (section, found) in sections.items()}
-            return _made(cls, flattened(top), **made)
+            made = {name: made_of(section, found) for name, (section, found) in sections.items()}
+            return made_of(cls, flattened(top), **made)
         except CheckpointError as error:
             raise CheckpointError(f"{source}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """bilm-tf's nested dictionary; from_dict reads it back to equal options."""
-        sections = {"lstm": _section_dict(self.lstm)}
+        sections = {"lstm": section_dict(self.lstm)}
         if self.char_cnn is not None:
-            sections["char_cnn"] = _section_dict(self.char_cnn)
+            sections["char_cnn"] = section_dict(self.char_cnn)
         if self.lexicon is not None:
-            sections["lexicon"] = _section_dict(self.lexicon)
+            sections["lexicon"] = section_dict(self.lexicon)
             sections.get("char_cnn", {}).pop("n_characters", None)  # a number of bytes
-        return {**_section_dict(self), **sections}
+        return {**section_dict(self), **sections}
 
     def with_n_characters(self, n_characters: int) -> "ElmoOptions":
         """The same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""
@@ -286,71 +227,3 @@ def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
     """Writes bilm-tf's options.json, complete or not at all."""
     with failures_named(path):
         write_json(path, options.to_dict(), indent=2)
-
-
-def _fields(section: type) -> list[dataclasses.Field]:
-    return [f for f in dataclasses.fields(section) if "kind" in f.metadata]
-
-
-def _key(field: dataclasses.Field) -> str:
-    return field.metadata["key"] or field.name
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-# kind -> how a value becomes one of JSON.
-_PLAIN: dict[str, Callable[[Any], Any]] = {"filters": lambda v: [list(pair) for pair in v], "lexicon": list}
-
-
-def _section_dict(section: _Section) -> dict[str, Any]:
-    """A section as a JSON object: dotted keys become nested, optional fields that are None are left out."""
-    result: dict[str, Any] = {}
-    for field in _fields(type(section)):
-        value = getattr(section, field.name)
-        if value is None and field.metadata.get("optional"):
-            continue
-        *outer, last = _key(field).split(".")
-        place = result
-        for name in outer:
-            place = place.setdefault(name, {})
-        place[last] = _PLAIN.get(field.metadata["kind"], _same)(value)
-    return result
-
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"embedding": {"dim": 16}} -> {"embedding.dim": 16}."""
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            result |= flattened(value, f"{prefix}{key}.")
-        else:
-            result[f"{prefix}{key}"] = value
-    return result
-
-
-def _shown(value: Any) -> str:
-    return shortened(json.dumps(value, default=repr))
-
-
-def _complaints(section: type, found: dict[str, Any], prefix: str) -> list[str]:
-    """One sentence per key that is missing, wrong, or unknown (with the nearest known key)."""
-    fields = {_key(f): f for f in _fields(section)}
-    complaints = []
-    for key, field in fields.items():
-        wanted, fits = _KINDS[field.metadata["kind"]]
-        if key not in found:
-            if field.default is _REQUIRED:
-                complaints.append(f"{prefix}{key}: wanted {wanted}, found nothing")
-        elif not (fits(found[key]) or (found[key] is None and field.metadata.get("optional"))):
-            complaints.append(f"{prefix}{key}: wanted {wanted}, found {_shown(found[key])}")
-    for key in found.keys() - fields.keys():
-        near = difflib.get_close_matches(key, fields, n=1)
-        hint = f"did you mean {prefix}{near[0]}?" if near else "remove it if it is a note of your own"
-        complaints.append(f"{prefix}{shortened(key)}: unknown key; {hint}")
-    return complaints
-
-
-def _made(section: type, found: dict[str, Any], **more: Any) -> Any:
-    return section(**{f.name: found[_key(f)] for f in _fields(section) if _key(f) in found}, **more)

@@ -65,6 +65,10 @@ def write_word_vectors(
     """
     if bilm.reads_words:
         raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
+    if bilm.options.lexicon is not None:
+        raise ElmoFastError(
+            "this model reads lexicons; bilm-tf's file of word vectors is for models of bytes: use context_free_vectors"
+        )
     with hdf5_replacing(path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)
         for first, rows in encoded_words(bilm, words, batch_size):

@@ -50,8 +50,8 @@ def test_configuration_is_that_named_then_that_beside_then_the_published_one(fol
     assert named(str(tmp_path / "other/cnn.json"))[1] == str(tmp_path / "other/cnn.json")
     for name in PUBLISHED_NAMES:
         assert named(f"configs/{name}")[0] is PUBLISHED
-    with pytest.raises(CheckpointError, match=r"config\.json: config_path: 'a/b\.json' is not there; put b\.json"):
-        named("a/b.json")
+    with pytest.raises(CheckpointError, match=r"config\.json: config_path: 'a/b\\n\.json' is not there; put"):
+        named("a/b\n.json")
 
 
 def edit(folder, name, change):
@@ -84,6 +84,10 @@ DAMAGE = {
     "a hole": (
         lambda f: lexicon(f, "char.dic", "d\t12", "d\t13"),
         r"char\.dic: wanted the ids 0 to 12, .* 12 is missing",
+    ),
+    "a hole at its beginning": (
+        lambda f: lexicon(f, "char.dic", "a\t0\n", "a\t13\n"),
+        r"char\.dic: wanted the ids 0 to 12, .* 0 is missing",
     ),
     "no marker": (
         lambda f: lexicon(f, "char.dic", "<bow>\t5", "B\t5"),

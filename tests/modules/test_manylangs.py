@@ -11,8 +11,9 @@ import torch
 from elmo_fast import batch_to_ids
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder, Elmo, ElmoEmbedder, LexiconEncoder
-from elmo_fast.modules.sentence_vectors import run_batches
+from elmo_fast.modules.sentence_vectors import embed_batch, run_batches
 from elmo_fast.ops._tolerances import SMALL
+from elmo_fast.static import write_word_vectors
 from tests.manylangs import SENTENCES, formula, write_model
 from tests.tolerances import assert_close
 
@@ -86,6 +87,9 @@ def test_vectors_do_not_depend_on_batches_stretches_caches_or_copies(kind, tmp_p
         found |= zip(batch.indices, batch.vectors(side_by_side=False), strict=True)
     for i, array in enumerate(wanted):
         np.testing.assert_allclose(found[i], array, rtol=1e-5, atol=1e-6)
+    bilm._token_embedder.unique_words = bilm._token_embedder._waits_for_nothing = True  # as on a GPU
+    for found, array in zip(embed_batch(bilm, sentences), wanted, strict=True):
+        np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-6)
 
 
 def test_cached_words_have_the_vectors_of_their_characters(tmp_path):
@@ -121,6 +125,8 @@ def test_what_another_model_reads_is_refused(tmp_path):
         bilm.batch_to_ids([[b"abc"]])
     with pytest.raises(ElmoFastError, match="UTF-8 bytes"):
         CharacterEncoder(folder)
+    with pytest.raises(ElmoFastError, match="this model reads lexicons"):
+        write_word_vectors(bilm, ["abc"], tmp_path / "words.hdf5")
     with pytest.raises(ElmoFastError, match=r'encoder "lstm".*precision=int8'):
         BiLM(write_model(tmp_path / "joined", encoder="lstm"), precision="int8")
     assert LexiconEncoder(folder).get_output_dim() == 6

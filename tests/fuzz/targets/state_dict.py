@@ -30,7 +30,7 @@ def case(rng: random.Random) -> None:
     else:
         state = torch.load(path, weights_only=True)
         for _ in range(rng.choice((1, 1, 2, 5))):
-            _change(rng, state)
+            change(rng, state)
         torch.save(state if rng.random() < 0.8 else rng.choice((Object(), [state], {"model": state}, None, 3)), path)
     with may_refuse():
         read = read_allennlp_state(path, read_options(folder / "options.json"))
@@ -38,7 +38,7 @@ def case(rng: random.Random) -> None:
             raise Wrong("state_dict: weights that are not finite float32 were accepted")
 
 
-def _change(rng, state):
+def change(rng, state):
     name = rng.choice(sorted(map(str, state)))
     old = state.pop(name) if rng.random() < 0.7 else state.get(name)
     # One number that was spread before is not copied a billion times.
