@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'elmo_fast needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13"
+	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja
 	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[dev,plots,hub,tb,static,spacy,docs]"
 	touch $@
 

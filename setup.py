@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).parent.resolve()
@@ -47,7 +48,7 @@ def first_error(output: str) -> str:
 def advice(error: str, log: pathlib.Path) -> str:
     """What to do about a build that failed with this error."""
     if any(words in error for words in ("CMAKE_CXX_COMPILER", "CMAKE_MAKE_PROGRAM", "No module named", "No such file")):
-        missing = "a C++20 compiler" if "CMAKE_CXX_COMPILER" in error else "cmake, ninja, pybind11 and torch"
+        missing = "a C++20 compiler" if "CMAKE_CXX_COMPILER" in error else "cmake, ninja and torch"
         return f"install {missing}"
     if any(words in error for words in ("CXX20", "cxx_std_20", "c++20", "c++2a", "gnu++20", "gnu++2a")):
         return "install a newer C++ compiler, one that knows C++20"
@@ -78,6 +79,10 @@ def run(*command: str, log: pathlib.Path | None = None) -> None:
 class CMakeBuild(build_ext):
     """Compiles the extension, or leaves a note in its place; with ELMO_FAST_REQUIRE_NATIVE=1 a failure is an error."""
 
+    def get_ext_filename(self, fullname: str) -> str:
+        """A plain library, which every Python loads alike: no version of Python in its name."""
+        return f"{fullname.replace('.', '/')}.so"
+
     def build_extension(self, ext: Extension) -> None:
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
         note = target.parent / NOTE
@@ -96,11 +101,10 @@ class CMakeBuild(build_ext):
             print(f"elmo_fast._C was not built: {error}; {what_to_do}; plain torch runs instead", file=sys.stderr)
 
     def compile(self, target: pathlib.Path) -> None:
-        """Configures and builds into the folder of `target`; needs torch, pybind11, cmake and ninja to be installed."""
-        import pybind11
+        """Configures and builds into the folder of `target`; needs torch, cmake and ninja to be installed."""
         import torch
 
-        build = HERE / "build" / f"cmake-{sys.implementation.cache_tag}-torch{torch.__version__}"
+        build = HERE / "build" / f"cmake-torch{torch.__version__}"
         run(
             tool("cmake"),
             f"-S{HERE}",
@@ -108,8 +112,6 @@ class CMakeBuild(build_ext):
             "-GNinja",
             f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
             "-DCMAKE_BUILD_TYPE=Release",
-            f"-DPython_EXECUTABLE={sys.executable}",
-            f"-DCMAKE_PREFIX_PATH={pybind11.get_cmake_dir()}",
             f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}",
             f"-DTORCH_CUDA_VERSION={torch.version.cuda or ''}",  # what torch was built for; no GPU is asked
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
@@ -132,5 +134,15 @@ class CMakeBuild(build_ext):
         super().copy_extensions_to_source()
 
 
+class Wheel(bdist_wheel):
+    """A wheel of one platform and of every Python 3."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
 if __name__ == "__main__":
-    setup(ext_modules=[Extension("elmo_fast._C", sources=[], optional=True)], cmdclass={"build_ext": CMakeBuild})
+    setup(
+        ext_modules=[Extension("elmo_fast._C_ops", sources=[], optional=True)],
+        cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Wheel},
+    )

@@ -1,17 +1,13 @@
 // All schemas on one screen; each op's folder holds its CPU kernels, each op's native.py the shapes of its results. The
 // names in a backward schema are its autograd (elmo_fast/ops/_autograd.py): `grad` or d_<output> is the gradient of an
 // output, need_<input> whether that input's gradient is wanted, and every other argument an input or output of the op.
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-#include <torch/library.h>
-
 #include "common/buffer.h"
 #include "common/checks.h"
 #include "common/gemm.h"
 #include "common/packed.h"
 #include "common/simd.h"
 
-TORCH_LIBRARY(elmo_fast, m) {
+STABLE_TORCH_LIBRARY(elmo_fast, m) {
   // common/gemm: a[M, K] · b[K, N], operands rounded to `precision`
   m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
   // common/simd: the sigmoid and tanh of the gates, for the tests of their accuracy
@@ -139,35 +135,70 @@ ELMO_MULTIVERSION void activate(const float* x, float* sigmoid, float* tanh, int
     tanh[i] = elmo_fast::tanh_of(x[i]);
   }
 }
+
+std::tuple<elmo_fast::Tensor, elmo_fast::Tensor> activations(const elmo_fast::Tensor& x) {
+  const elmo_fast::Arguments check("activations");
+  check.floating("x", x, x.sizes());
+  check.contiguous("x", x);
+  const auto sigmoid = elmo_fast::empty_like(x), tanh = elmo_fast::empty_like(x);
+  activate(x.const_data_ptr<float>(), sigmoid.mutable_data_ptr<float>(), tanh.mutable_data_ptr<float>(), x.numel());
+  return {sigmoid, tanh};
+}
+
+elmo_fast::Tensor matmul(const elmo_fast::Tensor& a, const elmo_fast::Tensor& b, const std::string& precision) {
+  return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type(), true));
+}
+
+// What elmo_fast/_C.py calls through ctypes: no exception may pass, so that a text is null where one was thrown, whose words are kept.
+thread_local std::string said;
+
+template <typename Text>
+const char* kept(const Text& text) {
+  try {
+    said = text();
+    return said.c_str();
+  } catch (const std::exception& error) {
+    said = error.what();
+    return nullptr;
+  }
+}
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("activations", [](const at::Tensor& x) {
-    elmo_fast::Arguments("activations").contiguous("x", x);
-    auto sigmoid = at::empty_like(x), tanh = at::empty_like(x);
-    activate(x.const_data_ptr<float>(), sigmoid.mutable_data_ptr<float>(), tanh.mutable_data_ptr<float>(), x.numel());
-    return std::make_tuple(sigmoid, tanh);
-  });
-  m.impl("matmul", [](const at::Tensor& a, const at::Tensor& b, const std::string& precision) {
-    return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type(), true));
-  });
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("activations", ELMO_BOX(activations));
+  m.impl("matmul", ELMO_BOX(matmul));
 }
 
-PYBIND11_MODULE(_C, m) {
-  m.doc() = "The kernels of elmo_fast, registered as torch.ops.elmo_fast.*";
+#define ELMO_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Why this build has no CUDA kernels; null where it has.
+ELMO_EXPORT const char* elmo_fast_why_no_cuda() {
 #if defined(ELMO_FAST_NO_CUDA)
-  m.attr("has_cuda") = false;
-  m.attr("why_no_cuda") = ELMO_FAST_NO_CUDA;
+  return ELMO_FAST_NO_CUDA;
 #else
-  m.attr("has_cuda") = true;
-  m.attr("why_no_cuda") = pybind11::none();
+  return nullptr;
 #endif
-  m.def("isa", &elmo_fast::isa_name, "The instruction set that products use.");
-  m.def("isas", &elmo_fast::isa_names, "Those that this CPU has, oldest first.");
-  m.def("limit_isa", &elmo_fast::limit_isa, "For tests: products use this one; \"\" takes the newest again.");
-  m.def("packed_count", &elmo_fast::packed_count, "How many packed copies of parameters are kept.");
-  m.def("packed_bytes", &elmo_fast::packed_bytes, "Their size, in bytes.");
-  m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Memory of dead tensors that is kept for the next ones, in bytes.");
-  m.def("clear_idle_buffers", &elmo_fast::clear_idle_buffers, "Gives that memory back to the system.");
-  m.def("clear_packed", &elmo_fast::clear_packed, "Drops all packed copies.");
 }
+ELMO_EXPORT const char* elmo_fast_error() { return said.c_str(); }
+ELMO_EXPORT const char* elmo_fast_isa() { return kept(elmo_fast::isa_name); }
+// All, separated by spaces.
+ELMO_EXPORT const char* elmo_fast_isas() {
+  return kept([] {
+    std::string names;
+    for (const auto& name : elmo_fast::isa_names()) names += (names.empty() ? "" : " ") + name;
+    return names;
+  });
+}
+ELMO_EXPORT const char* elmo_fast_limit_isa(const char* name) {
+  return kept([&] {
+    elmo_fast::limit_isa(name);
+    return std::string();
+  });
+}
+ELMO_EXPORT int64_t elmo_fast_packed_count() { return elmo_fast::packed_count(); }
+ELMO_EXPORT int64_t elmo_fast_packed_bytes() { return elmo_fast::packed_bytes(); }
+ELMO_EXPORT void elmo_fast_clear_packed() { elmo_fast::clear_packed(); }
+ELMO_EXPORT void elmo_fast_hear_of_deaths() { elmo_fast::hear_of_deaths(); }
+ELMO_EXPORT void elmo_fast_forget_packed(int64_t storage) { elmo_fast::forget_packed(reinterpret_cast<const void*>(storage)); }
+ELMO_EXPORT int64_t elmo_fast_idle_buffer_bytes() { return elmo_fast::idle_buffer_bytes(); }
+ELMO_EXPORT void elmo_fast_clear_idle_buffers() { elmo_fast::clear_idle_buffers(); }

@@ -2,9 +2,8 @@
 
 python tools/sanitize.py [--only address|thread] [--seconds 300]
 
-address: ASan and UBSan. thread: TSan, with a std::thread for each share of at::parallel_for
-(tools/sanitize/ATen/ParallelOpenMP.h), since TSan knows nothing of the barriers of OpenMP. Both run in a copy of the
-package under build/sanitize/, by the Python that is there; torch itself is as it was installed.
+address: ASan and UBSan. thread: TSan. Both run in a copy of the package under build/sanitize/, by the Python that is
+there; torch itself is as it was installed.
 """
 
 import argparse
@@ -30,7 +29,7 @@ OPTIONS = {
         },
     },
     "thread": {
-        "flags": f"-fsanitize=thread;-I{SHIM}",
+        "flags": "-fsanitize=thread",
         "preload": ("libtsan.so",),
         "environment": {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={SHIM / 'tsan.txt'}", "OMP_NUM_THREADS": "3"},
     },
@@ -66,7 +65,7 @@ def why_not(kind: str) -> str | None:
 def built(kind: str) -> pathlib.Path:
     """A copy of the package with the extension built under the sanitizer, and the tests beside it."""
     place, flags = BUILD / kind, OPTIONS[kind]["flags"]
-    bare = shutil.ignore_patterns("_C*", "__pycache__")
+    bare = shutil.ignore_patterns("_C*.so", "_C.digest", "__pycache__")
     for name in ("elmo_fast", "tests", "benchmarks", "csrc", "tools", "docs"):
         shutil.copytree(ROOT / name, place / name, ignore=bare, dirs_exist_ok=True)
     for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "README.md"):

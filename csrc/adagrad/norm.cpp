@@ -1,5 +1,4 @@
 // square_norm: squares are summed in double, piece by piece, and the pieces in their order: the same bits on any number of threads.
-#include <torch/library.h>
 
 #include "adagrad/pieces.h"
 #include "common/checks.h"
@@ -23,7 +22,7 @@ ELMO_MULTIVERSION double squares_of(const T* values, int64_t n) {
 }
 
 template <typename T>
-double sum_of_squares(const std::vector<at::Tensor>& tensors) {
+double sum_of_squares(const std::vector<Tensor>& tensors) {
   const auto pieces = pieces_of(tensors);
   std::vector<double> sums(pieces.size());
   each_piece(pieces, [&](int64_t i, const Piece& piece) {
@@ -34,18 +33,18 @@ double sum_of_squares(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
-at::Tensor square_norm(at::TensorList given) {
+Tensor square_norm(TensorList given) {
   const Arguments check("square_norm");
   check.need(!given.empty(), "tensors must hold at least one tensor; got none");
-  std::vector<at::Tensor> tensors;
+  std::vector<Tensor> tensors;
   for (size_t i = 0; i < given.size(); ++i) {
-    const auto name = c10::str("tensors[", i, "]");
+    const auto name = text_of("tensors[", i, "]");
     check.floating(name, given[i], given[i].sizes());
     check.tensor(name, given[i], given[0].scalar_type(), given[i].sizes());
     tensors.push_back(given[i].contiguous());
   }
-  const at::Tensor norm = at::empty({}, given[0].options());
-  if (given[0].scalar_type() == at::kDouble)
+  const Tensor norm = empty({}, given[0].options());
+  if (given[0].scalar_type() == kDouble)
     *norm.mutable_data_ptr<double>() = sum_of_squares<double>(tensors);
   else
     *norm.mutable_data_ptr<float>() = static_cast<float>(sum_of_squares<float>(tensors));  // too large: infinity
@@ -54,6 +53,6 @@ at::Tensor square_norm(at::TensorList given) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("square_norm", square_norm); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("square_norm", ELMO_BOX(square_norm)); }
 
 }  // namespace elmo_fast::adagrad

@@ -1,12 +1,12 @@
 // The numbers of many tensors in pieces of one size: what threads share out, whatever their number.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "common/parallel.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::adagrad {
 
@@ -16,7 +16,7 @@ struct Piece {
   int64_t tensor, first, last;
 };
 
-inline std::vector<Piece> pieces_of(at::TensorList tensors) {
+inline std::vector<Piece> pieces_of(TensorList tensors) {
   std::vector<Piece> pieces;
   for (int64_t i = 0; i < static_cast<int64_t>(tensors.size()); ++i)
     for (int64_t first = 0; first < tensors[i].numel(); first += kPiece)

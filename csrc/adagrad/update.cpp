@@ -1,6 +1,5 @@
 // adagrad_ and adagrad_rows_: gradient, sum and weight in one pass, the clip's factor applied on the way. Memory bounds it: 20 bytes for
 // each float32 weight.
-#include <torch/library.h>
 
 #include <cmath>
 
@@ -33,27 +32,21 @@ ELMO_MULTIVERSION void update(const Stretch<T>& s, T rate, T scale) {
 }
 
 // The factor of the gradients; not finite: nothing is to be changed.
-double factor_of(const Arguments& check, const std::optional<at::Tensor>& scale, at::ScalarType dtype) {
+double factor_of(const Arguments& check, const std::optional<Tensor>& scale, ScalarType dtype) {
   if (!scale.has_value()) return 1.0;
-  check.tensor("scale", *scale, scale->scalar_type() == at::kFloat ? at::kFloat : dtype, {});
-  return scale->item<double>();
+  check.tensor("scale", *scale, scale->scalar_type() == kFloat ? kFloat : dtype, {});
+  return scale->scalar_type() == kDouble ? *scale->const_data_ptr<double>() : *scale->const_data_ptr<float>();
 }
 
-void check_written(const Arguments& check, const std::string& name, const at::Tensor& weights, const at::Tensor& sums) {
+void check_written(const Arguments& check, const std::string& name, const Tensor& weights, const Tensor& sums) {
   check.floating(name, weights, weights.sizes());
   check.tensor(name + "'s accumulator", sums, weights.scalar_type(), weights.sizes());
   check.contiguous(name, weights);
   check.contiguous(name + "'s accumulator", sums);
 }
 
-// What autograd and packed copies look at.
-void mark_written(const at::Tensor& weights, const at::Tensor& sums) {
-  weights.unsafeGetTensorImpl()->bump_version();
-  sums.unsafeGetTensorImpl()->bump_version();
-}
-
 template <typename T>
-void update_all(at::TensorList parameters, at::TensorList accumulators, const std::vector<at::Tensor>& gradients, T rate, T scale) {
+void update_all(TensorList parameters, TensorList accumulators, const std::vector<Tensor>& gradients, T rate, T scale) {
   each_piece(pieces_of(parameters), [&](int64_t, const Piece& piece) {
     const int64_t i = piece.tensor, first = piece.first;
     update<T>(
@@ -64,8 +57,8 @@ void update_all(at::TensorList parameters, at::TensorList accumulators, const st
 }
 
 void adagrad_(
-    at::TensorList parameters, at::TensorList accumulators, at::TensorList given, double learning_rate,
-    const std::optional<at::Tensor>& scale) {
+    TensorList parameters, TensorList accumulators, TensorList given, double learning_rate,
+    const std::optional<Tensor>& scale) {
   const Arguments check("adagrad_");
   const size_t count = parameters.size();
   check.need(
@@ -73,25 +66,25 @@ void adagrad_(
       accumulators.size(), " and ", given.size());
   if (count == 0) return;
   const auto dtype = parameters[0].scalar_type();
-  std::vector<at::Tensor> gradients;
+  std::vector<Tensor> gradients;
   for (size_t i = 0; i < count; ++i) {
-    check_written(check, c10::str("parameters[", i, "]"), parameters[i], accumulators[i]);
-    check.tensor(c10::str("parameters[", i, "]"), parameters[i], dtype, parameters[i].sizes());
-    check.tensor(c10::str("gradients[", i, "]"), given[i], dtype, parameters[i].sizes());
+    check_written(check, text_of("parameters[", i, "]"), parameters[i], accumulators[i]);
+    check.tensor(text_of("parameters[", i, "]"), parameters[i], dtype, parameters[i].sizes());
+    check.tensor(text_of("gradients[", i, "]"), given[i], dtype, parameters[i].sizes());
     gradients.push_back(given[i].contiguous());
   }
   const double factor = factor_of(check, scale, dtype);
   if (!std::isfinite(factor)) return;
-  if (dtype == at::kDouble)
+  if (dtype == kDouble)
     update_all<double>(parameters, accumulators, gradients, learning_rate, factor);
   else
     update_all<float>(parameters, accumulators, gradients, static_cast<float>(learning_rate), static_cast<float>(factor));
-  for (size_t i = 0; i < count; ++i) mark_written(parameters[i], accumulators[i]);
+  for (size_t i = 0; i < count; ++i) mark_written(parameters[i]), mark_written(accumulators[i]);
 }
 
 // Row `i` of the gradient belongs to row ids[i] of the table.
 template <typename T>
-void update_rows(const at::Tensor& table, const at::Tensor& sums, const at::Tensor& ids, const at::Tensor& rows, T rate, T scale) {
+void update_rows(const Tensor& table, const Tensor& sums, const Tensor& ids, const Tensor& rows, T rate, T scale) {
   const int64_t count = ids.numel(), width = count == 0 ? 0 : rows.numel() / count, line = 64 / static_cast<int64_t>(sizeof(T));
   const auto* id = ids.const_data_ptr<int64_t>();
   T *weights = table.mutable_data_ptr<T>(), *squares = sums.mutable_data_ptr<T>();
@@ -108,33 +101,33 @@ void update_rows(const at::Tensor& table, const at::Tensor& sums, const at::Tens
 }
 
 void adagrad_rows_(
-    const at::Tensor& table, const at::Tensor& accumulator, const at::Tensor& ids_any, const at::Tensor& rows_any, double learning_rate,
-    const std::optional<at::Tensor>& scale) {
+    const Tensor& table, const Tensor& accumulator, const Tensor& ids_any, const Tensor& rows_any, double learning_rate,
+    const std::optional<Tensor>& scale) {
   const Arguments check("adagrad_rows_");
   check.need(table.dim() > 0, "table must have rows; got no dimension");
   check_written(check, "table", table, accumulator);
   auto sizes = table.sizes().vec();
   sizes[0] = ids_any.numel();
-  check.tensor("ids", ids_any, at::kLong, {kAny});
+  check.tensor("ids", ids_any, kLong, {kAny});
   check.tensor("rows", rows_any, table.scalar_type(), sizes);
-  const at::Tensor ids = ids_any.contiguous(), rows = rows_any.contiguous();
+  const Tensor ids = ids_any.contiguous(), rows = rows_any.contiguous();
   check.ids("ids", ids, table.size(0));
   const auto* id = ids.const_data_ptr<int64_t>();
   check.need(std::adjacent_find(id, id + ids.numel(), std::greater_equal<>()) == id + ids.numel(), "ids must rise, none twice");
   const double factor = factor_of(check, scale, table.scalar_type());
   if (!std::isfinite(factor)) return;
-  if (table.scalar_type() == at::kDouble)
+  if (table.scalar_type() == kDouble)
     update_rows<double>(table, accumulator, ids, rows, learning_rate, factor);
   else
     update_rows<float>(table, accumulator, ids, rows, static_cast<float>(learning_rate), static_cast<float>(factor));
-  mark_written(table, accumulator);
+  mark_written(table), mark_written(accumulator);
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("adagrad_", adagrad_);
-  m.impl("adagrad_rows_", adagrad_rows_);
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("adagrad_", ELMO_BOX(adagrad_));
+  m.impl("adagrad_rows_", ELMO_BOX(adagrad_rows_));
 }
 
 }  // namespace elmo_fast::adagrad

@@ -1,9 +1,8 @@
 // alias_sample: Vose's pairing of a law, and draws from its table. Bit for bit those of the reference: every step on a double is one IEEE
 // operation, with no product that a compiler could join to a sum.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "common/checks.h"
@@ -13,14 +12,15 @@
 namespace elmo_fast {
 namespace {
 
-std::tuple<at::Tensor, at::Tensor> alias_pairs(const at::Tensor& shares) {
-  Arguments("alias_pairs").tensor("shares", shares, at::kDouble, {kAny});
-  at::Tensor left_over = shares.clone(at::MemoryFormat::Contiguous);
+std::tuple<Tensor, Tensor> alias_pairs(const Tensor& shares) {
+  Arguments("alias_pairs").tensor("shares", shares, kDouble, {kAny});
+  Tensor left_over = shares.clone();
   const int64_t words = shares.numel();
-  at::Tensor thresholds = at::ones({words}, shares.options()), aliases = at::arange(words, at::kLong);
+  Tensor thresholds = filled({words}, 1.0, shares.options()), aliases = empty({words}, Options{kLong});
   auto* left = left_over.mutable_data_ptr<double>();
   auto* threshold = thresholds.mutable_data_ptr<double>();
   auto* alias = aliases.mutable_data_ptr<int64_t>();
+  std::iota(alias, alias + words, 0);
   std::vector<int64_t> less, more;
   for (int64_t k = 0; k < words; ++k) (left[k] < 1 ? less : more).push_back(k);
   while (!less.empty() && !more.empty()) {
@@ -47,17 +47,17 @@ ELMO_MULTIVERSION void draw(
   }
 }
 
-at::Tensor alias_sample(int64_t num_samples, const at::Tensor& thresholds, const at::Tensor& aliases, int64_t seed, int64_t offset) {
+Tensor alias_sample(int64_t num_samples, const Tensor& thresholds, const Tensor& aliases, int64_t seed, int64_t offset) {
   const Arguments check("alias_sample");
-  check.tensor("thresholds", thresholds, at::kDouble, {kAny});
-  check.tensor("aliases", aliases, at::kLong, {thresholds.numel()});
+  check.tensor("thresholds", thresholds, kDouble, {kAny});
+  check.tensor("aliases", aliases, kLong, {thresholds.numel()});
   check.contiguous("thresholds", thresholds);
   check.contiguous("aliases", aliases);
   check.need(num_samples >= 0 && thresholds.numel() > 0, "num_samples must be at least 0, and thresholds hold a word");
   constexpr int64_t kAhead = 512;
   int64_t columns[kAhead];
   double chances[kAhead];
-  at::Tensor ids = at::empty({num_samples}, aliases.options());
+  Tensor ids = empty({num_samples}, aliases.options());
   auto* out = ids.mutable_data_ptr<int64_t>();
   const auto* threshold = thresholds.const_data_ptr<double>();
   const auto* alias = aliases.const_data_ptr<int64_t>();
@@ -71,9 +71,9 @@ at::Tensor alias_sample(int64_t num_samples, const at::Tensor& thresholds, const
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("alias_pairs", alias_pairs);
-  m.impl("alias_sample", alias_sample);
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("alias_pairs", ELMO_BOX(alias_pairs));
+  m.impl("alias_sample", ELMO_BOX(alias_sample));
 }
 
 }  // namespace elmo_fast

@@ -1,7 +1,5 @@
 // char_cnn backward: each feature's gradient goes to the one window that won it. Sums run in an order that depends on the sizes
 // alone, never on the number of threads: weights in parallel over features, the embedding over a fixed number of groups of words.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
@@ -95,16 +93,16 @@ ELMO_MULTIVERSION void add_embedding_gradients(
 }
 
 // [n, E, width] -> rounded, [n, width, E].
-at::Tensor filter_rows(const at::Tensor& weight, c10::string_view precision) {
+Tensor filter_rows(const Tensor& weight, std::string_view precision) {
   return rounded_values(weight.permute({0, 2, 1}).contiguous(), precision);
 }
 
 template <typename T>
-at::Tensor embedding_gradient(const Pass<T>& p, const at::Tensor& embedding, at::TensorList weights, c10::string_view precision) {
+Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList weights, std::string_view precision) {
   const auto widths = widths_of(weights);
-  std::vector<at::Tensor> filters;
+  std::vector<Tensor> filters;
   for (const auto& weight : weights) filters.push_back(filter_rows(weight, precision));
-  const auto partial = at::zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options().dtype(at::kDouble));
+  const auto partial = zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options().dtype(kDouble));
   double* sums = partial.mutable_data_ptr<double>();
   parallel_for(kGroups, 1, [&](int64_t begin, int64_t end) {
     std::vector<T> slots(p.words.slots * p.size);
@@ -115,31 +113,32 @@ at::Tensor embedding_gradient(const Pass<T>& p, const at::Tensor& embedding, at:
             slots.data(), sums + group * embedding.numel());
   });
   for (int64_t group = 1; group < kGroups; ++group) partial[0].add_(partial[group]);
-  return partial[0].to(embedding.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  Tensor sum = empty({embedding.size(0), embedding.size(1)}, embedding.options());
+  return sum.copy_(partial[0]);
 }
 
 template <typename T>
 void weight_gradients(
-    const Pass<T>& p, at::TensorList weights, std::vector<at::Tensor>& d_weights, std::vector<at::Tensor>& d_biases) {
+    const Pass<T>& p, TensorList weights, std::vector<Tensor>& d_weights, std::vector<Tensor>& d_biases) {
   for (const auto& w : widths_of(weights)) {
-    const auto d_filters = at::zeros({w.filters, w.width, p.size}, weights[0].options());
-    d_biases.push_back(at::zeros({w.filters}, weights[0].options()));
+    const auto d_filters = zeros({w.filters, w.width, p.size}, weights[0].options());
+    d_biases.push_back(zeros({w.filters}, weights[0].options()));
     T *filters = d_filters.template mutable_data_ptr<T>(), *bias = d_biases.back().template mutable_data_ptr<T>();
     parallel_for((w.filters + kFeatures - 1) / kFeatures, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         add_weight_gradients<T>(p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), filters, bias);
     });
     // A clone: contiguous() would keep the odd stride of a width of 1, of which DistributedDataParallel warns.
-    d_weights.push_back(d_filters.permute({0, 2, 1}).clone(at::MemoryFormat::Contiguous));
+    d_weights.push_back(d_filters.permute({0, 2, 1}).clone());
   }
 }
 
-using Gradients = std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>;
+using Gradients = std::tuple<Tensor, std::vector<Tensor>, std::vector<Tensor>>;
 
 template <typename T>
 Gradients backward(
-    const at::Tensor& gradient, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights,
-    c10::string_view precision, bool need_embedding, bool need_weights) {
+    const Tensor& gradient, const Tensor& winners, const Tensor& ids, const Tensor& embedding, TensorList weights,
+    std::string_view precision, bool need_embedding, bool need_weights) {
   const auto table = rounded_values(embedding.contiguous(), precision);
   const Pass<T> p{
       read_words(ids, embedding.size(0)),
@@ -148,7 +147,7 @@ Gradients backward(
       gradient.template const_data_ptr<T>(),
       winners.const_data_ptr<int16_t>(),
       table.template const_data_ptr<T>()};
-  Gradients result{at::empty({0}, embedding.options()), {}, {}};
+  Gradients result{empty({0}, embedding.options()), {}, {}};
   if (need_embedding) std::get<0>(result) = embedding_gradient(p, embedding, weights, precision);
   if (need_weights) weight_gradients(p, weights, std::get<1>(result), std::get<2>(result));
   return result;
@@ -156,8 +155,8 @@ Gradients backward(
 
 // Winners too: a window that leaves its word would be read.
 void check(
-    const at::Tensor& grad, const at::Tensor& features, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding,
-    at::TensorList weights) {
+    const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
+    TensorList weights) {
   const Arguments check("char_cnn_backward");
   check_words(check, ids, embedding, weights);
   const auto widths = widths_of(weights);
@@ -165,24 +164,35 @@ void check(
   check.tensor("grad", grad, embedding.scalar_type(), {rows, all});
   check.tensor("features", features, embedding.scalar_type(), {rows, all});
   check.need(winners.sizes() == features.sizes(), "the forward pass was told to save nothing");
-  check.tensor("winners", winners, at::kShort, {rows, all});
+  check.tensor("winners", winners, kShort, {rows, all});
   check.contiguous("winners", winners);
   for (const auto& w : widths) check.ids("winners", winners.narrow(1, w.feature, w.filters), w.windows(ids.size(1)));
 }
 
+// The gradient of max(x, 0) from its output; NaN passes.
+Tensor relu_backward(const Tensor& grad_any, const Tensor& features_any) {
+  const Tensor grad = grad_any.contiguous(), features = features_any.contiguous(), passed = empty_like(grad);
+  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
+    const auto *g = grad.const_data_ptr<scalar_t>(), *y = features.const_data_ptr<scalar_t>();
+    auto* to = passed.mutable_data_ptr<scalar_t>();
+    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = y[i] <= 0 ? scalar_t(0) : g[i];
+  });
+  return passed;
+}
+
 Gradients char_cnn_backward(
-    const at::Tensor& grad, const at::Tensor& features, const at::Tensor& winners, const at::Tensor& ids, const at::Tensor& embedding,
-    at::TensorList weights, bool tanh, c10::string_view precision, bool need_embedding, bool need_weights) {
+    const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
+    TensorList weights, bool tanh, std::string_view precision, bool need_embedding, bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
   resolve_operand(std::string(precision), embedding.scalar_type());
-  const auto gradient = (tanh ? at::tanh_backward(grad, features) : at::threshold_backward(grad, features, 0)).contiguous();
-  return embedding.scalar_type() == at::kDouble
+  const auto gradient = (tanh ? tanh_backward(grad, features) : relu_backward(grad, features)).contiguous();
+  return embedding.scalar_type() == kDouble
              ? backward<double>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights)
              : backward<float>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights);
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("char_cnn_backward", char_cnn_backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("char_cnn_backward", ELMO_BOX(char_cnn_backward)); }
 
 }  // namespace elmo_fast::char_cnn

@@ -1,7 +1,5 @@
 // char_cnn forward: words sorted by length, 32 side by side. The windows at one position of 32 words are the rows of a product
 // whose stride is a word, so the convolution needs no copies; the maximum over positions runs in a tile and is written once.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
@@ -25,8 +23,8 @@ template <typename T>
 struct Forward {
   Words words;
   Operand operand;
-  at::Tensor table;      // [characters, padded(E)] operands
-  at::Tensor constants;  // [distinct tail ids, blocks * 64]: the window wholly in the tail
+  Tensor table;      // [characters, padded(E)] operands
+  Tensor constants;  // [distinct tail ids, blocks * 64]: the window wholly in the tail
   std::vector<int32_t> constant_of;  // per character: its row of constants, -1 where no word ends in it
   std::vector<Block> blocks;
   int64_t characters = 0, features = 0, most = 0;  // padded(E), F, the widest width
@@ -37,7 +35,7 @@ struct Forward {
 
 template <typename T>
 struct Scratch {
-  at::Tensor operands;  // [kWords, C, padded(E)]: the words at hand
+  Tensor operands;  // [kWords, C, padded(E)]: the words at hand
   int64_t group = -1;
   alignas(64) T tile[kWords * kBlock];
   alignas(64) T best[kWords * kBlock];
@@ -129,7 +127,7 @@ void finish(const Forward<T>& f, int64_t index, int64_t row, int64_t i, T* featu
 
 // The products of one repeated character with every filter, for each character that some word ends in.
 template <typename T>
-void compute_constants(Forward<T>& f, at::TensorOptions options, int64_t vocabulary) {
+void compute_constants(Forward<T>& f, const Options& options, int64_t vocabulary) {
   f.constant_of.assign(vocabulary, -1);
   std::vector<int32_t> ends;
   for (int64_t row = 0; row < f.words.rows; ++row) {
@@ -139,9 +137,12 @@ void compute_constants(Forward<T>& f, at::TensorOptions options, int64_t vocabul
     ends.push_back(id);
   }
   const int64_t n = static_cast<int64_t>(ends.size()), columns = static_cast<int64_t>(f.blocks.size()) * kBlock;
-  const auto index = at::tensor(std::vector<int64_t>(ends.begin(), ends.end()), options.dtype(at::kLong));
-  const auto windows = f.table.index_select(0, index).repeat({1, f.most});
-  f.constants = at::empty({n, columns}, options);
+  const Tensor windows = empty({n, f.most * f.characters}, f.table.options());
+  for (int64_t i = 0; i < n * f.most; ++i)
+    std::copy_n(
+        static_cast<const char*>(f.table.const_data_ptr()) + ends[i / f.most] * f.size(), f.size(),
+        static_cast<char*>(windows.mutable_data_ptr()) + i * f.size());
+  f.constants = empty({n, columns}, options);
   for (size_t i = 0; i < f.blocks.size(); ++i)
     multiply_block<T>(
         *f.blocks[i].filters, f.blocks[i].block, windows.const_data_ptr(), f.most * f.characters, n,
@@ -150,7 +151,7 @@ void compute_constants(Forward<T>& f, at::TensorOptions options, int64_t vocabul
 }
 
 template <typename T>
-Forward<T> prepare(const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights, Operand operand) {
+Forward<T> prepare(const Tensor& ids, const Tensor& embedding, TensorList weights, Operand operand) {
   Forward<T> f;
   f.words = read_words(ids, embedding.size(0));
   f.operand = operand;
@@ -173,7 +174,7 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
   const int64_t groups = (f.words.rows + kWords - 1) / kWords, blocks = static_cast<int64_t>(f.blocks.size());
   parallel_for(groups * blocks, 1, [&](int64_t begin, int64_t end) {
     const auto s = std::make_unique<Scratch<T>>();
-    s->operands = at::empty({kWords, f.words.slots, f.characters}, f.table.options());
+    s->operands = empty({kWords, f.words.slots, f.characters}, f.table.options());
     for (int64_t item = begin; item < end; ++item) {
       const int64_t group = item / blocks, first = group * kWords, count = std::min(kWords, f.words.rows - first);
       embed(f, group, *s);
@@ -185,23 +186,23 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
 }
 
 template <typename T>
-std::tuple<at::Tensor, at::Tensor> forward(
-    const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights, at::TensorList biases, bool tanh, Operand operand,
+std::tuple<Tensor, Tensor> forward(
+    const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
     bool save) {
   auto f = prepare<T>(ids, embedding, weights, operand);
-  const auto bias = at::cat(biases);
+  const auto bias = cat(biases);
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
-  auto features = at::empty({f.words.rows, f.features}, embedding.options());
-  at::Tensor winners = at::empty({save ? f.words.rows : 0, f.features}, embedding.options().dtype(at::kShort));
+  auto features = empty({f.words.rows, f.features}, embedding.options());
+  Tensor winners = empty({save ? f.words.rows : 0, f.features}, embedding.options().dtype(kShort));
   if (features.numel() == 0) return {features, winners};
   compute_constants(f, embedding.options(), embedding.size(0));
   run(f, features.template mutable_data_ptr<T>(), save ? winners.template mutable_data_ptr<int16_t>() : nullptr);
   return {features, winners};
 }
 
-std::tuple<at::Tensor, at::Tensor> char_cnn(
-    const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights, at::TensorList biases, bool tanh,
-    c10::string_view precision, bool save) {
+std::tuple<Tensor, Tensor> char_cnn(
+    const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh,
+    std::string_view precision, bool save) {
   const Arguments check("char_cnn");
   check_words(check, ids, embedding, weights);
   check.need(biases.size() == weights.size(), "biases must be one per width, ", weights.size(), "; got ", biases.size());
@@ -214,6 +215,6 @@ std::tuple<at::Tensor, at::Tensor> char_cnn(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("char_cnn", char_cnn); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("char_cnn", ELMO_BOX(char_cnn)); }
 
 }  // namespace elmo_fast::char_cnn

@@ -5,14 +5,14 @@
 
 namespace elmo_fast::char_cnn {
 
-Words read_words(const at::Tensor& ids, int64_t characters) {
+Words read_words(const Tensor& ids, int64_t characters) {
   Words words;
   words.rows = ids.size(0), words.slots = ids.size(1);
-  const auto wide = ids.to(at::kLong).contiguous();
+  const auto wide = ids.to(kLong).contiguous();
   const auto* source = wide.const_data_ptr<int64_t>();
   words.ids.resize(words.rows * words.slots);
   for (int64_t i = 0; i < words.rows * words.slots; ++i) {
-    TORCH_CHECK_INDEX(
+    ELMO_CHECK_INDEX(
         source[i] >= 0 && source[i] < characters, "char_cnn: ids must lie from 0 to ", characters - 1, ", the rows of embedding; got ",
         source[i]);
     words.ids[i] = static_cast<int32_t>(source[i]);
@@ -30,7 +30,7 @@ Words read_words(const at::Tensor& ids, int64_t characters) {
   return words;
 }
 
-std::vector<Width> widths_of(at::TensorList weights) {
+std::vector<Width> widths_of(TensorList weights) {
   std::vector<Width> widths;
   int64_t feature = 0;
   for (const auto& weight : weights) {
@@ -46,7 +46,7 @@ int64_t widest(const std::vector<Width>& widths) {
   return most;
 }
 
-std::shared_ptr<const Packed> packed_filters(const at::Tensor& weight, Operand operand) {
+std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand) {
   return packed_of(weight, "char_cnn", operand, [&] {
     const int64_t size = weight.size(1), width = weight.size(2);
     std::vector<int64_t> terms;
@@ -56,7 +56,7 @@ std::shared_ptr<const Packed> packed_filters(const at::Tensor& weight, Operand o
   });
 }
 
-void check_words(const Arguments& check, const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights) {
+void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights) {
   check.whole("ids", ids, {kAny, kAny});
   check.floating("embedding", embedding, {kAny, kAny});
   check.tensors("weights", weights, embedding.scalar_type(), {kAny, embedding.size(1), kAny});
@@ -67,9 +67,9 @@ void check_words(const Arguments& check, const at::Tensor& ids, const at::Tensor
         ", the slots of ids; got ", weight.size(2));
 }
 
-at::Tensor rounded_values(const at::Tensor& x, c10::string_view precision) {
+Tensor rounded_values(const Tensor& x, std::string_view precision) {
   if (precision == "float32") return x;
-  return x.to(precision == "bfloat16" ? at::kBFloat16 : at::kHalf).to(x.scalar_type());
+  return x.to(precision == "bfloat16" ? kBFloat16 : kHalf).to(x.scalar_type());
 }
 
 }  // namespace elmo_fast::char_cnn

@@ -1,7 +1,6 @@
 // What both passes of char_cnn need to know of a batch of words and of its convolutions.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <memory>
 #include <vector>
@@ -22,23 +21,23 @@ struct Words {
 };
 
 // Reads ids [N, C] and checks that they lie in 0..characters-1.
-Words read_words(const at::Tensor& ids, int64_t characters);
+Words read_words(const Tensor& ids, int64_t characters);
 
 // One convolution: `filters` features from `feature` on, over windows of `width` slots.
 struct Width {
   int64_t width, filters, feature;
   int64_t windows(int64_t slots) const { return slots - width + 1; }
 };
-std::vector<Width> widths_of(at::TensorList weights);
+std::vector<Width> widths_of(TensorList weights);
 int64_t widest(const std::vector<Width>& widths);
 
 // weight [n, E, k] as the product's right operand [k * padded(E), n]: a window of k embedded characters is one row of the left.
-std::shared_ptr<const Packed> packed_filters(const at::Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand);
 
 // Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
-void check_words(const Arguments& check, const at::Tensor& ids, const at::Tensor& embedding, at::TensorList weights);
+void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights);
 
 // Numbers rounded to `precision`, kept in the tensor's own dtype.
-at::Tensor rounded_values(const at::Tensor& x, c10::string_view precision);
+Tensor rounded_values(const Tensor& x, std::string_view precision);
 
 }  // namespace elmo_fast::char_cnn

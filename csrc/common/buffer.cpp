@@ -1,9 +1,7 @@
 #include "common/buffer.h"
 
-#include <ATen/Context.h>
 
 #include <cstdlib>
-#include <limits>
 #include <list>
 #include <mutex>
 
@@ -49,7 +47,7 @@ Memory take(int64_t bytes) {
 
 Memory allocate(int64_t bytes) {
   const Memory made{std::aligned_alloc(kPage, bytes), bytes};
-  TORCH_CHECK_WITH(OutOfMemoryError, made.data != nullptr, "elmo_fast: no memory for a buffer of ", bytes, " bytes");
+  ELMO_CHECK(made.data != nullptr, "elmo_fast: not enough memory for a buffer of ", bytes, " bytes");
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   (void)madvise(made.data, bytes, MADV_HUGEPAGE);  // advice: refusal costs only speed
 #endif
@@ -73,17 +71,16 @@ void give_back(const Memory& memory) {
 
 }  // namespace
 
-at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  const int64_t wanted = c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
-  if (wanted < kPage) return at::empty(sizes, options);
+Tensor empty_buffer(IntArrayRef sizes, const Options& options) {
+  int64_t wanted = size_of(options.type);
+  for (const int64_t size : sizes) wanted *= size;
+  if (wanted < kPage) return empty(sizes, options);
   const int64_t bytes = (wanted + kPage - 1) / kPage * kPage;
   Memory memory = take(bytes);
   if (memory.data == nullptr) memory = allocate(bytes);
-  auto buffer = at::from_blob(memory.data, sizes, [memory](void*) { give_back(memory); }, options);
-  const auto& context = at::globalContext();
-  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory() && buffer.is_floating_point())
-    buffer.fill_(std::numeric_limits<double>::quiet_NaN());  // as at::empty does when asked
-  return buffer;
+  fill_if_asked(memory.data, wanted);
+  return tensor_of(memory.data, sizes, options, [](void* data, void* held) { give_back({data, reinterpret_cast<int64_t>(held)}); },
+                   reinterpret_cast<void*>(bytes));
 }
 
 int64_t idle_buffer_bytes() {

@@ -2,12 +2,12 @@
 // and memory that went back to the system is cleared (in a virtual machine: fetched from the host) before it comes again.
 #pragma once
 
-#include <ATen/ATen.h>
+#include "common/tensor.h"
 
 namespace elmo_fast {
 
-// at::empty. From 2 MiB on, the memory is kept when the tensor dies, at most 1 GiB of it, and serves later buffers of about its size.
-at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options);
+// empty(). From 2 MiB on, the memory is kept when the tensor dies, at most 1 GiB of it, and serves later buffers of about its size.
+Tensor empty_buffer(IntArrayRef sizes, const Options& options);
 
 int64_t idle_buffer_bytes();
 void clear_idle_buffers();

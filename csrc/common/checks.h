@@ -2,10 +2,11 @@
 // torch.ops.elmo_fast.* can be called without them.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <optional>
 #include <string>
+
+#include "common/tensor.h"
 
 namespace elmo_fast {
 
@@ -16,20 +17,20 @@ class Arguments {
  public:
   explicit Arguments(const char* op) : op_(op) {}
 
-  void tensor(const std::string& name, const at::Tensor& given, at::ScalarType dtype, at::IntArrayRef sizes) const;
-  void tensor(const std::string& name, const std::optional<at::Tensor>& given, at::ScalarType dtype, at::IntArrayRef sizes) const;
-  void tensors(const std::string& name, at::TensorList given, at::ScalarType dtype, at::IntArrayRef sizes) const;
+  void tensor(const std::string& name, const Tensor& given, ScalarType dtype, IntArrayRef sizes) const;
+  void tensor(const std::string& name, const std::optional<Tensor>& given, ScalarType dtype, IntArrayRef sizes) const;
+  void tensors(const std::string& name, TensorList given, ScalarType dtype, IntArrayRef sizes) const;
   // float32 or float64; int64 or int32.
-  void floating(const std::string& name, const at::Tensor& given, at::IntArrayRef sizes) const;
-  void whole(const std::string& name, const at::Tensor& given, at::IntArrayRef sizes) const;
+  void floating(const std::string& name, const Tensor& given, IntArrayRef sizes) const;
+  void whole(const std::string& name, const Tensor& given, IntArrayRef sizes) const;
   // Read or written as one stretch of memory.
-  void contiguous(const std::string& name, const at::Tensor& given) const;
+  void contiguous(const std::string& name, const Tensor& given) const;
   // IndexError unless all ids lie in 0..limit-1. Looks at every one.
-  void ids(const std::string& name, const at::Tensor& given, int64_t limit) const;
+  void ids(const std::string& name, const Tensor& given, int64_t limit) const;
   // Anything else: what is said is "op: " and `words`.
   template <typename... Words>
   void need(bool holds, const Words&... words) const {
-    TORCH_CHECK_VALUE(holds, op_, ": ", words...);
+    ELMO_CHECK_VALUE(holds, op_, ": ", words...);
   }
 
  private:

@@ -24,11 +24,11 @@ ELMO_MULTIVERSION void add_rows(
 
 }  // namespace
 
-void add_column_sums(const at::Tensor& any, const at::Tensor& weights, const at::Tensor& sums) {
-  const at::Tensor x = any.contiguous();
+void add_column_sums(const Tensor& any, const Tensor& weights, const Tensor& sums) {
+  const Tensor x = any.contiguous();
   const int64_t rows = x.size(0), columns = x.size(1);
   auto* target = sums.mutable_data_ptr<double>();
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "add_column_sums", [&] {
+  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
     const auto* source = x.const_data_ptr<scalar_t>();
     const auto* factors = weights.defined() ? weights.const_data_ptr<scalar_t>() : nullptr;
     parallel_for((columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {

@@ -72,7 +72,7 @@ void multiply_blocks(
   if (depth == 0 && !accumulate)  // no terms, which the kernels are not made for
     for (int64_t block = 0; block < last - first; ++block)
       for (int64_t i = 0; i < m; ++i) std::fill_n(c + block * block_stride + i * ldc, kBlock, T(0));
-  TORCH_INTERNAL_ASSERT(!is_int8(w.operand) || !accumulate);
+  ELMO_CHECK(!is_int8(w.operand) || !accumulate, "elmo_fast: sums of int8 are not added to others");
   for (int64_t k = 0; k < depth; k += most)
     for (int64_t block = first; block < last; ++block)
       kernel(
@@ -138,7 +138,7 @@ void multiply(
   });
 }
 
-at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand) {
+Tensor matmul(const Tensor& a, const Tensor& b, Operand operand) {
   const Arguments check("matmul");
   check.floating("a", a, {kAny, kAny});
   check.tensor("b", b, a.scalar_type(), {a.size(1), kAny});

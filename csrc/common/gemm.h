@@ -2,7 +2,6 @@
 // A row of y does not depend on how many other rows there are: every element sums its K terms in one fixed order.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <string>
 #include <vector>
@@ -15,8 +14,8 @@
 namespace elmo_fast {
 
 struct Packed {
-  at::Tensor data;  // [blocks][4][units][16][terms of a unit], as block_kernels.h reads it
-  at::Tensor scale, offset;  // of int8: float and int32 [blocks * 64]; offset: what the 128 in each q + 128 adds to a column's sum, else 0
+  Tensor data;  // [blocks][4][units][16][terms of a unit], as block_kernels.h reads it
+  Tensor scale, offset;  // of int8: float and int32 [blocks * 64]; offset: what the 128 in each q + 128 adds to a column's sum, else 0
   int64_t k = 0, n = 0;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
@@ -25,7 +24,7 @@ struct Packed {
 // Packs W[K, N], any strides. `columns` (if not empty) lists, for each packed column, the column of W that it holds, -1 for zeros;
 // `rows` likewise for the K terms.
 Packed pack(
-    const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
+    const Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
 
 // c[M, 64] (+)= x[M, K] · block `block`; x as operands with rows `ldx` elements apart (they may overlap, or repeat). Columns past
 // N are zero. T is double for Float64, else float. Call release_kernels() on the same thread when done with a run of calls.
@@ -54,6 +53,6 @@ void multiply(
     int64_t block_stride = kBlock);
 
 // a[M, K] · b[K, N] for tensors of any strides, operands rounded, result contiguous in the tensors' dtype.
-at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, Operand operand);
+Tensor matmul(const Tensor& a, const Tensor& b, Operand operand);
 
 }  // namespace elmo_fast

@@ -1,11 +1,11 @@
 #include "common/isa.h"
 
-#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <iterator>
 
+#include "common/tensor.h"
 #include "common/tiles.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -64,7 +64,7 @@ const InstructionSet* named(const std::string& name) {
     if (name == each.name) return &each;
     known += (known.empty() ? "" : ", ") + std::string(each.name);
   }
-  TORCH_CHECK_VALUE(false, "ELMO_FAST_ISA must be an instruction set that this CPU has (", known, "); got ", name);
+  ELMO_CHECK_VALUE(false, "ELMO_FAST_ISA must be an instruction set that this CPU has (", known, "); got ", name);
 }
 
 const InstructionSet* chosen() {

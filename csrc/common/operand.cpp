@@ -43,16 +43,16 @@ ELMO_MULTIVERSION void round_float16_as_float(const float* source, float* target
 
 }  // namespace
 
-Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool allow_int8) {
+Operand resolve_operand(const std::string& precision, ScalarType dtype, bool allow_int8) {
   if (allow_int8 && precision == "int8") {
-    TORCH_CHECK_VALUE(dtype == at::kFloat, "precision=\"int8\" needs float32 tensors; got ", dtype);
+    ELMO_CHECK_VALUE(dtype == kFloat, "precision=\"int8\" needs float32 tensors; got ", dtype);
     return isa().int8_quads != nullptr ? Operand::Int8Quads : Operand::Int8Widened;
   }
-  TORCH_CHECK_VALUE(
+  ELMO_CHECK_VALUE(
       precision == "float32" || precision == "bfloat16" || precision == "float16",
       "precision must be one of float32, bfloat16, float16; got ", precision);
-  if (dtype == at::kDouble) {
-    TORCH_CHECK_VALUE(precision == "float32", "precision=\"", precision, "\" needs float32 tensors; got float64");
+  if (dtype == kDouble) {
+    ELMO_CHECK_VALUE(precision == "float32", "precision=\"", precision, "\" needs float32 tensors; got float64");
     return Operand::Float64;
   }
   if (precision == "bfloat16") return isa().bfloat16_pairs != nullptr ? Operand::BFloat16Pairs : Operand::BFloat16Widened;
@@ -136,11 +136,11 @@ void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t l
 template void to_operand_tile<float>(const float*, int64_t, void*, int64_t, int64_t, int64_t, Operand);
 template void to_operand_tile<double>(const double*, int64_t, void*, int64_t, int64_t, int64_t, Operand);
 
-at::Tensor to_operand_rows(const at::Tensor& x, Operand operand) {
+Tensor to_operand_rows(const Tensor& x, Operand operand) {
   const auto rows = x.contiguous();
   const int64_t m = rows.size(0), k = rows.size(1), width = row_width(k, operand);
   if (is_exact(operand)) return rows;
-  auto result = at::empty({m, width}, rows.options().dtype(storage_type(operand)));
+  auto result = empty({m, width}, rows.options().dtype(storage_type(operand)));
   const float* source = rows.const_data_ptr<float>();
   auto* target = static_cast<char*>(result.mutable_data_ptr());
   const int64_t size = element_size(operand);

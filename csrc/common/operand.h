@@ -1,9 +1,10 @@
 // How the operands of a matrix product are held: the numbers that `precision` asks for, in the type that this CPU multiplies.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <string>
+
+#include "common/tensor.h"
 
 namespace elmo_fast {
 
@@ -19,24 +20,24 @@ enum class Operand {
 
 // What `precision` ("float32" | "bfloat16" | "float16") means for tensors of this dtype on this CPU.
 // "int8" is for inference: only where the caller allows it.
-Operand resolve_operand(const std::string& precision, at::ScalarType dtype, bool allow_int8 = false);
+Operand resolve_operand(const std::string& precision, ScalarType dtype, bool allow_int8 = false);
 
 inline bool is_exact(Operand operand) { return operand == Operand::Float32 || operand == Operand::Float64; }
 inline bool is_float16(Operand operand) { return operand == Operand::Float16Widened; }
 inline bool is_int8(Operand operand) { return operand == Operand::Int8Quads || operand == Operand::Int8Widened; }
 
 // How the left operand is held, and the packed one.
-inline at::ScalarType storage_type(Operand operand) {
-  if (operand == Operand::Int8Quads) return at::kByte;  // q + 128, which is what the products take
-  if (operand == Operand::Int8Widened) return at::kShort;
-  return operand == Operand::Float64 ? at::kDouble : operand == Operand::BFloat16Pairs ? at::kBFloat16 : at::kFloat;
+inline ScalarType storage_type(Operand operand) {
+  if (operand == Operand::Int8Quads) return kByte;  // q + 128, which is what the products take
+  if (operand == Operand::Int8Widened) return kShort;
+  return operand == Operand::Float64 ? kDouble : operand == Operand::BFloat16Pairs ? kBFloat16 : kFloat;
 }
-inline at::ScalarType packed_type(Operand operand) {
-  if (is_int8(operand)) return at::kChar;
-  return is_exact(operand) ? storage_type(operand) : is_float16(operand) ? at::kHalf : at::kBFloat16;
+inline ScalarType packed_type(Operand operand) {
+  if (is_int8(operand)) return kChar;
+  return is_exact(operand) ? storage_type(operand) : is_float16(operand) ? kHalf : kBFloat16;
 }
-inline int64_t element_size(Operand operand) { return static_cast<int64_t>(c10::elementSize(storage_type(operand))); }
-inline int64_t packed_size(Operand operand) { return static_cast<int64_t>(c10::elementSize(packed_type(operand))); }
+inline int64_t element_size(Operand operand) { return static_cast<int64_t>(size_of(storage_type(operand))); }
+inline int64_t packed_size(Operand operand) { return static_cast<int64_t>(size_of(packed_type(operand))); }
 // Products take the terms in units of one, two or four. The terms past K are zero.
 inline int64_t padded(int64_t k, Operand operand) {
   const int64_t unit = operand == Operand::Int8Quads ? 4 : operand == Operand::BFloat16Pairs || operand == Operand::Int8Widened ? 2 : 1;
@@ -63,7 +64,7 @@ template <typename T>
 void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t ld_target, int64_t rows, int64_t n, Operand operand);
 
 // x [M, K], any strides -> contiguous operands [M, row_width(K)], the padding zero.
-at::Tensor to_operand_rows(const at::Tensor& x, Operand operand);
+Tensor to_operand_rows(const Tensor& x, Operand operand);
 
 // n numbers as integers within 127, and the scale that they are times: the largest of the numbers / 127; 0 where that is below 2^-100, NaN
 // where one is not finite.

@@ -26,7 +26,7 @@ int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empt
 template <typename Source, typename T, typename Unit>
 class BlockPacker {
  public:
-  BlockPacker(const at::Tensor& weight, const Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows)
+  BlockPacker(const Tensor& weight, const Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows)
       : weight_(weight.const_data_ptr<Source>()), row_stride_(weight.stride(0)), column_stride_(weight.stride(1)), w_(w),
         columns_(columns), rows_(rows), depth_(padded(w.k, w.operand)), large_(w.data.nbytes() >= kLarge) {}
 
@@ -133,15 +133,15 @@ class BlockPacker {
 };
 
 template <typename Source, typename T, typename Unit>
-void pack_all(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+void pack_all(const Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
   BlockPacker<Source, T, Unit>(weight, w, columns, rows).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
 }
 
 // Quantizes column by column: made once for the inference of many batches, so it need not be fast.
-void pack_int8(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+void pack_int8(const Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
   const int64_t depth = padded(w.k, w.operand), unit = w.operand == Operand::Int8Quads ? 4 : 2, held = w.blocks() * kBlock;
-  w.scale = at::zeros({held}, at::kFloat);
-  w.offset = at::zeros({held}, at::kInt);
+  w.scale = zeros({held}, Options{kFloat});
+  w.offset = zeros({held}, Options{kInt});
   w.data.zero_();
   const float* source = weight.const_data_ptr<float>();
   parallel_for(w.n, kGroup, [&](int64_t begin, int64_t end) {
@@ -165,7 +165,7 @@ void pack_int8(const at::Tensor& weight, Packed& w, const std::vector<int64_t>& 
 
 }  // namespace
 
-Packed pack(const at::Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+Packed pack(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
   Packed w;
   w.operand = operand;
   w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());

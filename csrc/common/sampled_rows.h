@@ -1,7 +1,6 @@
 // What output layers share: products with rows of the table, chunk by chunk, the gradients from their slopes, and accidental hits.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <functional>
 #include <string>
@@ -16,12 +15,12 @@ namespace elmo_fast::sampled_rows {
 
 // Raises unless these are hidden [N, D], the rows [N + S, D], offsets and ids [N + S] of targets and samples, and a bound above 0.
 void check_samples(
-    const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids,
+    const Arguments& check, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids,
     int64_t chunk_bytes);
 // The same for what backward is given: numbers of the N rows, and what forward kept, [N, S] or [0, S].
 void check_saved(
-    const Arguments& check, const at::Tensor& hidden, const at::Tensor& rows,
-    std::initializer_list<std::pair<const char*, at::Tensor>> of_rows, const char* name, const at::Tensor& kept);
+    const Arguments& check, const Tensor& hidden, const Tensor& rows,
+    std::initializer_list<std::pair<const char*, Tensor>> of_rows, const char* name, const Tensor& kept);
 
 // How many rows of S logits fit into the bound; at least one.
 inline int64_t rows_per_chunk(int64_t rows, int64_t samples, int64_t item_bytes, int64_t chunk_bytes) {
@@ -32,35 +31,35 @@ inline int64_t rows_per_chunk(int64_t rows, int64_t samples, int64_t item_bytes,
 // packing a float32 table would cost a pass over it for nothing. Rounded ones are packed, as torch would round the result too.
 class RightOperand {
  public:
-  RightOperand(at::Tensor w, Operand operand);
+  RightOperand(Tensor w, Operand operand);
   // out[M, N] (+)= x[M, K] · W (+ bias[N]); x of any strides, out contiguous.
-  void multiply(const at::Tensor& x, const at::Tensor& out, bool accumulate, const at::Tensor& bias = {}) const;
+  void multiply(const Tensor& x, const Tensor& out, bool accumulate, const Tensor& bias = {}) const;
 
  private:
-  at::Tensor weight_;
+  Tensor weight_;
   Operand operand_;
   Packed packed_;
 };
 
 // x as the product sees it: rounded to the operand, held in its own dtype.
-at::Tensor rounded_values(const at::Tensor& x, Operand operand);
+Tensor rounded_values(const Tensor& x, Operand operand);
 
 // From the slopes of the losses to their logits to gradients. A loss has slope g · p to the logit of each word of a block, p within
 // [0, 1]; those to the target are added at the end, exactly.
 class Gradients {
  public:
   // grad: g [N], of the whole batch: 16-bit operands hold p times a power of two, and g over another.
-  Gradients(const at::Tensor& grad, Operand operand);
+  Gradients(const Tensor& grad, Operand operand);
   // p[n, S], g[n] and values[n, D] (hidden, rounded) of some rows against a block `rows` [S, D] of the table:
   // d_hidden[n, D] (+)= p · rows, d_rows[S, D] (+)= pᵀ · g values, d_offsets[S] += pᵀ g. The first two are finished by `finish`; the third
   // is double: a chunk may be one row, and a single chain of N additions rounds at the size of the whole.
   void add(
-      const at::Tensor& p, const at::Tensor& g, const at::Tensor& values, const RightOperand& rows, const at::Tensor& d_hidden,
-      bool add_hidden, const at::Tensor& d_rows, bool add_rows, const at::Tensor& d_offsets) const;
+      const Tensor& p, const Tensor& g, const Tensor& values, const RightOperand& rows, const Tensor& d_hidden,
+      bool add_hidden, const Tensor& d_rows, bool add_rows, const Tensor& d_offsets) const;
   // d_hidden <- g d_hidden + d_true · true_rows, d_rows scaled back.
   void finish(
-      const at::Tensor& g, const at::Tensor& d_true, const at::Tensor& true_rows, const at::Tensor& d_hidden,
-      const at::Tensor& d_rows) const;
+      const Tensor& g, const Tensor& d_true, const Tensor& true_rows, const Tensor& d_hidden,
+      const Tensor& d_rows) const;
 
  private:
   Operand operand_;
@@ -70,10 +69,10 @@ class Gradients {
 // The gradients of N targets' and S samples' rows, offsets and of hidden: d_hidden [N, D], d_rows [N + S, D], d_offsets [N + S].
 // g [N]: what multiplies p; d_true [N]: the slopes to the targets. `kept`: p [N, S], or [0, S]: then logits are computed again and
 // `to_slopes(first row, logits)` makes them p.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients_of_samples(
-    const at::Tensor& g, const at::Tensor& d_true, const at::Tensor& hidden, const at::Tensor& rows, const at::Tensor& offsets,
-    const at::Tensor& kept, const std::string& precision, int64_t chunk_bytes,
-    const std::function<void(int64_t, const at::Tensor&)>& to_slopes);
+std::tuple<Tensor, Tensor, Tensor> gradients_of_samples(
+    const Tensor& g, const Tensor& d_true, const Tensor& hidden, const Tensor& rows, const Tensor& offsets,
+    const Tensor& kept, const std::string& precision, int64_t chunk_bytes,
+    const std::function<void(int64_t, const Tensor&)>& to_slopes);
 
 // Where a target is among the samples.
 class AccidentalHits {

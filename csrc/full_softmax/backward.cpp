@@ -1,7 +1,6 @@
 // full_softmax backward: logits again, block by block, their probabilities, and two products into the gradients' own memory.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
+#include "common/parallel.h"
 #include "common/row_sums.h"
 #include "common/sampled_rows.h"
 #include "full_softmax/blocks.h"
@@ -12,11 +11,11 @@ using namespace sampled_rows;
 
 // logits -> probabilities, the target's zero: its slope is added at the end, exactly.
 template <typename T>
-void to_probabilities(const at::Tensor& logits, const at::Tensor& log_sums, const int64_t* targets, int64_t word) {
+void to_probabilities(const Tensor& logits, const Tensor& log_sums, const int64_t* targets, int64_t word) {
   const int64_t words = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
   const T* log_sum = log_sums.const_data_ptr<T>();
-  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       probabilities<T>(data + i * words, words, log_sum[i]);
       if (targets[i] >= word && targets[i] < word + words) data[i * words + targets[i] - word] = T(0);
@@ -24,9 +23,21 @@ void to_probabilities(const at::Tensor& logits, const at::Tensor& log_sums, cons
   });
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> full_softmax_backward(
-    const at::Tensor& grad_any, const at::Tensor& hidden_any, const at::Tensor& targets_any, const at::Tensor& weight,
-    const at::Tensor& bias_any, const at::Tensor& losses, const at::Tensor& log_sums, const std::string& precision,
+// A target's own gradient, to its row and its bias, in the order of the batch.
+template <typename T>
+void add_true_rows(const Tensor& rows, const Tensor& d_true, const int64_t* targets, const Tensor& d_weight, const Tensor& d_bias) {
+  const int64_t size = rows.size(1);
+  const T *row = rows.const_data_ptr<T>(), *slope = d_true.const_data_ptr<T>();
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    T* to = d_weight.mutable_data_ptr<T>() + targets[i] * size;
+    for (int64_t j = 0; j < size; ++j) to[j] += row[i * size + j];
+    d_bias.mutable_data_ptr<double>()[targets[i]] += slope[i];
+  }
+}
+
+std::tuple<Tensor, Tensor, Tensor> full_softmax_backward(
+    const Tensor& grad_any, const Tensor& hidden_any, const Tensor& targets_any, const Tensor& weight,
+    const Tensor& bias_any, const Tensor& losses, const Tensor& log_sums, const std::string& precision,
     int64_t chunk_bytes) {
   const Arguments check("full_softmax_backward");
   full_softmax::check_table(check, hidden_any, targets_any, weight, bias_any, chunk_bytes);
@@ -34,26 +45,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> full_softmax_backward(
   check.tensor("losses", losses, hidden_any.scalar_type(), {hidden_any.size(0)});
   check.tensor("log_sums", log_sums, hidden_any.scalar_type(), {hidden_any.size(0)});
   check.contiguous("log_sums", log_sums);
-  const at::Tensor grad = grad_any.contiguous(), hidden = hidden_any.contiguous();
-  const at::Tensor targets = targets_any.contiguous(), bias = bias_any.contiguous();
+  const Tensor grad = grad_any.contiguous(), hidden = hidden_any.contiguous();
+  const Tensor targets = targets_any.contiguous(), bias = bias_any.contiguous();
   const int64_t count = hidden.size(0), words = weight.size(0);
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   const full_softmax::Blocks blocks(count, words, hidden.element_size(), chunk_bytes);
-  at::Tensor d_hidden = at::empty_like(hidden), d_weight = at::empty(weight.sizes(), hidden.options());
-  at::Tensor d_bias = at::zeros({words}, hidden.options().dtype(at::kDouble));
+  Tensor d_hidden = empty_like(hidden), d_weight = empty(weight.sizes(), hidden.options());
+  Tensor d_bias = zeros({words}, hidden.options().dtype(kDouble));
   if (count == 0) return {d_hidden, d_weight.zero_(), d_bias.to(hidden.scalar_type())};
-  const at::Tensor values = rounded_values(hidden, operand), d_true = losses.neg().expm1_().mul_(grad);
-  const at::Tensor scratch = at::empty({blocks.rows * blocks.words}, hidden.options());
+  const Tensor values = rounded_values(hidden, operand), d_true = expm1(neg(losses)).mul(grad);
+  const Tensor scratch = empty({blocks.rows * blocks.words}, hidden.options());
   const Gradients gradients(grad, operand);
   for (int64_t j = 0; j < words; j += blocks.words) {
     const int64_t w = std::min(blocks.words, words - j);
-    const at::Tensor rows = weight.narrow(0, j, w);
+    const Tensor rows = weight.narrow(0, j, w);
     const RightOperand logits_of(rows.t(), operand), hidden_of(rows, operand);
     for (int64_t i = 0; i < count; i += blocks.rows) {
       const int64_t n = std::min(blocks.rows, count - i);
-      const at::Tensor p = scratch.narrow(0, 0, n * w).view({n, w});
+      const Tensor p = scratch.narrow(0, 0, n * w).view({n, w});
       logits_of.multiply(hidden.narrow(0, i, n), p, false, bias.narrow(0, j, w));
-      AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "full_softmax_backward", [&] {
+      ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
         to_probabilities<scalar_t>(p, log_sums.narrow(0, i, n), targets.const_data_ptr<int64_t>() + i, j);
       });
       gradients.add(
@@ -61,14 +72,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> full_softmax_backward(
           d_bias.narrow(0, j, w));
     }
   }
-  gradients.finish(grad, d_true, rounded_values(weight.index_select(0, targets), operand), d_hidden, d_weight);
-  d_weight.index_add_(0, targets, values.mul(d_true.unsqueeze(1)));
-  d_bias.index_add_(0, targets, d_true.to(at::kDouble));
+  gradients.finish(grad, d_true, rounded_values(index_select(weight, targets), operand), d_hidden, d_weight);
+  ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
+    add_true_rows<scalar_t>(values.mul(d_true.unsqueeze(1)), d_true, targets.const_data_ptr<int64_t>(), d_weight, d_bias);
+  });
   return {d_hidden, d_weight, d_bias.to(hidden.scalar_type())};
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("full_softmax_backward", full_softmax_backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("full_softmax_backward", ELMO_BOX(full_softmax_backward)); }
 
 }  // namespace elmo_fast

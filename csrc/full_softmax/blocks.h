@@ -12,10 +12,10 @@ constexpr int64_t kRows = 1024;
 
 // Raises unless these are hidden [N, D], targets [N], a table [V, D] of at least a word, its bias, and a bound above 0.
 inline void check_table(
-    const Arguments& check, const at::Tensor& hidden, const at::Tensor& targets, const at::Tensor& weight, const at::Tensor& bias,
+    const Arguments& check, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias,
     int64_t chunk_bytes) {
   check.floating("hidden", hidden, {kAny, kAny});
-  check.tensor("targets", targets, at::kLong, {hidden.size(0)});
+  check.tensor("targets", targets, kLong, {hidden.size(0)});
   check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
   check.tensor("bias", bias, hidden.scalar_type(), {weight.size(0)});
   check.need(weight.size(0) > 0, "weight must hold at least one word; got none");

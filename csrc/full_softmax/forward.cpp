@@ -1,11 +1,10 @@
 // full_softmax forward: blocks of words against blocks of rows; each row keeps its largest logit and a sum of exponentials, in double.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "common/parallel.h"
 #include "common/row_sums.h"
 #include "common/sampled_rows.h"
 #include "full_softmax/blocks.h"
@@ -19,10 +18,10 @@ struct Sum {
 };
 
 template <typename T>
-void add_block(const at::Tensor& logits, const int64_t* targets, int64_t word, Sum* sums) {
+void add_block(const Tensor& logits, const int64_t* targets, int64_t word, Sum* sums) {
   const int64_t words = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
-  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = data + i * words;
       if (targets[i] >= word && targets[i] < word + words) row[targets[i] - word] = -std::numeric_limits<T>::infinity();
@@ -40,7 +39,7 @@ void add_block(const at::Tensor& logits, const int64_t* targets, int64_t word, S
 }
 
 template <typename T>
-void finish(const std::vector<Sum>& sums, const at::Tensor& true_logits, const at::Tensor& losses, const at::Tensor& log_sums) {
+void finish(const std::vector<Sum>& sums, const Tensor& true_logits, const Tensor& losses, const Tensor& log_sums) {
   const T* logit = true_logits.const_data_ptr<T>();
   for (size_t i = 0; i < sums.size(); ++i) {
     const double t = logit[i], largest = std::max(t, sums[i].largest);
@@ -50,40 +49,40 @@ void finish(const std::vector<Sum>& sums, const at::Tensor& true_logits, const a
   }
 }
 
-std::tuple<at::Tensor, at::Tensor> full_softmax_forward(
-    const at::Tensor& hidden_any, const at::Tensor& targets_any, const at::Tensor& weight, const at::Tensor& bias_any,
+std::tuple<Tensor, Tensor> full_softmax_forward(
+    const Tensor& hidden_any, const Tensor& targets_any, const Tensor& weight, const Tensor& bias_any,
     const std::string& precision, int64_t chunk_bytes) {
   full_softmax::check_table(Arguments("full_softmax"), hidden_any, targets_any, weight, bias_any, chunk_bytes);
-  const at::Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous(), bias = bias_any.contiguous();
+  const Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous(), bias = bias_any.contiguous();
   const int64_t count = hidden.size(0), words = weight.size(0);
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   const full_softmax::Blocks blocks(count, words, hidden.element_size(), chunk_bytes);
-  at::Tensor losses = at::empty({count}, hidden.options()), log_sums = at::empty({count}, hidden.options());
+  Tensor losses = empty({count}, hidden.options()), log_sums = empty({count}, hidden.options());
   if (count == 0) return {losses, log_sums};
-  const at::Tensor true_logits = rounded_values(hidden, operand)
-                                     .mul(rounded_values(weight.index_select(0, targets), operand))
+  const Tensor true_logits = rounded_values(hidden, operand)
+                                     .mul(rounded_values(index_select(weight, targets), operand))
                                      .sum(1)
-                                     .add_(bias.index_select(0, targets));
+                                     .add_(index_select(bias, targets));
   std::vector<Sum> sums(count);
-  const at::Tensor scratch = at::empty({blocks.rows * blocks.words}, hidden.options());
+  const Tensor scratch = empty({blocks.rows * blocks.words}, hidden.options());
   for (int64_t j = 0; j < words; j += blocks.words) {
     const int64_t w = std::min(blocks.words, words - j);
     const RightOperand rows(weight.narrow(0, j, w).t(), operand);
     for (int64_t i = 0; i < count; i += blocks.rows) {
       const int64_t n = std::min(blocks.rows, count - i);
-      const at::Tensor logits = scratch.narrow(0, 0, n * w).view({n, w});
+      const Tensor logits = scratch.narrow(0, 0, n * w).view({n, w});
       rows.multiply(hidden.narrow(0, i, n), logits, false, bias.narrow(0, j, w));
-      AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "full_softmax", [&] {
+      ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
         add_block<scalar_t>(logits, targets.const_data_ptr<int64_t>() + i, j, sums.data() + i);
       });
     }
   }
-  AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "full_softmax", [&] { finish<scalar_t>(sums, true_logits, losses, log_sums); });
+  ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] { finish<scalar_t>(sums, true_logits, losses, log_sums); });
   return {losses, log_sums};
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("full_softmax", full_softmax_forward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("full_softmax", ELMO_BOX(full_softmax_forward)); }
 
 }  // namespace elmo_fast

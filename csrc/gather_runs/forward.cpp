@@ -1,6 +1,4 @@
 // gather_runs: stretches of stored numbers laid end to end, copied run by run. Floor: reading and writing 4 bytes a number.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <numeric>
@@ -28,10 +26,10 @@ void prefetch(const Run& run, bool upward) {
 }
 
 // Where each run's numbers lie; raises where one leaves the part in which it begins.
-std::vector<Run> located(const at::TensorList& values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward) {
+std::vector<Run> located(const TensorList& values, const Tensor& first, const Tensor& lengths, int64_t upward) {
   std::vector<const int32_t*> parts;
   std::vector<int64_t> bounds{0};
-  for (const at::Tensor& part : values) {
+  for (const Tensor& part : values) {
     parts.push_back(part.const_data_ptr<int32_t>());
     bounds.push_back(bounds.back() + part.numel());
   }
@@ -42,7 +40,7 @@ std::vector<Run> located(const at::TensorList& values, const at::Tensor& first, 
     const auto part = std::upper_bound(bounds.begin(), bounds.end(), at[r]) - bounds.begin() - 1;
     const bool begins = part >= 0 && part < static_cast<int64_t>(parts.size());
     const int64_t room = !begins ? 0 : r < upward ? bounds[part + 1] - at[r] : at[r] + 1 - bounds[part];
-    TORCH_CHECK_INDEX(
+    ELMO_CHECK_INDEX(
         count[r] >= 0 && count[r] <= room, "gather_runs: run ", r, " begins at ", at[r], ", has ", count[r],
         " numbers and leaves the part of values in which it begins");
     runs[r] = {begins ? parts[part] + (at[r] - bounds[part]) : nullptr, count[r]};
@@ -50,20 +48,20 @@ std::vector<Run> located(const at::TensorList& values, const at::Tensor& first, 
   return runs;
 }
 
-void check(at::TensorList values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward, const at::Tensor& out) {
+void check(TensorList values, const Tensor& first, const Tensor& lengths, int64_t upward, const Tensor& out) {
   const Arguments check("gather_runs");
-  check.tensors("values", values, at::kInt, {kAny});
-  for (const at::Tensor& part : values) check.contiguous("values", part);
-  check.tensor("first", first, at::kLong, {kAny});
-  check.tensor("lengths", lengths, at::kLong, {first.numel()});
-  check.tensor("out", out, at::kInt, {kAny});
+  check.tensors("values", values, kInt, {kAny});
+  for (const Tensor& part : values) check.contiguous("values", part);
+  check.tensor("first", first, kLong, {kAny});
+  check.tensor("lengths", lengths, kLong, {first.numel()});
+  check.tensor("out", out, kInt, {kAny});
   check.contiguous("first", first);
   check.contiguous("lengths", lengths);
   check.contiguous("out", out);
   check.need(upward >= 0 && upward <= first.numel(), "upward must be from 0 to R = ", first.numel(), "; got ", upward);
 }
 
-void gather_runs(at::TensorList values, const at::Tensor& first, const at::Tensor& lengths, int64_t upward, at::Tensor& out) {
+void gather_runs(TensorList values, const Tensor& first, const Tensor& lengths, int64_t upward, Tensor& out) {
   check(values, first, lengths, upward, out);
   const std::vector<Run> runs = located(values, first, lengths, upward);
   const int64_t total = std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t sum, const Run& run) { return sum + run.length; });
@@ -82,6 +80,6 @@ void gather_runs(at::TensorList values, const at::Tensor& first, const at::Tenso
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("gather_runs", gather_runs); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("gather_runs", ELMO_BOX(gather_runs)); }
 
 }  // namespace elmo_fast

@@ -1,11 +1,10 @@
 // hierarchical_softmax backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "common/parallel.h"
 #include "hierarchical_softmax/rows.h"
 
 namespace elmo_fast {
@@ -17,17 +16,17 @@ struct Step {
 };
 
 // All steps of the batch, row by row; raises where one leaves the tree.
-std::vector<Step> steps_of(const at::Tensor& targets, const at::Tensor& first, const at::Tensor& nodes, int64_t longest, int64_t limit) {
+std::vector<Step> steps_of(const Tensor& targets, const Tensor& first, const Tensor& nodes, int64_t longest, int64_t limit) {
   const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>(), *node = nodes.const_data_ptr<int64_t>();
   std::vector<Step> steps;
   for (int64_t i = 0; i < targets.numel(); ++i) {
-    TORCH_CHECK_INDEX(target[i] >= 0 && target[i] < first.numel() - 1, "hierarchical_softmax_backward: target ", target[i], " is no word");
+    ELMO_CHECK_INDEX(target[i] >= 0 && target[i] < first.numel() - 1, "hierarchical_softmax_backward: target ", target[i], " is no word");
     const int64_t begin = path[target[i]], end = path[target[i] + 1];
-    TORCH_CHECK_INDEX(
+    ELMO_CHECK_INDEX(
         begin >= 0 && end <= nodes.numel() && end - begin <= longest, "hierarchical_softmax_backward: the path of word ", target[i],
         " leaves the tree");
     for (int64_t j = begin; j < end; ++j) {
-      TORCH_CHECK_INDEX(node[j] >= 0 && node[j] < limit, "hierarchical_softmax_backward: node ", node[j], " of ", limit);
+      ELMO_CHECK_INDEX(node[j] >= 0 && node[j] < limit, "hierarchical_softmax_backward: node ", node[j], " of ", limit);
       steps.push_back({node[j], i * longest + j - begin});
     }
   }
@@ -58,17 +57,17 @@ std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
   return begin;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hierarchical_softmax_backward(
-    const at::Tensor& grad, const at::Tensor& hidden, const at::Tensor& targets_any, const at::Tensor& weight,
-    const at::Tensor& slopes, const at::Tensor& first_any, const at::Tensor& nodes_any, const std::string& precision, bool sparse) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
+    const Tensor& grad, const Tensor& hidden, const Tensor& targets_any, const Tensor& weight,
+    const Tensor& slopes, const Tensor& first_any, const Tensor& nodes_any, const std::string& precision, bool sparse) {
   const Arguments check("hierarchical_softmax_backward");
   check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
   check.tensor("grad", grad, hidden.scalar_type(), {hidden.size(0)});
   check.tensor("slopes", slopes, hidden.scalar_type(), {hidden.size(0), kAny});
   const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
-  const at::Tensor x = rounded_rows(hidden, rounding), targets = targets_any.contiguous();
-  const at::Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
-  const at::Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
+  const Tensor x = rounded_rows(hidden, rounding), targets = targets_any.contiguous();
+  const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
+  const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
   const Table table(weight);
   const int64_t count = x.size(0), size = x.size(1), longest = slopes.size(1);
   const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>();
@@ -76,19 +75,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hierarchical_softmax_
   const std::vector<Step> steps = by_node(steps_of(targets, first, nodes, longest, weight.size(0)), weight.size(0));
   const std::vector<int64_t> groups = groups_of(steps);
   const auto distinct = static_cast<int64_t>(groups.size()) - 1;
-  at::Tensor d_hidden = at::zeros({count, size}, x.options()), ids = at::empty({sparse ? distinct : 0}, first.options());
-  at::Tensor d_rows = at::zeros({sparse ? distinct : weight.size(0), size}, x.options());
-  at::Tensor d_offsets = at::zeros({d_rows.size(0)}, x.options());
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "hierarchical_softmax_backward", [&] {
+  Tensor d_hidden = zeros({count, size}, x.options()), ids = empty({sparse ? distinct : 0}, first.options());
+  Tensor d_rows = zeros({sparse ? distinct : weight.size(0), size}, x.options());
+  Tensor d_offsets = zeros({d_rows.size(0)}, x.options());
+  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
     const auto *h = x.const_data_ptr<scalar_t>(), *slope = weighted.const_data_ptr<scalar_t>();
     auto *dh = d_hidden.mutable_data_ptr<scalar_t>(), *dw = d_rows.mutable_data_ptr<scalar_t>(), *db = d_offsets.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, count, 8, [&](int64_t begin, int64_t end) {
+    parallel_for(count, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         for (int64_t j = path[target[i]]; j < path[target[i] + 1]; ++j)
           add_scaled<scalar_t>(
               dh + i * size, slope[i * longest + j - path[target[i]]], table.row<scalar_t>(node[j]), size, rounding);
     });
-    at::parallel_for(0, distinct, 8, [&](int64_t begin, int64_t end) {
+    parallel_for(distinct, 8, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {
         const int64_t row = sparse ? group : steps[groups[group]].node;
         if (sparse) ids.mutable_data_ptr<int64_t>()[group] = steps[groups[group]].node;
@@ -105,6 +104,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hierarchical_softmax_
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("hierarchical_softmax_backward", hierarchical_softmax_backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("hierarchical_softmax_backward", ELMO_BOX(hierarchical_softmax_backward)); }
 
 }  // namespace elmo_fast

@@ -1,11 +1,10 @@
 // hierarchical_softmax forward: a row's path from the root, one product of D at each node; the slopes are what backward needs.
 // Floor: reading N · length rows of D, of which those near the root stay in cache.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "common/parallel.h"
 #include "hierarchical_softmax/rows.h"
 
 namespace elmo_fast {
@@ -21,15 +20,15 @@ struct Paths {
 // The loss of the row h[size] whose word is `target`; slopes[longest] <- d loss / d score of each step, zero past the path.
 template <typename T>
 T path_loss(const Paths& paths, int64_t target, const T* h, int64_t size, const Table& table, const T* bias, Rounding rounding, T* slopes) {
-  TORCH_CHECK_INDEX(target >= 0 && target < paths.words, "hierarchical_softmax: target ", target, " is no word of the tree's ", paths.words);
+  ELMO_CHECK_INDEX(target >= 0 && target < paths.words, "hierarchical_softmax: target ", target, " is no word of the tree's ", paths.words);
   const int64_t begin = paths.first[target], length = paths.first[target + 1] - begin;
-  TORCH_CHECK_INDEX(
+  ELMO_CHECK_INDEX(
       begin >= 0 && length >= 0 && length <= std::min(paths.longest, paths.steps - begin), "hierarchical_softmax: the path of word ",
       target, " has ", length, " steps");
   T loss = 0;
   for (int64_t j = 0; j < length; ++j) {
     const int64_t node = paths.nodes[begin + j];
-    TORCH_CHECK_INDEX(node >= 0 && node < paths.count, "hierarchical_softmax: node ", node, " of a tree with ", paths.count, " inner nodes");
+    ELMO_CHECK_INDEX(node >= 0 && node < paths.count, "hierarchical_softmax: node ", node, " of a tree with ", paths.count, " inner nodes");
     const T sign = paths.codes[begin + j] == 0 ? T(1) : T(-1);
     const T score = sign * (dot<T>(h, table.row<T>(node), size, rounding) + bias[node]);
     const T e = std::exp(-std::abs(score));
@@ -40,31 +39,31 @@ T path_loss(const Paths& paths, int64_t target, const T* h, int64_t size, const 
   return loss;
 }
 
-std::tuple<at::Tensor, at::Tensor> hierarchical_softmax_forward(
-    const at::Tensor& hidden, const at::Tensor& targets_any, const at::Tensor& weight, const at::Tensor& bias_any,
-    const at::Tensor& first_any, const at::Tensor& nodes_any, const at::Tensor& codes_any, int64_t longest,
+std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
+    const Tensor& hidden, const Tensor& targets_any, const Tensor& weight, const Tensor& bias_any,
+    const Tensor& first_any, const Tensor& nodes_any, const Tensor& codes_any, int64_t longest,
     const std::string& precision, bool sparse) {
   const Arguments check("hierarchical_softmax");
   check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
   check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});
-  check.tensor("codes", codes_any, at::kByte, nodes_any.sizes());
+  check.tensor("codes", codes_any, kByte, nodes_any.sizes());
   check.need(longest >= 0, "longest must be at least 0; got ", longest);
   const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
-  const at::Tensor x = rounded_rows(hidden, rounding), bias = bias_any.contiguous(), targets = targets_any.contiguous();
-  const at::Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous(), codes = codes_any.contiguous();
+  const Tensor x = rounded_rows(hidden, rounding), bias = bias_any.contiguous(), targets = targets_any.contiguous();
+  const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous(), codes = codes_any.contiguous();
   const Table table(weight);
   const int64_t count = x.size(0), size = x.size(1);
   const Paths paths{
       first.const_data_ptr<int64_t>(), nodes.const_data_ptr<int64_t>(), codes.const_data_ptr<uint8_t>(),
       first.numel() - 1, nodes.numel(), weight.size(0), longest};
-  at::Tensor losses = at::empty({count}, x.options()), slopes = at::empty({count, longest}, x.options());
+  Tensor losses = empty({count}, x.options()), slopes = empty({count, longest}, x.options());
   const auto* target = targets.const_data_ptr<int64_t>();
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "hierarchical_softmax", [&] {
+  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
     const auto* h = x.const_data_ptr<scalar_t>();
     const auto* b = bias.const_data_ptr<scalar_t>();
     auto* loss = losses.mutable_data_ptr<scalar_t>();
     auto* slope = slopes.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, count, 8, [&](int64_t begin, int64_t end) {
+    parallel_for(count, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         loss[i] = path_loss<scalar_t>(paths, target[i], h + i * size, size, table, b, rounding, slope + i * longest);
     });
@@ -74,6 +73,6 @@ std::tuple<at::Tensor, at::Tensor> hierarchical_softmax_forward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("hierarchical_softmax", hierarchical_softmax_forward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("hierarchical_softmax", ELMO_BOX(hierarchical_softmax_forward)); }
 
 }  // namespace elmo_fast

@@ -1,6 +1,4 @@
 // Huffman's tree by two queues: the words by rising count, and the joined trees, which come in rising order by themselves.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <vector>
 
@@ -9,13 +7,13 @@
 namespace elmo_fast {
 namespace {
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> huffman_tree(const at::Tensor& counts_any, const at::Tensor& order_any) {
+std::tuple<Tensor, Tensor, Tensor> huffman_tree(const Tensor& counts_any, const Tensor& order_any) {
   const Arguments check("huffman_tree");
-  check.tensor("counts", counts_any, at::kLong, {kAny});
+  check.tensor("counts", counts_any, kLong, {kAny});
   check.need(counts_any.numel() > 0, "counts must hold at least one word; got none");
-  check.tensor("order", order_any, at::kLong, counts_any.sizes());
+  check.tensor("order", order_any, kLong, counts_any.sizes());
   check.ids("order", order_any, counts_any.numel());
-  const at::Tensor counts = counts_any.contiguous(), order = order_any.contiguous();
+  const Tensor counts = counts_any.contiguous(), order = order_any.contiguous();
   const int64_t words = counts.numel(), all = 2 * words - 1;
   const auto* count = counts.const_data_ptr<int64_t>();
   const auto* word_at = order.const_data_ptr<int64_t>();
@@ -34,11 +32,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> huffman_tree(const at::Tensor& co
     }
   }
   for (int64_t i = all - 2; i >= 0; --i) depth[i] = depth[parent[i]] + 1;
-  at::Tensor first = at::zeros({words + 1}, counts.options());
+  Tensor first = zeros({words + 1}, counts.options());
   auto* begin = first.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < words; ++i) begin[word_at[i] + 1] = depth[i];
   for (int64_t k = 0; k < words; ++k) begin[k + 1] += begin[k];
-  at::Tensor nodes = at::empty({begin[words]}, counts.options()), codes = at::empty({begin[words]}, counts.options().dtype(at::kByte));
+  Tensor nodes = empty({begin[words]}, counts.options()), codes = empty({begin[words]}, counts.options().dtype(kByte));
   auto* node = nodes.mutable_data_ptr<int64_t>();
   auto* step_code = codes.mutable_data_ptr<uint8_t>();
   for (int64_t i = 0; i < words; ++i) {
@@ -53,6 +51,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> huffman_tree(const at::Tensor& co
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("huffman_tree", huffman_tree); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("huffman_tree", ELMO_BOX(huffman_tree)); }
 
 }  // namespace elmo_fast

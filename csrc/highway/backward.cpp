@@ -1,7 +1,6 @@
 // highway backward: one fused loop per layer gives the gradients of its products; four kinds of product do the rest.
 #include "highway/layers.h"
 
-#include <torch/library.h>
 
 #include <algorithm>
 
@@ -24,15 +23,15 @@ ELMO_MULTIVERSION void unmix(
   }
 }
 
-at::Tensor column_sums(const at::Tensor& x) {
-  const auto sums = at::zeros({x.size(1)}, x.options().dtype(at::kDouble));
+Tensor column_sums(const Tensor& x) {
+  const auto sums = zeros({x.size(1)}, x.options().dtype(kDouble));
   add_column_sums(x, {}, sums);
   return sums.to(x.scalar_type());
 }
 
 // d [N, n] · weight [n, k], added to dx [N, k].
 template <typename T>
-void add_input_gradient(const at::Tensor& d, const at::Tensor& weight, Operand operand, const at::Tensor& dx, bool accumulate) {
+void add_input_gradient(const Tensor& d, const Tensor& weight, Operand operand, const Tensor& dx, bool accumulate) {
   const auto operands = to_operand_rows(d, operand);
   const auto w = packed_backward(weight, operand);
   multiply<T>(
@@ -40,10 +39,10 @@ void add_input_gradient(const at::Tensor& d, const at::Tensor& weight, Operand o
 }
 
 template <typename T>
-std::tuple<at::Tensor, at::Tensor> layer_gradients(
-    const at::Tensor& dy, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight, Operand operand, bool need_x) {
+std::tuple<Tensor, Tensor> layer_gradients(
+    const Tensor& dy, const Tensor& x, const Tensor& saved, const Tensor& weight, Operand operand, bool need_x) {
   const int64_t rows = x.size(0), width = x.size(1);
-  const auto d_products = at::empty({rows, 2 * width}, x.options()), dx = at::empty_like(x);
+  const auto d_products = empty({rows, 2 * width}, x.options()), dx = empty_like(x);
   const T *from = dy.template const_data_ptr<T>(), *input = x.template const_data_ptr<T>();
   const T *transform = saved.template const_data_ptr<T>(), *gate = transform + rows * width;
   T *products = d_products.template mutable_data_ptr<T>(), *carried = dx.template mutable_data_ptr<T>();
@@ -57,25 +56,25 @@ std::tuple<at::Tensor, at::Tensor> layer_gradients(
   return {d_products, dx};
 }
 
-using Gradients = std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>, at::Tensor, at::Tensor>;
+using Gradients = std::tuple<Tensor, std::vector<Tensor>, std::vector<Tensor>, Tensor, Tensor>;
 
 template <typename T>
 Gradients backward(
-    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& saved, at::TensorList weights,
-    const std::optional<at::Tensor>& projection_weight, Operand operand, bool need_x, bool need_weights) {
+    const Tensor& grad, const Tensor& input, const Tensor& saved, TensorList weights,
+    const std::optional<Tensor>& projection_weight, Operand operand, bool need_x, bool need_weights) {
   const auto x = input.contiguous();
   const int64_t layers = static_cast<int64_t>(weights.size());
   const auto input_of = [&](int64_t layer) { return layer == 0 ? x : saved.select(0, layer - 1).select(0, 2); };
-  const auto none = [&] { return at::empty({0}, x.options()); };  // three tensors: outputs of an op may not alias
-  const std::vector<at::Tensor> each(need_weights ? layers : 0);
+  const auto none = [&] { return empty({0}, x.options()); };  // three tensors: outputs of an op may not alias
+  const std::vector<Tensor> each(need_weights ? layers : 0);
   Gradients g{none(), each, each, none(), none()};
   auto& [dx, d_weights, d_biases, d_projection, d_projection_bias] = g;
-  at::Tensor dy = grad.contiguous();
+  Tensor dy = grad.contiguous();
   if (projection_weight.has_value()) {
     const auto d = dy;
     if (need_weights) d_projection = matmul(d.t(), input_of(layers), operand), d_projection_bias = column_sums(d);
     if (layers == 0 && !need_x) return g;
-    dy = at::empty_like(x);
+    dy = empty_like(x);
     add_input_gradient<T>(d, *projection_weight, operand, dy, false);
   }
   for (int64_t layer = layers - 1; layer >= 0; --layer) {
@@ -89,8 +88,8 @@ Gradients backward(
 }
 
 Gradients highway_backward(
-    const at::Tensor& grad, const at::Tensor& x, const at::Tensor& saved, at::TensorList weights,
-    const std::optional<at::Tensor>& projection_weight, c10::string_view precision, bool need_x, bool need_weights) {
+    const Tensor& grad, const Tensor& x, const Tensor& saved, TensorList weights,
+    const std::optional<Tensor>& projection_weight, std::string_view precision, bool need_x, bool need_weights) {
   const Arguments check("highway_backward");
   check_layers(check, x, weights, projection_weight);
   check.need(saved.dim() == 4, "the forward pass was told to save nothing");
@@ -104,6 +103,6 @@ Gradients highway_backward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("highway_backward", highway_backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("highway_backward", ELMO_BOX(highway_backward)); }
 
 }  // namespace elmo_fast::highway

@@ -2,7 +2,6 @@
 // the layer's output, and into the next product's operands, while it lies in the first-level cache.
 #include "highway/layers.h"
 
-#include <torch/library.h>
 
 #include <algorithm>
 
@@ -66,14 +65,14 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
 // All layers on x, whose operands are replaced by those of the result. A layer's parts go into `saved` [layers, 3, N, W] when
 // backward will want them.
 template <typename T>
-at::Tensor run_layers(
-    at::Tensor x, at::TensorList weights, at::TensorList biases, Operand operand, const at::Tensor& saved, at::Tensor& operands) {
+Tensor run_layers(
+    Tensor x, TensorList weights, TensorList biases, Operand operand, const Tensor& saved, Tensor& operands) {
   const bool save = saved.dim() == 4, rounds = !is_exact(operand) && !needs_whole_rows(operand);
-  auto next = rounds ? at::zeros_like(operands) : at::Tensor();
+  auto next = rounds ? zeros_like(operands) : Tensor();
   for (size_t i = 0; i < weights.size(); ++i) {
     const auto bias = biases[i].contiguous();
     const auto part = [&](int64_t which) { return saved.select(0, static_cast<int64_t>(i)).select(0, which); };
-    const auto y = save ? part(2) : at::empty_like(x);
+    const auto y = save ? part(2) : empty_like(x);
     const Layer<T> layer{
         x.template const_data_ptr<T>(),
         bias.template const_data_ptr<T>(),
@@ -96,27 +95,27 @@ at::Tensor run_layers(
 }
 
 template <typename T>
-std::tuple<at::Tensor, at::Tensor> forward(
-    const at::Tensor& input, at::TensorList weights, at::TensorList biases, const std::optional<at::Tensor>& projection_weight,
-    const std::optional<at::Tensor>& projection_bias, Operand operand, bool save) {
+std::tuple<Tensor, Tensor> forward(
+    const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
+    const std::optional<Tensor>& projection_bias, Operand operand, bool save) {
   const auto x = input.contiguous();
   const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
-  auto saved = save ? at::empty({layers, 3, rows, width}, x.options()) : at::empty({0}, x.options());
+  auto saved = save ? empty({layers, 3, rows, width}, x.options()) : empty({0}, x.options());
   auto operands = to_operand_rows(x, operand);
   const auto last = run_layers<T>(x, weights, biases, operand, saved, operands);
   if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
   const auto w = packed_forward(*projection_weight, operand);
-  const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : at::Tensor();
-  auto y = at::empty({rows, w->n}, x.options());
+  const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : Tensor();
+  auto y = empty({rows, w->n}, x.options());
   multiply<T>(
       *w, operands.const_data_ptr(), operands.size(1), rows, y.template mutable_data_ptr<T>(), w->n, false,
       bias.defined() ? bias.template const_data_ptr<T>() : nullptr);
   return {y, saved};
 }
 
-std::tuple<at::Tensor, at::Tensor> highway(
-    const at::Tensor& x, at::TensorList weights, at::TensorList biases, const std::optional<at::Tensor>& projection_weight,
-    const std::optional<at::Tensor>& projection_bias, c10::string_view precision, bool save) {
+std::tuple<Tensor, Tensor> highway(
+    const Tensor& x, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
+    const std::optional<Tensor>& projection_bias, std::string_view precision, bool save) {
   const Arguments check("highway");
   check_layers(check, x, weights, projection_weight);
   check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
@@ -129,6 +128,6 @@ std::tuple<at::Tensor, at::Tensor> highway(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("highway", highway); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("highway", ELMO_BOX(highway)); }
 
 }  // namespace elmo_fast::highway

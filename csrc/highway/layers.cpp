@@ -2,13 +2,13 @@
 
 namespace elmo_fast::highway {
 
-void check_layers(const Arguments& check, const at::Tensor& x, at::TensorList weights, const std::optional<at::Tensor>& projection_weight) {
+void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight) {
   check.floating("x", x, {kAny, kAny});
   check.tensors("weights", weights, x.scalar_type(), {2 * x.size(1), x.size(1)});
   check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
 }
 
-std::shared_ptr<const Packed> packed_layer(const at::Tensor& weight, Operand operand) {
+std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand) {
   return packed_of(weight, "highway", operand, [&] {
     const int64_t width = weight.size(1);
     std::vector<int64_t> columns;
@@ -19,11 +19,11 @@ std::shared_ptr<const Packed> packed_layer(const at::Tensor& weight, Operand ope
   });
 }
 
-std::shared_ptr<const Packed> packed_forward(const at::Tensor& weight, Operand operand) {
+std::shared_ptr<const Packed> packed_forward(const Tensor& weight, Operand operand) {
   return packed_of(weight, "forward", operand, [&] { return pack(weight.t(), operand); });
 }
 
-std::shared_ptr<const Packed> packed_backward(const at::Tensor& weight, Operand operand) {
+std::shared_ptr<const Packed> packed_backward(const Tensor& weight, Operand operand) {
   return packed_of(weight, "backward", operand, [&] { return pack(weight, operand); });
 }
 

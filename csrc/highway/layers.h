@@ -1,7 +1,6 @@
 // The arrangement that both passes of highway share.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <memory>
 
@@ -15,13 +14,13 @@ constexpr int64_t kRows = 64;   // rows of one product
 constexpr int64_t kStrip = 512; // rows that stay in the second-level cache while every block of the weight passes by
 
 // Raises unless these are rows [N, W], layers [2W, W] and a projection [D, W] of one dtype.
-void check_layers(const Arguments& check, const at::Tensor& x, at::TensorList weights, const std::optional<at::Tensor>& projection_weight);
+void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight);
 
 // weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
-std::shared_ptr<const Packed> packed_layer(const at::Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand);
 
 // weight [n, k] as right operand [k, n] of x weight^T, and [n, k] as it stands for the gradient's product with it.
-std::shared_ptr<const Packed> packed_forward(const at::Tensor& weight, Operand operand);
-std::shared_ptr<const Packed> packed_backward(const at::Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_forward(const Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_backward(const Tensor& weight, Operand operand);
 
 }  // namespace elmo_fast::highway

@@ -1,6 +1,4 @@
 // log_uniform_sample: draws until S distinct ids are found; a bitmap of V bits remembers those seen.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,12 +33,12 @@ ELMO_MULTIVERSION void draw(
   for (uint64_t i = 0; i < count; ++i) words_of_block(seed, offset, first + i, log_range, num_words, words + 2 * i);
 }
 
-std::tuple<at::Tensor, at::Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset) {
+std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset) {
   Arguments("log_uniform_sample").need(
       num_words > 0 && num_words < int64_t{1} << 31 && num_samples >= 0 && num_samples <= num_words,
       "num_words must be from 1 to 2^31 - 1 and num_samples from 0 to num_words; got ", num_words, " and ", num_samples);
-  const auto options = at::TensorOptions().dtype(at::kLong);
-  at::Tensor ids = at::empty({num_samples}, options), tries_out = at::empty({}, options);
+  const auto options = Options{kLong};
+  Tensor ids = empty({num_samples}, options), tries_out = empty({}, options);
   auto* out = ids.mutable_data_ptr<int64_t>();
   std::vector<uint64_t> seen((num_words + 63) / 64);
   const double log_range = std::log1p(static_cast<double>(num_words));
@@ -57,15 +55,15 @@ std::tuple<at::Tensor, at::Tensor> log_uniform_sample(int64_t num_samples, int64
       seen[id / 64] |= bit;
       out[found++] = id;
     }
-    TORCH_CHECK(tries < kMaxTries, "log_uniform_sample: ", num_samples, " of ", num_words, " words were not found in 2^31 tries");
+    ELMO_CHECK(tries < kMaxTries, "log_uniform_sample: ", num_samples, " of ", num_words, " words were not found in 2^31 tries");
   }
-  tries_out.fill_(tries);
+  *tries_out.mutable_data_ptr<int64_t>() = tries;
   return {ids, tries_out};
 }
 
 }  // namespace
 
 // No tensor goes in, so the op is found under the key that serves every device.
-TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample", log_uniform_sample); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample", ELMO_BOX(log_uniform_sample)); }
 
 }  // namespace elmo_fast

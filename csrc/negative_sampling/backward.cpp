@@ -1,7 +1,6 @@
 // negative_sampling backward: slopes (kept, or computed again chunk by chunk), then two products.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
+#include "common/parallel.h"
 #include "common/sampled_rows.h"
 #include "negative_sampling/slopes.h"
 
@@ -11,10 +10,10 @@ using namespace sampled_rows;
 
 // scores of some rows -> slopes, zero for accidental hits.
 template <typename T>
-void to_slopes(const at::Tensor& scores, const int64_t* targets, const AccidentalHits* hits) {
+void to_slopes(const Tensor& scores, const int64_t* targets, const AccidentalHits* hits) {
   const int64_t samples = scores.size(1);
   T* data = scores.mutable_data_ptr<T>();
-  at::parallel_for(0, scores.size(0), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(scores.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = data + i * samples;
       negative_sampling::slopes<T>(row, samples);
@@ -23,18 +22,18 @@ void to_slopes(const at::Tensor& scores, const int64_t* targets, const Accidenta
   });
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> negative_sampling_backward(
-    const at::Tensor& grad, const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets,
-    const at::Tensor& ids_any, const at::Tensor& d_true, const at::Tensor& kept, double share, bool count_hits,
+std::tuple<Tensor, Tensor, Tensor> negative_sampling_backward(
+    const Tensor& grad, const Tensor& hidden_any, const Tensor& rows, const Tensor& offsets,
+    const Tensor& ids_any, const Tensor& d_true, const Tensor& kept, double share, bool count_hits,
     const std::string& precision, int64_t chunk_bytes) {
   const Arguments check("negative_sampling_backward");
   check_samples(check, hidden_any, rows, offsets, ids_any, chunk_bytes);
   check_saved(check, hidden_any, rows, {{"grad", grad}, {"d_true", d_true}}, "slopes", kept);
-  const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
+  const Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
   const int64_t count = hidden.size(0);
   const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);
-  const auto again = [&](int64_t first, const at::Tensor& scores) {
-    AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "negative_sampling_backward", [&] {
+  const auto again = [&](int64_t first, const Tensor& scores) {
+    ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
       to_slopes<scalar_t>(scores, ids.const_data_ptr<int64_t>() + first, count_hits ? nullptr : &hits);
     });
   };
@@ -44,6 +43,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> negative_sampling_backward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("negative_sampling_backward", negative_sampling_backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("negative_sampling_backward", ELMO_BOX(negative_sampling_backward)); }
 
 }  // namespace elmo_fast

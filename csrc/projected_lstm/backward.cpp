@@ -1,4 +1,3 @@
-#include <torch/library.h>
 
 #include <cstring>
 #include <limits>
@@ -31,12 +30,12 @@ template <typename T>
 struct Direction {
   bool reverse;
   std::shared_ptr<const Packed> recurrent_weight, projection;
-  at::Tensor dy, c0, mask;                  // dy packed; mask in the caller's row order
-  at::Tensor dh, dc;                        // [B, D], [blocks][B][16]: gradients of the state that leaves the step at hand
-  at::Tensor dm, dm_operands;               // packed [positions, D]: gradient before the projection clip
-  at::Tensor dgates;                        // packed [positions, 4H' + kSkew] operands
-  at::Tensor hidden;                        // packed [positions, H' + kSkew]: σ(o) tanh(c)
-  at::Tensor dbias;                         // [4H'] double, in packed column order
+  Tensor dy, c0, mask;                  // dy packed; mask in the caller's row order
+  Tensor dh, dc;                        // [B, D], [blocks][B][16]: gradients of the state that leaves the step at hand
+  Tensor dm, dm_operands;               // packed [positions, D]: gradient before the projection clip
+  Tensor dgates;                        // packed [positions, 4H' + kSkew] operands
+  Tensor hidden;                        // packed [positions, H' + kSkew]: σ(o) tanh(c)
+  Tensor dbias;                         // [4H'] double, in packed column order
   const T *gates, *cells, *projections;
 };
 
@@ -67,7 +66,7 @@ class Backward {
   const Operand operand;
   const T cell_clip, projection_clip;
 
-  char* operands(at::Tensor& t, int64_t row, int64_t column) const {
+  char* operands(Tensor& t, int64_t row, int64_t column) const {
     return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
   }
 
@@ -158,7 +157,7 @@ void transpose_gates(const T* dgates, int64_t ld_gates, const Sizes& n, int64_t 
   });
 }
 
-at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand operand) {
+Tensor transposed_gates(const Tensor& dgates, const Sizes& n, Operand operand) {
   const int64_t positions = dgates.size(0), ld = padded(positions, operand);
   auto target = empty_buffer({n.cells * kGates, ld}, dgates.options());
   if (ld > positions) target.select(1, positions).zero_();
@@ -174,7 +173,7 @@ at::Tensor transposed_gates(const at::Tensor& dgates, const Sizes& n, Operand op
 
 // left (operands [M, padded K]) · right [K, N] -> [M, N]
 template <typename T>
-at::Tensor product(const at::Tensor& left, const at::Tensor& right, Operand operand) {
+Tensor product(const Tensor& left, const Tensor& right, Operand operand) {
   auto result = empty_buffer({left.size(0), right.size(1)}, right.options());
   const auto w = pack(right, operand);
   multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
@@ -183,8 +182,8 @@ at::Tensor product(const at::Tensor& left, const at::Tensor& right, Operand oper
 
 // The state that entered each packed position: h0 at the first step, then the clipped and masked projection of the step before.
 template <typename T>
-at::Tensor entering_state(const Direction<T>& d, const at::Tensor& h0, const Steps& steps, int64_t width, T clip) {
-  auto rows = at::empty({steps.valid(), width}, h0.options());
+Tensor entering_state(const Direction<T>& d, const Tensor& h0, const Steps& steps, int64_t width, T clip) {
+  auto rows = empty({steps.valid(), width}, h0.options());
   T* target = rows.template mutable_data_ptr<T>();
   if (steps.valid() > 0) std::copy_n(h0.template const_data_ptr<T>(), steps.active(0) * width, target);
   for (int64_t s = 1; s < steps.time; ++s)
@@ -199,13 +198,13 @@ at::Tensor entering_state(const Direction<T>& d, const at::Tensor& h0, const Ste
 }
 
 using Gradients = std::tuple<
-    std::vector<at::Tensor>, std::vector<at::Tensor>, std::vector<at::Tensor>, std::vector<at::Tensor>, std::vector<at::Tensor>, at::Tensor,
-    at::Tensor>;
+    std::vector<Tensor>, std::vector<Tensor>, std::vector<Tensor>, std::vector<Tensor>, std::vector<Tensor>, Tensor,
+    Tensor>;
 
 // Packed rows of a direction -> dx [B, T, I]; positions past a row's length get zero.
 template <typename T>
-at::Tensor scatter_steps(const at::Tensor& rows, const at::Tensor* residual, const Sizes& n, const Steps& steps, bool reverse) {
-  auto dx = at::zeros({n.batch, n.time, n.input}, rows.options());
+Tensor scatter_steps(const Tensor& rows, const Tensor* residual, const Sizes& n, const Steps& steps, bool reverse) {
+  auto dx = zeros({n.batch, n.time, n.input}, rows.options());
   T* target = dx.template mutable_data_ptr<T>();
   for (int64_t s = 0; s < steps.time; ++s)
     for (int64_t i = 0; i < steps.active(s); ++i) {
@@ -221,23 +220,23 @@ at::Tensor scatter_steps(const at::Tensor& rows, const at::Tensor* residual, con
 
 template <typename T>
 Gradients backward_of(
-    const at::Tensor& d_outputs, const std::optional<at::Tensor>& d_h, const std::optional<at::Tensor>& d_c, at::TensorList inputs,
-    at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList weight_hr, const at::Tensor& lengths,
-    const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks, const at::Tensor& gates,
-    const at::Tensor& cells, const at::Tensor& projections, c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual,
+    const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList inputs,
+    TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const Tensor& lengths,
+    const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const Tensor& gates,
+    const Tensor& cells, const Tensor& projections, const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual,
     Operand operand, bool need_inputs, bool need_weights) {
   const Sizes n = sizes_of(inputs, weight_hh);
   const Steps steps(lengths, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
   const auto options = inputs[0].options(), held = options.dtype(storage_type(operand));
   const auto order = gate_order(n);
-  const auto each = [&](bool needed) { return std::vector<at::Tensor>(needed ? n.directions : 0); };
+  const auto each = [&](bool needed) { return std::vector<Tensor>(needed ? n.directions : 0); };
   auto dx = each(need_inputs), d_ih = each(need_weights), d_hh = each(need_weights), d_bias = each(need_weights);
   auto d_hr = each(need_weights && !weight_hr.empty());
-  auto dh0 = at::empty({n.directions, n.batch, n.output}, options), dc0 = at::empty({n.directions, n.batch, n.cells}, options);
+  auto dh0 = empty({n.directions, n.batch, n.output}, options), dc0 = empty({n.directions, n.batch, n.cells}, options);
   each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
-    d.reverse = reverse.get(r);
+    d.reverse = reverse[r];
     d.recurrent_weight = packed_of(weight_hh[r], "gates, transposed", operand, [&] { return pack(weight_hh[r], operand, {}, order); });
     if (!weight_hr.empty())
       d.projection = packed_of(weight_hr[r], "projection, transposed", operand, [&] { return pack(weight_hr[r], operand); });
@@ -247,10 +246,10 @@ Gradients backward_of(
     d.dc = to_blocks(sorted_rows<T>(d_c, r, steps, n.padded_cells(), inputs[0]));
     if (!masks.empty()) d.mask = masks[r].contiguous();
     d.dm = empty_buffer({positions, n.output}, options);
-    d.dm_operands = at::zeros({positions, padded(n.output, operand)}, held);
+    d.dm_operands = zeros({positions, padded(n.output, operand)}, held);
     d.dgates = empty_buffer({positions, columns + kSkew}, held);
     d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, options);
-    d.dbias = at::zeros({columns}, at::kDouble);
+    d.dbias = zeros({columns}, Options{kDouble});
     d.gates = gates[r].const_data_ptr<T>();
     d.cells = cells[r].const_data_ptr<T>();
     d.projections = projections[r].const_data_ptr<T>();
@@ -260,7 +259,7 @@ Gradients backward_of(
     restore_order<T>(from_blocks(d.dc), steps, n.cells, dc0[r].mutable_data_ptr<T>());
     if (need_inputs) {
       const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order); });
-      auto rows = at::empty({positions, n.input}, options);
+      auto rows = empty({positions, n.input}, options);
       multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
       dx[r] = scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse);
     }
@@ -270,8 +269,8 @@ Gradients backward_of(
     d_ih[r] = product<T>(left, gather_steps<T>(inputs[r], steps, d.reverse), operand);
     if (!h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
     d_hh[r] = product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(projection_clip)), operand);
-    if (d.projection) d_hr[r] = product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.slice(1, 0, n.cells), operand);
-    d_bias[r] = at::empty({n.cells * kGates}, options);
+    if (d.projection) d_hr[r] = product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.narrow(1, 0, n.cells), operand);
+    d_bias[r] = empty({n.cells * kGates}, options);
     for (int64_t j = 0; j < columns; ++j)
       if (order[j] >= 0)
         d_bias[r].template mutable_data_ptr<T>()[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
@@ -280,10 +279,10 @@ Gradients backward_of(
 }
 
 Gradients backward(
-    const at::Tensor& d_outputs, const std::optional<at::Tensor>& d_h, const std::optional<at::Tensor>& d_c, at::TensorList inputs,
-    at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList weight_hr, const at::Tensor& lengths,
-    const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks, const at::Tensor& gates,
-    const at::Tensor& cells, const at::Tensor& projections, c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual,
+    const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList inputs,
+    TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const Tensor& lengths,
+    const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const Tensor& gates,
+    const Tensor& cells, const Tensor& projections, const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual,
     const std::string& precision, bool need_inputs, bool need_weights) {
   const Arguments check("projected_lstm_backward");
   const auto count = static_cast<int64_t>(reverse.size());
@@ -295,14 +294,14 @@ Gradients backward(
   check.tensor("gates", gates, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kBlock});
   check.tensor("cells", cells, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kCells});
   check.tensor("projections", projections, dtype, {n.directions, n.batch * n.time, n.output});
-  for (const at::Tensor& saved : {gates, cells, projections}) check.contiguous("gates, cells and projections", saved);
-  const auto of = dtype == at::kDouble ? &backward_of<double> : &backward_of<float>;
+  for (const Tensor& saved : {gates, cells, projections}) check.contiguous("gates, cells and projections", saved);
+  const auto of = dtype == kDouble ? &backward_of<double> : &backward_of<float>;
   return of(
       d_outputs, d_h, d_c, inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, gates, cells, projections, reverse, cell_clip,
       projection_clip, residual, resolve_operand(precision, dtype), need_inputs, need_weights);
 }
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm_backward", backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm_backward", ELMO_BOX(backward)); }
 
 }  // namespace
 }  // namespace elmo_fast::projected_lstm

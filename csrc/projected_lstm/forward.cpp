@@ -1,4 +1,3 @@
-#include <torch/library.h>
 
 #include <cstring>
 #include <limits>
@@ -41,7 +40,7 @@ template <typename T>
 struct Direction {
   bool reverse;
   std::shared_ptr<const Packed> input_weight, recurrent_weight, projection;
-  at::Tensor x, x_operands, h, c, h_operands, hidden, hidden_operands, mask;  // hidden: σ(o) tanh(c), where its rows are rounded whole
+  Tensor x, x_operands, h, c, h_operands, hidden, hidden_operands, mask;  // hidden: σ(o) tanh(c), where its rows are rounded whole
   std::vector<T> bias;  // in packed column order
   T* gates;  // [blocks][capacity][64]: of all positions when saving, else of the chunk of steps at hand
   T *cells, *projections, *output;  // [blocks][capacity][16], [positions, D], [B, T, D]
@@ -123,12 +122,12 @@ class Forward {
   }
 
   // The first `width` numbers of the active rows, as operands.
-  void round_rows(const at::Tensor& from, at::Tensor& to, int64_t width, int64_t s) const {
+  void round_rows(const Tensor& from, Tensor& to, int64_t width, int64_t s) const {
     if (from.defined())
       to_operand_tile(from.template const_data_ptr<T>(), from.size(1), operands(to, 0, 0), to.size(1), steps.active(s), width, operand);
   }
 
-  char* operands(at::Tensor& t, int64_t row, int64_t column) const {
+  char* operands(Tensor& t, int64_t row, int64_t column) const {
     return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
   }
 
@@ -240,7 +239,7 @@ bool runs_in_turn(const Sizes& n, Operand operand, bool projects) {
 
 // The bias of each packed column, zero where the column holds no cell.
 template <typename T>
-std::vector<T> ordered_bias(const at::Tensor& bias, const std::vector<int64_t>& order) {
+std::vector<T> ordered_bias(const Tensor& bias, const std::vector<int64_t>& order) {
   const auto given = bias.contiguous();
   std::vector<T> ordered(order.size());
   for (size_t j = 0; j < order.size(); ++j) ordered[j] = order[j] < 0 ? T(0) : given.template const_data_ptr<T>()[order[j]];
@@ -256,27 +255,27 @@ void clear_padding(T* output, const Steps& steps, int64_t width) {
   }
 }
 
-using Saved = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using Saved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <typename T>
 Saved forward_of(
-    at::TensorList inputs, at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList bias, at::TensorList weight_hr,
-    const at::Tensor& lengths, const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks,
-    c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual, Operand operand, bool save) {
+    TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
+    const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
+    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, Operand operand, bool save) {
   const Sizes n = sizes_of(inputs, weight_hh);
   const Steps steps(lengths, n.time);
   const auto options = inputs[0].options();
   const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
   const int64_t capacity = save ? positions : largest_chunk(steps);
-  auto outputs = at::empty({n.directions, n.batch, n.time, n.output}, options);
-  auto h = at::empty({n.directions, n.batch, n.output}, options), c = at::empty({n.directions, n.batch, n.cells}, options);
+  auto outputs = empty({n.directions, n.batch, n.time, n.output}, options);
+  auto h = empty({n.directions, n.batch, n.output}, options), c = empty({n.directions, n.batch, n.cells}, options);
   auto gates = empty_buffer({n.directions, blocks, capacity, kBlock}, options);
   auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
-  auto projections = at::empty({n.directions, saved, n.output}, options);
+  auto projections = empty({n.directions, saved, n.output}, options);
   const auto order = gate_order(n);
   each_direction(n.directions, runs_in_turn(n, operand, !weight_hr.empty()), [&](int64_t r) {
     Direction<T> d;
-    d.reverse = reverse.get(r);
+    d.reverse = reverse[r];
     d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });
     d.recurrent_weight = packed_of(weight_hh[r], "gates", operand, [&] { return pack(weight_hh[r].t(), operand, order); });
     if (!weight_hr.empty())
@@ -285,8 +284,8 @@ Saved forward_of(
     d.h = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
     d.c = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
     d.h_operands = to_operand_rows(d.h, operand).clone();
-    d.hidden_operands = at::zeros({n.batch, row_width(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
-    if (needs_whole_rows(operand) && d.projection) d.hidden = at::empty({n.batch, n.cells}, options);
+    d.hidden_operands = zeros({n.batch, row_width(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
+    if (needs_whole_rows(operand) && d.projection) d.hidden = empty({n.batch, n.cells}, options);
     if (!masks.empty()) d.mask = masks[r].contiguous();
     d.gates = gates[r].mutable_data_ptr<T>();
     d.cells = cells[r].mutable_data_ptr<T>();
@@ -304,13 +303,13 @@ Saved forward_of(
     restore_order<T>(d.h, steps, n.output, h[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.c), steps, n.cells, c[r].mutable_data_ptr<T>());
   });
-  return {outputs, h, c, save ? gates : at::empty({n.directions, blocks, 0, kBlock}, options), cells, projections};
+  return {outputs, h, c, save ? gates : empty({n.directions, blocks, 0, kBlock}, options), cells, projections};
 }
 
 Saved forward(
-    at::TensorList inputs, at::TensorList weight_ih, at::TensorList weight_hh, at::TensorList bias, at::TensorList weight_hr,
-    const at::Tensor& lengths, const std::optional<at::Tensor>& h0, const std::optional<at::Tensor>& c0, at::TensorList masks,
-    c10::List<bool> reverse, double cell_clip, double projection_clip, bool residual, const std::string& precision, bool save) {
+    TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
+    const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
+    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const std::string& precision, bool save) {
   const Arguments check("projected_lstm");
   const auto count = static_cast<int64_t>(reverse.size());
   const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);
@@ -318,12 +317,12 @@ Saved forward(
   check.need(bias.size() == inputs.size(), "bias must be one per direction, ", inputs.size(), "; got ", bias.size());
   check.tensors("bias", bias, dtype, {kGates * n.cells});
   const Operand operand = resolve_operand(precision, dtype, !save);
-  const auto of = dtype == at::kDouble ? &forward_of<double> : &forward_of<float>;
+  const auto of = dtype == kDouble ? &forward_of<double> : &forward_of<float>;
   return of(
       inputs, weight_ih, weight_hh, bias, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual, operand, save);
 }
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", forward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", ELMO_BOX(forward)); }
 
 }  // namespace
 }  // namespace elmo_fast::projected_lstm

@@ -1,7 +1,6 @@
 // Where things lie: rows sorted by falling length, so that the active ones of every step are a prefix; gates of 16 cells side by side.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <numeric>
@@ -26,14 +25,14 @@ struct Steps {
   int64_t batch, time;
   std::vector<int64_t> order, length, offset;
 
-  Steps(const at::Tensor& lengths, int64_t time) : batch(lengths.size(0)), time(time), order(batch), length(batch), offset(time + 1, 0) {
+  Steps(const Tensor& lengths, int64_t time) : batch(lengths.size(0)), time(time), order(batch), length(batch), offset(time + 1, 0) {
     const auto held = lengths.contiguous();
     const int64_t* given = held.const_data_ptr<int64_t>();
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return given[a] > given[b]; });
     for (int64_t i = 0; i < batch; ++i) {
       length[i] = given[order[i]];
-      TORCH_CHECK_VALUE(
+      ELMO_CHECK_VALUE(
           length[i] >= 0 && length[i] <= time, "projected_lstm: lengths must lie in 0..T=", time, "; got ", length[i], " for row ", order[i]);
       for (int64_t s = 0; s < length[i]; ++s) ++offset[s + 1];
     }
@@ -53,17 +52,17 @@ struct Sizes {
   int64_t gate_columns() const { return cell_blocks() * kBlock; }
 };
 
-inline Sizes sizes_of(at::TensorList inputs, at::TensorList weight_hh) {
+inline Sizes sizes_of(TensorList inputs, TensorList weight_hh) {
   return {static_cast<int64_t>(inputs.size()), inputs[0].size(0), inputs[0].size(1), inputs[0].size(2), weight_hh[0].size(1),
           weight_hh[0].size(0) / kGates};
 }
 
 // The arguments that both passes have; h0 and c0 are optional.
 struct Given {
-  at::TensorList inputs, weight_ih, weight_hh, weight_hr;
-  const at::Tensor& lengths;
-  const std::optional<at::Tensor>&h0, &c0;
-  at::TensorList masks;
+  TensorList inputs, weight_ih, weight_hh, weight_hr;
+  const Tensor& lengths;
+  const std::optional<Tensor>&h0, &c0;
+  TensorList masks;
   int64_t reverse;  // how many
 };
 
@@ -71,7 +70,7 @@ struct Given {
 inline Sizes checked_sizes(const Arguments& check, const Given& given, bool residual) {
   const auto directions = static_cast<int64_t>(given.inputs.size());
   check.need(directions > 0, "inputs must hold one tensor for each direction; got none");
-  const auto as_many = [&](at::TensorList list, bool none = false) {
+  const auto as_many = [&](TensorList list, bool none = false) {
     return static_cast<int64_t>(list.size()) == directions || (none && list.empty());
   };
   check.need(
@@ -88,7 +87,7 @@ inline Sizes checked_sizes(const Arguments& check, const Given& given, bool resi
   check.tensors("weight_hh", given.weight_hh, dtype, {gates, n.output});
   check.tensors("weight_hr", given.weight_hr, dtype, {n.output, n.cells});
   check.tensors("masks", given.masks, dtype, {n.batch, n.output});
-  check.tensor("lengths", given.lengths, at::kLong, {n.batch});
+  check.tensor("lengths", given.lengths, kLong, {n.batch});
   check.tensor("h0", given.h0, dtype, {n.directions, n.batch, n.output});
   check.tensor("c0", given.c0, dtype, {n.directions, n.batch, n.cells});
   check.need(!given.weight_hr.empty() || n.output == n.cells, "without weight_hr, D must equal H; got ", n.output, " and ", n.cells);
@@ -118,10 +117,10 @@ void each_direction(int64_t directions, bool in_turn, const F& f) {
 
 // x[b, position(i, s)] -> row offset[s] + i, for every valid position.
 template <typename T>
-at::Tensor gather_steps(const at::Tensor& x, const Steps& steps, bool reverse) {
+Tensor gather_steps(const Tensor& x, const Steps& steps, bool reverse) {
   const auto source = x.contiguous();
   const int64_t width = x.size(2);
-  auto rows = at::empty({steps.valid(), width}, x.options());
+  auto rows = empty({steps.valid(), width}, x.options());
   const T* from = source.const_data_ptr<T>();
   T* to = rows.mutable_data_ptr<T>();
   for (int64_t s = 0; s < steps.time; ++s)
@@ -132,17 +131,17 @@ at::Tensor gather_steps(const at::Tensor& x, const Steps& steps, bool reverse) {
 }
 
 // [B, H'] <-> [blocks][B][16]
-inline at::Tensor to_blocks(const at::Tensor& rows) {
+inline Tensor to_blocks(const Tensor& rows) {
   return rows.view({rows.size(0), rows.size(1) / kCells, kCells}).transpose(0, 1).contiguous();
 }
-inline at::Tensor from_blocks(const at::Tensor& blocks) {
+inline Tensor from_blocks(const Tensor& blocks) {
   return blocks.transpose(0, 1).contiguous().view({blocks.size(1), blocks.size(0) * kCells});
 }
 
 // state[r] of the caller, [B, columns] -> sorted rows, padded with zeros to `width` columns; zeros where there is none.
 template <typename T>
-at::Tensor sorted_rows(const std::optional<at::Tensor>& state, int64_t r, const Steps& steps, int64_t width, const at::Tensor& like) {
-  auto sorted = at::zeros({steps.batch, width}, like.options());
+Tensor sorted_rows(const std::optional<Tensor>& state, int64_t r, const Steps& steps, int64_t width, const Tensor& like) {
+  auto sorted = zeros({steps.batch, width}, like.options());
   if (!state) return sorted;
   const auto given = state->select(0, r).contiguous();
   for (int64_t i = 0; i < steps.batch; ++i)
@@ -153,7 +152,7 @@ at::Tensor sorted_rows(const std::optional<at::Tensor>& state, int64_t r, const 
 
 // Sorted rows -> rows in the caller's order, the first `width` columns.
 template <typename T>
-void restore_order(const at::Tensor& sorted, const Steps& steps, int64_t width, T* target) {
+void restore_order(const Tensor& sorted, const Steps& steps, int64_t width, T* target) {
   for (int64_t i = 0; i < steps.batch; ++i)
     std::copy_n(sorted.template const_data_ptr<T>() + i * sorted.size(1), width, target + steps.order[i] * width);
 }

@@ -1,7 +1,6 @@
 // sampled_softmax backward: probabilities (kept, or computed again chunk by chunk), then two products.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
+#include "common/parallel.h"
 #include "common/row_sums.h"
 #include "common/sampled_rows.h"
 
@@ -11,12 +10,12 @@ using namespace sampled_rows;
 
 // logits of some rows -> probabilities, zero for accidental hits.
 template <typename T>
-void to_probabilities(const at::Tensor& logits, const at::Tensor& log_sums, const int64_t* targets, const AccidentalHits& hits) {
+void to_probabilities(const Tensor& logits, const Tensor& log_sums, const int64_t* targets, const AccidentalHits& hits) {
   const int64_t samples = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
-  const at::Tensor log_sums_row = log_sums.contiguous();
+  const Tensor log_sums_row = log_sums.contiguous();
   const T* log_sum = log_sums_row.const_data_ptr<T>();
-  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = data + i * samples;
       probabilities<T>(row, samples, log_sum[i]);
@@ -25,19 +24,19 @@ void to_probabilities(const at::Tensor& logits, const at::Tensor& log_sums, cons
   });
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_backward(
-    const at::Tensor& grad_any, const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets,
-    const at::Tensor& ids_any, const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& kept,
+std::tuple<Tensor, Tensor, Tensor> sampled_softmax_backward(
+    const Tensor& grad_any, const Tensor& hidden_any, const Tensor& rows, const Tensor& offsets,
+    const Tensor& ids_any, const Tensor& losses, const Tensor& log_sums, const Tensor& kept,
     const std::string& precision, int64_t chunk_bytes) {
   const Arguments check("sampled_softmax_backward");
   check_samples(check, hidden_any, rows, offsets, ids_any, chunk_bytes);
   check_saved(check, hidden_any, rows, {{"grad", grad_any}, {"losses", losses}, {"log_sums", log_sums}}, "probabilities", kept);
-  const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous(), grad = grad_any.contiguous();
+  const Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous(), grad = grad_any.contiguous();
   const int64_t count = hidden.size(0);
   const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);
-  const at::Tensor d_true = losses.neg().expm1_().mul_(grad);  // p - 1 of the target, times g
-  const auto to_slopes = [&](int64_t first, const at::Tensor& logits) {
-    AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "sampled_softmax_backward", [&] {
+  const Tensor d_true = expm1(neg(losses)).mul(grad);  // p - 1 of the target, times g
+  const auto to_slopes = [&](int64_t first, const Tensor& logits) {
+    ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
       to_probabilities<scalar_t>(logits, log_sums.narrow(0, first, logits.size(0)), ids.const_data_ptr<int64_t>() + first, hits);
     });
   };
@@ -46,6 +45,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_backward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("sampled_softmax_backward", sampled_softmax_backward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("sampled_softmax_backward", ELMO_BOX(sampled_softmax_backward)); }
 
 }  // namespace elmo_fast

@@ -1,10 +1,9 @@
 // sampled_softmax forward: a chunk of logits, then one row at a time: hits out, largest, sum of exponentials, loss.
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <limits>
 
+#include "common/parallel.h"
 #include "common/row_sums.h"
 #include "common/sampled_rows.h"
 
@@ -25,14 +24,14 @@ void finish_row(T* logits, int64_t samples, T true_logit, bool keep, T* loss, T*
 
 template <typename T>
 void finish_rows(
-    const at::Tensor& logits, const at::Tensor& true_logits, const int64_t* targets, const AccidentalHits& hits, bool keep,
-    const at::Tensor& losses, const at::Tensor& log_sums) {
+    const Tensor& logits, const Tensor& true_logits, const int64_t* targets, const AccidentalHits& hits, bool keep,
+    const Tensor& losses, const Tensor& log_sums) {
   const int64_t samples = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
   const T* true_data = true_logits.const_data_ptr<T>();
   T* loss = losses.mutable_data_ptr<T>();
   T* log_sum = log_sums.mutable_data_ptr<T>();
-  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = data + i * samples;
       hits.each(targets[i], [&](int64_t s) { row[s] = -std::numeric_limits<T>::infinity(); });
@@ -41,29 +40,29 @@ void finish_rows(
   });
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_forward(
-    const at::Tensor& hidden_any, const at::Tensor& rows, const at::Tensor& offsets, const at::Tensor& ids_any,
+std::tuple<Tensor, Tensor, Tensor> sampled_softmax_forward(
+    const Tensor& hidden_any, const Tensor& rows, const Tensor& offsets, const Tensor& ids_any,
     const std::string& precision, int64_t chunk_bytes, bool keep) {
   check_samples(Arguments("sampled_softmax"), hidden_any, rows, offsets, ids_any, chunk_bytes);
-  const at::Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
+  const Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
   const int64_t count = hidden.size(0), samples = rows.size(0) - count;
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   const int64_t step = rows_per_chunk(count, samples, hidden.element_size(), chunk_bytes);
   const bool kept = keep && count <= step;
-  at::Tensor losses = at::empty({count}, hidden.options()), log_sums = at::empty({count}, hidden.options());
-  at::Tensor probabilities = at::empty({kept ? count : 0, samples}, hidden.options());
+  Tensor losses = empty({count}, hidden.options()), log_sums = empty({count}, hidden.options());
+  Tensor probabilities = empty({kept ? count : 0, samples}, hidden.options());
   if (count == 0) return {losses, log_sums, probabilities};
-  const at::Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
-  const at::Tensor true_logits = rounded_values(hidden, operand).mul(true_rows).sum(1).add_(offsets.narrow(0, 0, count));
-  const at::Tensor sample_offsets = offsets.narrow(0, count, samples).contiguous();
+  const Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
+  const Tensor true_logits = rounded_values(hidden, operand).mul(true_rows).sum(1).add_(offsets.narrow(0, 0, count));
+  const Tensor sample_offsets = offsets.narrow(0, count, samples).contiguous();
   const RightOperand sample_rows(rows.narrow(0, count, samples).t(), operand);
   const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, samples);
-  const at::Tensor scratch = kept ? probabilities : at::empty({step, samples}, hidden.options());
+  const Tensor scratch = kept ? probabilities : empty({step, samples}, hidden.options());
   for (int64_t i = 0; i < count; i += step) {
     const int64_t n = std::min(step, count - i);
-    const at::Tensor logits = scratch.narrow(0, 0, n);
+    const Tensor logits = scratch.narrow(0, 0, n);
     sample_rows.multiply(hidden.narrow(0, i, n), logits, false, sample_offsets);
-    AT_DISPATCH_FLOATING_TYPES(hidden.scalar_type(), "sampled_softmax", [&] {
+    ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
       finish_rows<scalar_t>(
           logits, true_logits.narrow(0, i, n), ids.const_data_ptr<int64_t>() + i, hits, kept, losses.narrow(0, i, n),
           log_sums.narrow(0, i, n));
@@ -74,6 +73,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> sampled_softmax_forward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("sampled_softmax", sampled_softmax_forward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("sampled_softmax", ELMO_BOX(sampled_softmax_forward)); }
 
 }  // namespace elmo_fast

@@ -1,5 +1,4 @@
 // scalar_mix backward: one pass of sums (for the coefficients and through the statistics), one that writes the layers' gradients.
-#include <torch/library.h>
 
 #include "scalar_mix/common.h"
 
@@ -20,12 +19,12 @@ ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) 
 }
 
 // sums[M, L + 1]: sum of dy_m * x_l over everything (x_l normalised), and sum of dy_m.
-at::Tensor sums_of(const at::Tensor& grad, const std::vector<at::Tensor>& layers, const at::Tensor& statistics) {
+Tensor sums_of(const Tensor& grad, const std::vector<Tensor>& layers, const Tensor& statistics) {
   const auto shape = shape_of(layers[0]);
   const int64_t count = static_cast<int64_t>(layers.size()), mixes = grad.size(0);
   const double* mean = statistics.const_data_ptr<double>();
-  at::Tensor sums = at::empty({mixes, count + 1}, statistics.options());
-  AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "scalar_mix_backward", [&] {
+  Tensor sums = empty({mixes, count + 1}, statistics.options());
+  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
     const auto p = pointers<scalar_t>(layers);
     const auto* dy = grad.const_data_ptr<scalar_t>();
     const auto totals = block_sums(shape.blocks(), mixes * (count + 1), [&](int64_t block, double* partial) {
@@ -80,25 +79,25 @@ void layer_gradients(
   });
 }
 
-std::vector<at::Tensor> all_layer_gradients(
-    const at::Tensor& grad, const std::vector<at::Tensor>& layers, const at::Tensor& coefficients,
-    const std::optional<at::Tensor>& counted, const at::Tensor& statistics, const at::Tensor& sums, bool layer_norm) {
+std::vector<Tensor> all_layer_gradients(
+    const Tensor& grad, const std::vector<Tensor>& layers, const Tensor& coefficients,
+    const std::optional<Tensor>& counted, const Tensor& statistics, const Tensor& sums, bool layer_norm) {
   const auto shape = shape_of(layers[0]);
   const int64_t count = static_cast<int64_t>(layers.size()), mixes = grad.size(0);
-  const at::Tensor a = coefficients.to(at::kDouble), inverse = statistics[1];
-  const int64_t positions = counted.has_value() ? counted->sum().item<int64_t>() : shape.positions;
+  const Tensor a = coefficients.to(kDouble), inverse = statistics[1];
+  const int64_t positions = counted.has_value() ? count_of(*counted) : shape.positions;
   const double number = static_cast<double>(std::max<int64_t>(1, positions * shape.width));
   // Sums over everything of d = sum_m a_m dy_m, and of d * x: what flows into mean and variance.
-  const at::Tensor flow_mean = a.mul(sums.narrow(1, count, 1)).sum(0).mul(inverse).div(number).contiguous();
-  const at::Tensor flow_variance = a.mul(sums.narrow(1, 0, count)).sum(0).mul(inverse.square()).div(number).contiguous();
-  std::vector<at::Tensor> out;
-  for (const auto& layer : layers) out.push_back(at::empty(layer.sizes(), layer.options()));
+  const Tensor flow_mean = a.mul(sums.narrow(1, count, 1)).sum(0).mul(inverse).div(number).contiguous();
+  const Tensor flow_variance = a.mul(sums.narrow(1, 0, count)).sum(0).mul(inverse.mul(inverse)).div(number).contiguous();
+  std::vector<Tensor> out;
+  for (const auto& layer : layers) out.push_back(empty(layer.sizes(), layer.options()));
   if (mixes == 0) {  // nothing flows
     for (auto& gradient : out) gradient.zero_();
     return out;
   }
-  AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "scalar_mix_backward", [&] {
-    const at::Tensor factors = a.mul(inverse).to(grad.scalar_type()).contiguous();
+  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
+    const Tensor factors = a.mul(inverse).to(grad.scalar_type()).contiguous();
     std::vector<LayerTerms<scalar_t>> terms;
     std::vector<scalar_t*> targets;
     for (int64_t l = 0; l < count; ++l) {
@@ -114,26 +113,26 @@ std::vector<at::Tensor> all_layer_gradients(
   return out;
 }
 
-std::tuple<std::vector<at::Tensor>, at::Tensor> scalar_mix_backward(
-    const at::Tensor& grad_any, at::TensorList layers_any, const at::Tensor& coefficients, const std::optional<at::Tensor>& counted,
-    const at::Tensor& statistics, bool layer_norm, bool need_layers, bool need_coefficients) {
+std::tuple<std::vector<Tensor>, Tensor> scalar_mix_backward(
+    const Tensor& grad_any, TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted,
+    const Tensor& statistics, bool layer_norm, bool need_layers, bool need_coefficients) {
   const Arguments check("scalar_mix_backward");
   check_gradient(check, grad_any, layers_any, statistics);
   check_counted(check, counted, layers_any[0]);
   check.tensor("coefficients", coefficients, coefficients.scalar_type(), {grad_any.size(0), statistics.size(1)});
   const auto layers = contiguous(layers_any);
-  const at::Tensor grad = grad_any.contiguous(), sums = sums_of(grad, layers, statistics);
-  std::vector<at::Tensor> d_layers;
+  const Tensor grad = grad_any.contiguous(), sums = sums_of(grad, layers, statistics);
+  std::vector<Tensor> d_layers;
   if (need_layers) d_layers = all_layer_gradients(grad, layers, coefficients, counted, statistics, sums, layer_norm);
-  at::Tensor d_coefficients = at::empty({0}, coefficients.options());
-  if (need_coefficients) d_coefficients = sums.narrow(1, 0, statistics.size(1)).to(coefficients.scalar_type(), false, true).contiguous();
+  Tensor d_coefficients = empty({0}, coefficients.options());
+  if (need_coefficients) d_coefficients = sums.narrow(1, 0, statistics.size(1)).to(coefficients.scalar_type()).clone();
   return {std::move(d_layers), std::move(d_coefficients)};
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("scalar_mix_backward", scalar_mix_backward);
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("scalar_mix_backward", ELMO_BOX(scalar_mix_backward));
 }
 
 }  // namespace elmo_fast

@@ -1,7 +1,6 @@
 // What both passes of scalar_mix share: layers as [P positions, D] rows, cut into blocks that do not depend on the threads.
 #pragma once
 
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <optional>
@@ -22,48 +21,53 @@ struct Shape {
   int64_t blocks() const { return (positions + kPositions - 1) / kPositions; }
 };
 
-inline Shape shape_of(const at::Tensor& layer) {
+inline Shape shape_of(const Tensor& layer) {
   const int64_t width = layer.size(-1);
   return {width == 0 ? 0 : layer.numel() / width, width};
 }
 
-inline void check_layers(const Arguments& check, at::TensorList layers) {
+inline void check_layers(const Arguments& check, TensorList layers) {
   check.need(!layers.empty() && layers[0].dim() > 0, "layers must be at least one tensor [..., D]");
   check.floating("layers[0]", layers[0], layers[0].sizes());
   check.tensors("layers", layers, layers[0].scalar_type(), layers[0].sizes());
 }
 
 // grad [M, ...] of mixes of these layers, and their statistics [2, L].
-inline void check_gradient(const Arguments& check, const at::Tensor& grad, at::TensorList layers, const at::Tensor& statistics) {
+inline void check_gradient(const Arguments& check, const Tensor& grad, TensorList layers, const Tensor& statistics) {
   check_layers(check, layers);
   auto sizes = layers[0].sizes().vec();
   sizes.insert(sizes.begin(), kAny);
   check.tensor("grad", grad, layers[0].scalar_type(), sizes);
-  check.tensor("statistics", statistics, at::kDouble, {2, static_cast<int64_t>(layers.size())});
+  check.tensor("statistics", statistics, kDouble, {2, static_cast<int64_t>(layers.size())});
   check.contiguous("statistics", statistics);
 }
 
-inline void check_counted(const Arguments& check, const std::optional<at::Tensor>& counted, const at::Tensor& layer) {
+inline void check_counted(const Arguments& check, const std::optional<Tensor>& counted, const Tensor& layer) {
   if (!counted.has_value()) return;
-  check.tensor("counted", counted, at::kBool, layer.sizes().slice(0, layer.dim() - 1));
+  check.tensor("counted", counted, kBool, layer.sizes().slice(0, layer.dim() - 1));
   check.contiguous("counted", *counted);
 }
 
 template <typename T>
-std::vector<const T*> pointers(const std::vector<at::Tensor>& tensors) {
+std::vector<const T*> pointers(const std::vector<Tensor>& tensors) {
   std::vector<const T*> p;
   for (const auto& tensor : tensors) p.push_back(tensor.const_data_ptr<T>());
   return p;
 }
 
-inline std::vector<at::Tensor> contiguous(at::TensorList tensors) {
-  std::vector<at::Tensor> c;
+inline std::vector<Tensor> contiguous(TensorList tensors) {
+  std::vector<Tensor> c;
   for (const auto& tensor : tensors) c.push_back(tensor.contiguous());
   return c;
 }
 
-inline const bool* data_or_null(const std::optional<at::Tensor>& counted) {
+inline const bool* data_or_null(const std::optional<Tensor>& counted) {
   return counted.has_value() ? counted->const_data_ptr<bool>() : nullptr;
+}
+
+inline int64_t count_of(const Tensor& counted) {
+  const bool* flags = counted.const_data_ptr<bool>();
+  return std::count(flags, flags + counted.numel(), true);
 }
 
 // Sums `count` values per block, blocks in parallel into their own rows, rows added in order: the same for any thread count.

@@ -1,5 +1,4 @@
 // scalar_mix forward: statistics of each layer (two passes, double), then all mixes from one read of the layers.
-#include <torch/library.h>
 
 #include <cmath>
 
@@ -56,7 +55,7 @@ ELMO_MULTIVERSION void mix_tile(const T* const* layers, int64_t first, const T* 
 }
 
 template <typename T>
-void mix(const std::vector<const T*>& layers, Shape shape, const at::Tensor& factors, const at::Tensor& means, T* out) {
+void mix(const std::vector<const T*>& layers, Shape shape, const Tensor& factors, const Tensor& means, T* out) {
   const int64_t count = static_cast<int64_t>(layers.size()), mixes = factors.size(0);
   const T* factor = factors.const_data_ptr<T>();
   const T* mean = means.const_data_ptr<T>();
@@ -70,8 +69,8 @@ void mix(const std::vector<const T*>& layers, Shape shape, const at::Tensor& fac
   });
 }
 
-std::tuple<at::Tensor, at::Tensor> scalar_mix_forward(
-    at::TensorList layers_any, const at::Tensor& coefficients, const std::optional<at::Tensor>& counted, bool layer_norm, double eps) {
+std::tuple<Tensor, Tensor> scalar_mix_forward(
+    TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted, bool layer_norm, double eps) {
   const Arguments check("scalar_mix");
   check_layers(check, layers_any);
   check_counted(check, counted, layers_any[0]);
@@ -81,17 +80,17 @@ std::tuple<at::Tensor, at::Tensor> scalar_mix_forward(
   const int64_t count = static_cast<int64_t>(layers.size());
   auto sizes = layers[0].sizes().vec();
   sizes.insert(sizes.begin(), coefficients.size(0));
-  at::Tensor out = at::empty(sizes, layers[0].options());
-  at::Tensor statistics = at::zeros({2, count}, layers[0].options().dtype(at::kDouble));
-  statistics[1].fill_(1.0);
-  AT_DISPATCH_FLOATING_TYPES(out.scalar_type(), "scalar_mix", [&] {
+  Tensor out = empty(sizes, layers[0].options());
+  Tensor statistics = zeros({2, count}, layers[0].options().dtype(kDouble));
+  std::fill_n(statistics.mutable_data_ptr<double>() + count, count, 1.0);
+  ELMO_DISPATCH_FLOATING(out.scalar_type(), [&] {
     const auto p = pointers<scalar_t>(layers);
     if (layer_norm && shape.elements() > 0) {
-      const int64_t positions = counted.has_value() ? counted->sum().item<int64_t>() : shape.positions;
+      const int64_t positions = counted.has_value() ? count_of(*counted) : shape.positions;
       const double number = static_cast<double>(positions * shape.width);
       fill_statistics<scalar_t>(p, shape, data_or_null(counted), eps, number, statistics.mutable_data_ptr<double>());
     }
-    const at::Tensor factors = coefficients.to(at::kDouble).mul(statistics[1]).to(out.scalar_type()).contiguous();
+    const Tensor factors = coefficients.to(kDouble).mul(statistics[1]).to(out.scalar_type()).contiguous();
     mix<scalar_t>(p, shape, factors, statistics[0].to(out.scalar_type()), out.mutable_data_ptr<scalar_t>());
   });
   return {out, statistics};
@@ -99,6 +98,6 @@ std::tuple<at::Tensor, at::Tensor> scalar_mix_forward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("scalar_mix", scalar_mix_forward); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("scalar_mix", ELMO_BOX(scalar_mix_forward)); }
 
 }  // namespace elmo_fast

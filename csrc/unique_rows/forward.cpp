@@ -1,6 +1,4 @@
 // unique_rows: distinct rows in the order of their first occurrence, by hashing with an exact comparison on every hit.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <bit>
 #include <cstring>
@@ -55,23 +53,23 @@ std::vector<int64_t> first_occurrences(const id_t* ids, int64_t rows, int64_t co
   return firsts;
 }
 
-std::tuple<at::Tensor, at::Tensor> unique_rows(const at::Tensor& ids_any) {
+std::tuple<Tensor, Tensor> unique_rows(const Tensor& ids_any) {
   Arguments("unique_rows").whole("ids", ids_any, {kAny, kAny});
-  const at::Tensor ids = ids_any.contiguous();
+  const Tensor ids = ids_any.contiguous();
   const int64_t rows = ids.size(0), columns = ids.size(1);
-  at::Tensor inverse = at::empty({rows}, ids.options().dtype(at::kLong)), unique;
-  AT_DISPATCH_INDEX_TYPES(ids.scalar_type(), "unique_rows", [&] {
-    const auto* from = ids.const_data_ptr<index_t>();
+  Tensor inverse = empty({rows}, ids.options().dtype(kLong)), unique;
+  const auto find = [&]<typename index_t>(const index_t* from) {
     const auto firsts = first_occurrences(from, rows, columns, inverse.mutable_data_ptr<int64_t>());
-    unique = at::empty({static_cast<int64_t>(firsts.size()), columns}, ids.options());
+    unique = empty({static_cast<int64_t>(firsts.size()), columns}, ids.options());
     auto* to = unique.mutable_data_ptr<index_t>();
     for (const int64_t first : firsts) to = std::copy_n(from + first * columns, columns, to);
-  });
+  };
+  ids.scalar_type() == kLong ? find(ids.const_data_ptr<int64_t>()) : find(ids.const_data_ptr<int32_t>());
   return {unique, inverse};
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("unique_rows", unique_rows); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("unique_rows", ELMO_BOX(unique_rows)); }
 
 }  // namespace elmo_fast

@@ -1,8 +1,5 @@
 // count_cooccurrences: pairs of words within a window. Those of frequent words are added to a table, the corner; the others are written
 // down, sorted and added up. All sums are of whole numbers, so that no order of adding changes them.
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "common/checks.h"
+#include "common/parallel.h"
 #include "static/cooccurrences/pairs.h"
 
 namespace elmo_fast {
@@ -55,7 +53,7 @@ History history_before(const Count& c, int64_t at) {
   std::vector<int32_t> found;
   while (at > 0 && static_cast<int64_t>(found.size()) < c.window) {
     const int32_t number = c.numbers[--at];
-    TORCH_CHECK_INDEX(number >= 0 && number < c.table_size, "count_cooccurrences: number ", number, " of a table of ", c.table_size);
+    ELMO_CHECK_INDEX(number >= 0 && number < c.table_size, "count_cooccurrences: number ", number, " of a table of ", c.table_size);
     const int32_t word = c.table[number];
     if (word == kBoundary) break;
     if (word >= 0) found.push_back(word);
@@ -101,11 +99,11 @@ void sort_records(std::vector<uint64_t>& records, int bits) {
 }
 
 // One key and one sum for all records of a key.
-std::pair<at::Tensor, at::Tensor> run_of(const std::vector<uint64_t>& records, const int64_t* weights) {
+std::pair<Tensor, Tensor> run_of(const std::vector<uint64_t>& records, const int64_t* weights) {
   int64_t keys = 0;
   for (size_t r = 0; r < records.size(); ++r) keys += r == 0 || records[r] >> kDistanceBits != records[r - 1] >> kDistanceBits;
-  const auto options = at::TensorOptions().dtype(at::kLong).device(at::kCPU);
-  at::Tensor key = at::empty({keys}, options), sum = at::empty({keys}, options);
+  const auto options = Options{kLong};
+  Tensor key = empty({keys}, options), sum = empty({keys}, options);
   auto *key_at = key.mutable_data_ptr<int64_t>(), *sum_at = sum.mutable_data_ptr<int64_t>();
   for (size_t r = 0; r < records.size();) {
     const uint64_t mine = records[r] >> kDistanceBits;
@@ -118,36 +116,37 @@ std::pair<at::Tensor, at::Tensor> run_of(const std::vector<uint64_t>& records, c
 }
 
 void check(
-    const at::Tensor& numbers, int64_t begin, int64_t end, const at::Tensor& table, const at::Tensor& weights, int64_t num_words,
-    const Corner& places, const at::Tensor& corner) {
+    const Tensor& numbers, int64_t begin, int64_t end, const Tensor& table, const Tensor& weights, int64_t num_words,
+    const Corner& places, const Tensor& corner) {
   const Arguments check("count_cooccurrences");
-  check.tensor("numbers", numbers, at::kInt, {kAny});
-  check.tensor("table", table, at::kInt, {kAny});
-  check.tensor("weights", weights, at::kLong, {kAny});
-  check.tensor("corner", corner, at::kLong, {kAny, places.cells()});
-  for (const at::Tensor& each : {numbers, table, weights, corner}) check.contiguous("numbers, table, weights and corner", each);
+  check.tensor("numbers", numbers, kInt, {kAny});
+  check.tensor("table", table, kInt, {kAny});
+  check.tensor("weights", weights, kLong, {kAny});
+  check.tensor("corner", corner, kLong, {kAny, places.cells()});
+  for (const Tensor& each : {numbers, table, weights, corner}) check.contiguous("numbers, table, weights and corner", each);
   check.need(begin >= 0 && begin <= end && end <= numbers.numel(), "begin and end must lie within numbers; got ", begin, " and ", end);
   check.need(weights.numel() > 0 && weights.numel() < 1 << kDistanceBits, "weights must be 1 to 255; got ", weights.numel());
   check.need(num_words > 0 && num_words < 1 << 27, "num_words must be from 1 to 2^27 - 1; got ", num_words);
   check.ids("numbers", numbers.narrow(0, begin, end - begin), table.numel());
-  if (table.numel() > 0) check.need(table.max().item<int64_t>() < num_words, "table must hold words below num_words = ", num_words);
+  const auto* word = table.const_data_ptr<int32_t>();
+  check.need(std::all_of(word, word + table.numel(), [&](int32_t each) { return each < num_words; }), "table must hold words below num_words = ", num_words);
 }
 
 int64_t corner_cells(int64_t num_words, int64_t product, bool symmetric) {
   return Corner(num_words, product, symmetric).cells();
 }
 
-std::tuple<std::vector<at::Tensor>, std::vector<at::Tensor>> count_cooccurrences(
-    const at::Tensor& numbers, int64_t begin, int64_t end, const at::Tensor& table, const at::Tensor& weights, int64_t num_words,
-    int64_t product, bool symmetric, at::Tensor& corner) {
+std::tuple<std::vector<Tensor>, std::vector<Tensor>> count_cooccurrences(
+    const Tensor& numbers, int64_t begin, int64_t end, const Tensor& table, const Tensor& weights, int64_t num_words,
+    int64_t product, bool symmetric, Tensor& corner) {
   const Corner places(num_words, product, symmetric);
   check(numbers, begin, end, table, weights, num_words, places, corner);
   const Count c{numbers.const_data_ptr<int32_t>(), table.const_data_ptr<int32_t>(), table.numel(), weights.const_data_ptr<int64_t>(),
                 places, weights.numel(), bits_of(num_words), symmetric};
   const int64_t threads = corner.size(0);
   auto* const cells = corner.mutable_data_ptr<int64_t>();
-  std::vector<at::Tensor> keys(threads), sums(threads);
-  at::parallel_for(0, threads, 1, [&](int64_t from, int64_t to) {
+  std::vector<Tensor> keys(threads), sums(threads);
+  parallel_for(threads, 1, [&](int64_t from, int64_t to) {
     for (int64_t t = from; t < to; ++t) {
       std::vector<uint64_t> records;
       const int64_t first = begin + (end - begin) * t / threads, last = begin + (end - begin) * (t + 1) / threads;
@@ -161,7 +160,7 @@ std::tuple<std::vector<at::Tensor>, std::vector<at::Tensor>> count_cooccurrences
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("cooccurrence_corner_cells", corner_cells); }
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("count_cooccurrences", count_cooccurrences); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("cooccurrence_corner_cells", ELMO_BOX(corner_cells)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("count_cooccurrences", ELMO_BOX(count_cooccurrences)); }
 
 }  // namespace elmo_fast

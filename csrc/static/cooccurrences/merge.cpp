@@ -1,7 +1,5 @@
 // merge_cooccurrences: the corner and the runs become one list of entries, by row and column. Everything is gone through twice: once to
 // know how many entries a row has, once to write them.
-#include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <vector>
@@ -55,27 +53,27 @@ void each(const Counted& counted, const Visit& visit) {
         else
           std::push_heap(heap.begin(), heap.end(), later);
       }
-      TORCH_CHECK_INDEX((key & mask) < counted.num_words, "merge_cooccurrences: column ", key & mask, " of ", counted.num_words, " words");
+      ELMO_CHECK_INDEX((key & mask) < counted.num_words, "merge_cooccurrences: column ", key & mask, " of ", counted.num_words, " words");
       visit(row, key & mask, sum);
     }
   }
 }
 
-void check(at::TensorList keys, at::TensorList sums, const at::Tensor& corner, const Corner& places, int64_t num_words) {
+void check(TensorList keys, TensorList sums, const Tensor& corner, const Corner& places, int64_t num_words) {
   const Arguments check("merge_cooccurrences");
   check.need(num_words > 0 && num_words < 1 << 27, "num_words must be from 1 to 2^27 - 1; got ", num_words);
-  check.tensor("corner", corner, at::kLong, {kAny, places.cells()});
+  check.tensor("corner", corner, kLong, {kAny, places.cells()});
   check.contiguous("corner", corner);
   check.need(keys.size() == sums.size(), "keys and sums must be as many; got ", keys.size(), " and ", sums.size());
   for (size_t r = 0; r < keys.size(); ++r) {
-    check.tensor("keys", keys[r], at::kLong, {kAny});
-    check.tensor("sums", sums[r], at::kLong, keys[r].sizes());
+    check.tensor("keys", keys[r], kLong, {kAny});
+    check.tensor("sums", sums[r], kLong, keys[r].sizes());
     check.contiguous("keys", keys[r]);
     check.contiguous("sums", sums[r]);
   }
 }
 
-Counted counted_of(at::TensorList keys, at::TensorList sums, const at::Tensor& corner, int64_t num_words, int64_t product, bool symmetric) {
+Counted counted_of(TensorList keys, TensorList sums, const Tensor& corner, int64_t num_words, int64_t product, bool symmetric) {
   const Corner places(num_words, product, symmetric);
   check(keys, sums, corner, places, num_words);
   Counted counted{{}, corner.const_data_ptr<int64_t>(), corner.size(0), num_words, places, bits_of(num_words)};
@@ -87,9 +85,9 @@ Counted counted_of(at::TensorList keys, at::TensorList sums, const at::Tensor& c
 }
 
 // How many entries each row has: [2, V], those from the diagonal on as they were counted, and those below it that mirror others.
-at::Tensor cooccurrence_row_sizes(
-    at::TensorList keys, at::TensorList sums, const at::Tensor& corner, int64_t num_words, int64_t product, bool symmetric) {
-  at::Tensor sizes = at::zeros({2, num_words}, at::TensorOptions().dtype(at::kLong).device(at::kCPU));
+Tensor cooccurrence_row_sizes(
+    TensorList keys, TensorList sums, const Tensor& corner, int64_t num_words, int64_t product, bool symmetric) {
+  Tensor sizes = zeros({2, num_words}, Options{kLong});
   auto* size = sizes.mutable_data_ptr<int64_t>();
   each(counted_of(keys, sums, corner, num_words, product, symmetric), [&](int64_t row, int64_t column, int64_t) {
     ++size[row];
@@ -99,14 +97,14 @@ at::Tensor cooccurrence_row_sizes(
 }
 
 void merge_cooccurrences(
-    at::TensorList keys, at::TensorList sums, const at::Tensor& corner, const at::Tensor& sizes, int64_t product, bool symmetric,
-    int64_t scale, at::Tensor& rows, at::Tensor& columns, at::Tensor& values) {
+    TensorList keys, TensorList sums, const Tensor& corner, const Tensor& sizes, int64_t product, bool symmetric,
+    int64_t scale, Tensor& rows, Tensor& columns, Tensor& values) {
   const Arguments check("merge_cooccurrences");
-  check.tensor("sizes", sizes, at::kLong, {2, kAny});
-  check.tensor("rows", rows, at::kInt, {kAny});
-  check.tensor("columns", columns, at::kInt, rows.sizes());
-  check.tensor("values", values, at::kFloat, rows.sizes());
-  for (const at::Tensor& each : {sizes, rows, columns, values}) check.contiguous("sizes, rows, columns and values", each);
+  check.tensor("sizes", sizes, kLong, {2, kAny});
+  check.tensor("rows", rows, kInt, {kAny});
+  check.tensor("columns", columns, kInt, rows.sizes());
+  check.tensor("values", values, kFloat, rows.sizes());
+  for (const Tensor& each : {sizes, rows, columns, values}) check.contiguous("sizes, rows, columns and values", each);
   const int64_t num_words = sizes.size(1);
   const auto* size = sizes.const_data_ptr<int64_t>();
   std::vector<int64_t> direct(num_words), mirrored(num_words);
@@ -135,9 +133,9 @@ void merge_cooccurrences(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("cooccurrence_row_sizes", cooccurrence_row_sizes);
-  m.impl("merge_cooccurrences", merge_cooccurrences);
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("cooccurrence_row_sizes", ELMO_BOX(cooccurrence_row_sizes));
+  m.impl("merge_cooccurrences", ELMO_BOX(merge_cooccurrences));
 }
 
 }  // namespace elmo_fast

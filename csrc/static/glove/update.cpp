@@ -1,13 +1,11 @@
 // glove: one pass of AdaGrad over non-zero entries, a share of them for each thread, all on the same tables without locks (Niu et al.
 // 2011, Hogwild!). Floor: 16 D bytes read and as many written for each entry, 3.2 kB at D = 100.
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "common/checks.h"
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast {
@@ -99,25 +97,25 @@ ELMO_MULTIVERSION double pass(const Pass<float>& p, int64_t begin, int64_t end) 
 ELMO_MULTIVERSION double pass(const Pass<double>& p, int64_t begin, int64_t end) { return pass_of(p, begin, end); }
 
 template <typename T>
-Tables<T> tables(at::TensorList t) {
+Tables<T> tables(TensorList t) {
   return {t[0].mutable_data_ptr<T>(), t[1].mutable_data_ptr<T>(), t[2].mutable_data_ptr<T>(), t[3].mutable_data_ptr<T>()};
 }
 
 void check(
-    const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& values, at::TensorList weights, at::TensorList squares) {
+    const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares) {
   const Arguments check("glove");
   check.need(weights.size() == 4 && squares.size() == 4, "weights and squares must be 4 tensors each");
   check.floating("weights[0]", weights[0], {kAny, kAny});
   const auto dtype = weights[0].scalar_type();
   const int64_t words = weights[0].size(0), size = weights[0].size(1);
-  for (const at::TensorList tables : {weights, squares}) {
+  for (const TensorList tables : {weights, squares}) {
     check.tensors("tables", tables.slice(0, 2), dtype, {words, size});
     check.tensors("biases", tables.slice(2), dtype, {words});
-    for (const at::Tensor& table : tables) check.contiguous("weights and squares", table);
+    for (const Tensor& table : tables) check.contiguous("weights and squares", table);
   }
   check.tensor("values", values, dtype, {kAny});
-  check.tensor("rows", rows, at::kInt, values.sizes());
-  check.tensor("columns", columns, at::kInt, values.sizes());
+  check.tensor("rows", rows, kInt, values.sizes());
+  check.tensor("columns", columns, kInt, values.sizes());
   check.contiguous("rows", rows);
   check.contiguous("columns", columns);
   check.contiguous("values", values);
@@ -125,19 +123,19 @@ void check(
   check.ids("columns", columns, words);
 }
 
-at::Tensor glove(
-    const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& values, at::TensorList weights, at::TensorList squares,
+Tensor glove(
+    const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares,
     double learning_rate, double x_max, double alpha) {
   check(rows, columns, values, weights, squares);
-  const int64_t entries = rows.numel(), threads = std::clamp<int64_t>(entries / kGrain, 1, at::get_num_threads());
-  at::Tensor losses = at::zeros({threads}, at::TensorOptions().dtype(at::kDouble).device(at::kCPU));
+  const int64_t entries = rows.numel(), threads = std::clamp<int64_t>(entries / kGrain, 1, num_threads());
+  Tensor losses = zeros({threads}, Options{kDouble});
   auto* sums = losses.mutable_data_ptr<double>();
-  AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "glove", [&] {
+  ELMO_DISPATCH_FLOATING(values.scalar_type(), [&] {
     const Pass<scalar_t> p{
         rows.const_data_ptr<int32_t>(), columns.const_data_ptr<int32_t>(), values.const_data_ptr<scalar_t>(),
         tables<scalar_t>(weights), tables<scalar_t>(squares), weights[0].size(1),
         static_cast<scalar_t>(learning_rate), static_cast<scalar_t>(x_max), static_cast<scalar_t>(alpha)};
-    at::parallel_for(0, threads, 1, [&](int64_t from, int64_t to) {
+    parallel_for(threads, 1, [&](int64_t from, int64_t to) {
       for (int64_t t = from; t < to; ++t) sums[t] = pass(p, entries * t / threads, entries * (t + 1) / threads);
     });
   });
@@ -146,6 +144,6 @@ at::Tensor glove(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("glove", glove); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("glove", ELMO_BOX(glove)); }
 
 }  // namespace elmo_fast

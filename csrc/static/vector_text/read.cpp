@@ -1,7 +1,4 @@
 // read_vector_text: lines of a word and its numbers; each thread parses a share of the lines. Floor: about 10 ns a number.
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +6,7 @@
 #include <vector>
 
 #include "common/checks.h"
+#include "common/parallel.h"
 #include "static/vector_text/number.h"
 
 namespace elmo_fast {
@@ -64,19 +62,19 @@ const char* read_line(const Line& line, int64_t count, float* row) {
   return field > line.begin && read_number(field, word, number) == word ? nullptr : word;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> read_vector_text(const at::Tensor& data, int64_t dimension) {
-  Arguments("read_vector_text").tensor("data", data, at::kByte, {kAny});
+std::tuple<Tensor, Tensor, Tensor> read_vector_text(const Tensor& data, int64_t dimension) {
+  Arguments("read_vector_text").tensor("data", data, kByte, {kAny});
   Arguments("read_vector_text").need(dimension > 0, "dimension must be at least 1; got ", dimension);
-  const at::Tensor text = data.contiguous();
+  const Tensor text = data.contiguous();
   const char* const begin = reinterpret_cast<const char*>(text.const_data_ptr<uint8_t>());
   const std::vector<Line> lines = lines_of(begin, begin + text.numel());
   const auto rows = static_cast<int64_t>(lines.size());
-  at::Tensor words = at::empty({rows, 2}, at::TensorOptions().dtype(at::kLong).device(at::kCPU));
-  at::Tensor matrix = at::empty({rows, dimension}, at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
+  Tensor words = empty({rows, 2}, Options{kLong});
+  Tensor matrix = empty({rows, dimension}, Options{kFloat});
   auto* place = words.mutable_data_ptr<int64_t>();
   auto* numbers = matrix.mutable_data_ptr<float>();
   std::atomic<int64_t> fault{rows};
-  at::parallel_for(0, rows, 64, [&](int64_t from, int64_t to) {
+  parallel_for(rows, 64, [&](int64_t from, int64_t to) {
     for (int64_t r = from; r < to; ++r) {
       const char* const end = read_line(lines[r], dimension, numbers + r * dimension);
       if (end == nullptr) {
@@ -89,7 +87,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> read_vector_text(const at::Tensor
     }
   });
   const bool none = fault == rows;
-  at::Tensor where = at::empty({3}, at::TensorOptions().dtype(at::kLong).device(at::kCPU));
+  Tensor where = empty({3}, Options{kLong});
   auto* out = where.mutable_data_ptr<int64_t>();
   out[0] = none ? -1 : fault.load();
   out[1] = none ? 0 : lines[fault].begin - begin;
@@ -99,6 +97,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> read_vector_text(const at::Tensor
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("read_vector_text", read_vector_text); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("read_vector_text", ELMO_BOX(read_vector_text)); }
 
 }  // namespace elmo_fast

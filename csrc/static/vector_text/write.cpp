@@ -1,7 +1,4 @@
 // write_vector_text: each thread writes a share of the rows, the shortest decimals that are read back as the same float32.
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,17 +6,18 @@
 #include <vector>
 
 #include "common/checks.h"
+#include "common/parallel.h"
 
 namespace elmo_fast {
 namespace {
 
 constexpr int64_t kLongest = 16;  // a blank and the longest of the shortest decimals, as "-1.17549435e-38"
 
-void check(const at::Tensor& text, const at::Tensor& ends, const at::Tensor& matrix) {
+void check(const Tensor& text, const Tensor& ends, const Tensor& matrix) {
   const Arguments check("write_vector_text");
-  check.tensor("words", text, at::kByte, {kAny});
-  check.tensor("matrix", matrix, at::kFloat, {kAny, kAny});
-  check.tensor("ends", ends, at::kLong, {matrix.size(0)});
+  check.tensor("words", text, kByte, {kAny});
+  check.tensor("matrix", matrix, kFloat, {kAny, kAny});
+  check.tensor("ends", ends, kLong, {matrix.size(0)});
   check.contiguous("words", text);
   check.contiguous("ends", ends);
   check.contiguous("matrix", matrix);
@@ -28,19 +26,19 @@ void check(const at::Tensor& text, const at::Tensor& ends, const at::Tensor& mat
     check.need(end[r] >= (r ? end[r - 1] : 0) && end[r] <= text.numel(), "ends must rise from 0 to ", text.numel(), "; got ", end[r]);
 }
 
-at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, const at::Tensor& matrix) {
+Tensor write_vector_text(const Tensor& text, const Tensor& ends, const Tensor& matrix) {
   check(text, ends, matrix);
   const auto* words = reinterpret_cast<const char*>(text.const_data_ptr<uint8_t>());
   const auto* end = ends.const_data_ptr<int64_t>();
   const auto* numbers = matrix.const_data_ptr<float>();
   const int64_t rows = matrix.size(0), dimension = matrix.size(1);
-  const int64_t parts = std::clamp<int64_t>(at::get_num_threads(), 1, std::max<int64_t>(rows, 1));
+  const int64_t parts = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(rows, 1));
   struct Part {
     std::unique_ptr<char[]> text;
     int64_t size = 0;
   };
   std::vector<Part> written(parts);
-  at::parallel_for(0, parts, 1, [&](int64_t from, int64_t to) {
+  parallel_for(parts, 1, [&](int64_t from, int64_t to) {
     for (int64_t part = from; part < to; ++part) {
       const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
       if (first == last) continue;
@@ -62,7 +60,7 @@ at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, con
   });
   int64_t total = 0;
   for (const auto& part : written) total += part.size;
-  at::Tensor result = at::empty({total}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  Tensor result = empty({total}, Options{kByte});
   auto* at = reinterpret_cast<char*>(result.mutable_data_ptr<uint8_t>());
   for (const auto& part : written) at = std::copy_n(part.text.get(), part.size, at);
   return result;
@@ -70,6 +68,6 @@ at::Tensor write_vector_text(const at::Tensor& text, const at::Tensor& ends, con
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("write_vector_text", write_vector_text); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("write_vector_text", ELMO_BOX(write_vector_text)); }
 
 }  // namespace elmo_fast

@@ -1,0 +1,286 @@
+#include "common/tensor.h"
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+namespace elmo_fast {
+namespace {
+
+ScalarType type_of(AtenTensorHandle tensor) {
+  int32_t type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &type));
+  return torch::stable::detail::to<ScalarType>(torch::stable::detail::from(type));
+}
+
+int32_t number_of(ScalarType type) { return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type)); }
+
+std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0; stride *= std::max<int64_t>(sizes[d], 1)) strides[d] = stride;
+  return strides;
+}
+
+// torch's operator of that name, of one result or none.
+template <typename Result = Tensor, typename... Arguments>
+Result call(const char* op, const char* overload, const Arguments&... arguments) {
+  std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack.data(), TORCH_ABI_VERSION));
+  if constexpr (!std::is_void_v<Result>) return torch::stable::detail::to<Result>(stack[0]);
+}
+
+std::atomic<bool> fills{false};
+
+}  // namespace
+
+int64_t size_of(ScalarType dtype) {
+  switch (dtype) {
+    case kByte:
+    case kChar:
+    case kBool:
+      return 1;
+    case kShort:
+    case kHalf:
+    case kBFloat16:
+      return 2;
+    case kInt:
+    case kFloat:
+      return 4;
+    case kLong:
+    case kDouble:
+      return 8;
+    default:
+      throw std::invalid_argument(text_of("elmo_fast: tensors of ", dtype, " are not known"));
+  }
+}
+
+Tensor::Tensor(AtenTensorHandle owned)
+    : handle_(owned, [](AtenTensorHandle tensor) { aoti_torch_delete_tensor_object(tensor); }), type_(type_of(owned)) {
+  int64_t *sizes = nullptr, *strides = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(owned, &dim_));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(owned, &sizes));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(owned, &strides));
+  sizes_ = sizes, strides_ = strides;
+}
+
+int64_t Tensor::numel() const {
+  int64_t n = 1;
+  for (int64_t d = 0; d < dim_; ++d) n *= sizes_[d];
+  return n;
+}
+
+bool Tensor::is_contiguous() const {
+  bool contiguous = false;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(handle(), &contiguous));
+  return contiguous;
+}
+
+int64_t Tensor::storage_offset() const {
+  int64_t offset = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle(), &offset));
+  return offset;
+}
+
+int64_t Tensor::storage_bytes() const {
+  int64_t bytes = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle(), &bytes));
+  return bytes;
+}
+
+Options Tensor::options() const {
+  Options options{type_};
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle(), &options.device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle(), &options.device_index));
+  return options;
+}
+
+const void* Tensor::const_data_ptr() const {
+  const void* data = nullptr;
+  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(handle(), &data));
+  return data;
+}
+
+void* Tensor::mutable_data_ptr() const {
+  void* data = nullptr;
+  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(handle(), &data));
+  return data;
+}
+
+Tensor Tensor::viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const {
+  AtenTensorHandle view = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(
+      handle(), static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), offset, &view));
+  return Tensor(view);
+}
+
+Tensor Tensor::select(int64_t d, int64_t index) const {
+  ELMO_CHECK(index >= 0 && index < size(d), "elmo_fast: index ", index, " of a dimension of ", size(d));
+  auto sizes = this->sizes().vec(), strides = this->strides().vec();
+  sizes.erase(sizes.begin() + d), strides.erase(strides.begin() + d);
+  return viewed(sizes, strides, index * stride(d));
+}
+
+Tensor Tensor::narrow(int64_t d, int64_t start, int64_t length) const {
+  ELMO_CHECK(start >= 0 && length >= 0 && start + length <= size(d), "elmo_fast: ", length, " from ", start, " of a dimension of ", size(d));
+  auto sizes = this->sizes().vec();
+  sizes[d] = length;
+  return viewed(sizes, strides().vec(), start * stride(d));
+}
+
+Tensor Tensor::transpose(int64_t a, int64_t b) const {
+  auto sizes = this->sizes().vec(), strides = this->strides().vec();
+  std::swap(sizes[a], sizes[b]), std::swap(strides[a], strides[b]);
+  return viewed(sizes, strides, 0);
+}
+
+Tensor Tensor::permute(IntArrayRef order) const {
+  std::vector<int64_t> sizes, strides;
+  for (const int64_t d : order) sizes.push_back(size(d)), strides.push_back(stride(d));
+  return viewed(sizes, strides, 0);
+}
+
+Tensor Tensor::unsqueeze(int64_t d) const {
+  auto sizes = this->sizes().vec(), strides = this->strides().vec();
+  sizes.insert(sizes.begin() + d, 1), strides.insert(strides.begin() + d, 1);
+  return viewed(sizes, strides, 0);
+}
+
+Tensor Tensor::view(IntArrayRef sizes) const {
+  int64_t n = 1;
+  for (const int64_t size : sizes) n *= size;
+  ELMO_CHECK(is_contiguous() && n == numel(), "elmo_fast: ", numel(), " numbers viewed as ", n);
+  return viewed(sizes.vec(), contiguous_strides(sizes), 0);
+}
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+
+Tensor Tensor::clone() const {
+  const Tensor copy = empty(sizes(), options());
+  copy.copy_(*this);
+  return copy;
+}
+
+Tensor Tensor::to(ScalarType dtype) const {
+  if (dtype == type_) return *this;
+  const Tensor copy = empty(sizes(), options().dtype(dtype));
+  copy.copy_(*this);
+  return copy;
+}
+
+const Tensor& Tensor::zero_() const {
+  if (is_contiguous() && !is_cuda())
+    std::memset(mutable_data_ptr(), 0, nbytes());
+  else
+    TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(handle()));
+  return *this;
+}
+
+const Tensor& Tensor::copy_(const Tensor& source) const {
+  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(handle(), source.handle(), false));
+  return *this;
+}
+
+const Tensor& Tensor::mul_(const Tensor& other) const {
+  call("aten::mul_", "Tensor", *this, other);
+  return *this;
+}
+
+const Tensor& Tensor::add_(const Tensor& other) const { return copy_(add(*this, other)); }
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  AtenTensorHandle sum = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_subtract_Tensor(a.handle(), b.handle(), -1.0, &sum));
+  return Tensor(sum);
+}
+
+Tensor Tensor::mul(const Tensor& other) const { return call("aten::mul", "Tensor", *this, other); }
+Tensor Tensor::mul(double factor) const { return mul(filled({}, factor, options())); }
+Tensor Tensor::div(double divisor) const { return call("aten::div", "Tensor", *this, filled({}, divisor, options())); }
+
+Tensor Tensor::sum(int64_t d) const {
+  return call(
+      "aten::sum", "dim_IntList", *this, std::optional<std::vector<int64_t>>{{d}}, false, std::optional<ScalarType>{});
+}
+Tensor Tensor::sum() const { return call("aten::sum", "", *this, std::optional<ScalarType>{}); }
+
+Tensor empty(IntArrayRef sizes, const Options& options) {
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+      static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number_of(options.type), options.device_type,
+      options.device_index, &made));
+  const Tensor tensor(made);
+  if (fills_new_memory() && !tensor.is_cuda()) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
+  return tensor;
+}
+
+Tensor zeros(IntArrayRef sizes, const Options& options) { return Tensor(empty(sizes, options)).zero_(); }
+
+Tensor filled(IntArrayRef sizes, double value, const Options& options) {
+  const Tensor tensor = empty(sizes, options);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_fill__Scalar(tensor.handle(), value));
+  return tensor;
+}
+
+Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what) {
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(torch_from_blob(
+      data, static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), 0, number_of(options.type),
+      options.device_type, options.device_index, &made, aoti_torch_layout_strided(), nullptr, 0, release, what));
+  return Tensor(made);
+}
+
+Tensor cat(TensorList tensors) { return call("aten::cat", "", tensors.vec(), int64_t{0}); }
+Tensor index_select(const Tensor& x, const Tensor& index) { return call("aten::index_select", "", x, int64_t{0}, index); }
+Tensor expm1(const Tensor& x) { return call("aten::expm1", "", x); }
+Tensor neg(const Tensor& x) { return call("aten::neg", "", x); }
+Tensor tanh_backward(const Tensor& grad, const Tensor& output) { return call("aten::tanh_backward", "", grad, output); }
+
+void mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.handle(), a.handle(), b.handle()));
+}
+void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) {
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.handle(), bias.handle(), a.handle(), b.handle(), 1.0, 1.0));
+}
+
+int64_t version_of(const Tensor& tensor) {
+  return call<bool>("aten::is_inference", "", tensor) ? -1 : call<int64_t>("aten::_version", "", tensor);
+}
+
+void watch_storage(const Tensor& tensor, const void* storage) {
+  call<void>("elmo_fast_python::watch_storage", "", tensor, reinterpret_cast<int64_t>(storage));
+}
+
+// A view shares the version counter, and writing none of its numbers moves it.
+void mark_written(const Tensor& tensor) {
+  const Tensor all = call("aten::flatten", "using_ints", call("aten::detach", "", tensor), int64_t{0}, int64_t{-1});
+  call("aten::zero_", "", call("aten::narrow", "", all, int64_t{0}, int64_t{0}, int64_t{0}));
+}
+
+bool fills_new_memory() { return fills.load(std::memory_order_relaxed); }
+
+// No stable call says whether torch was asked to, so a new tensor is asked. Where it was not, NaN by chance costs a little time.
+void look_whether_memory_is_filled() {
+  constexpr int64_t kNumbers = 16;
+  static const Tensor* const like = new Tensor(empty({}, Options{}));  // never destroyed: torch may end before this library
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_aten_new_empty(like->handle(), &kNumbers, 1, nullptr, nullptr, nullptr, 0, nullptr, &made));
+  const Tensor fresh(made);
+  auto* numbers = fresh.mutable_data_ptr<float>();
+  fills.store(std::all_of(numbers, numbers + kNumbers, [](float number) { return std::isnan(number); }), std::memory_order_relaxed);
+  std::fill_n(numbers, kNumbers, 0.0f);  // so that the next one does not find these
+}
+
+void fill_if_asked(void* memory, int64_t bytes) {
+  if (fills_new_memory()) std::memset(memory, 0xff, bytes);
+}
+
+}  // namespace elmo_fast

@@ -1,0 +1,198 @@
+// torch's tensors through its stable C ABI (torch/csrc/stable), of which one build serves every torch from 2.11 on. Views are made without
+// torch's dispatcher: they carry no autograd and cost nanoseconds. What computes is torch's own operator where a kernel has none of its own.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace elmo_fast {
+
+using torch::headeronly::ScalarType;
+using IntArrayRef = torch::headeronly::IntHeaderOnlyArrayRef;
+constexpr ScalarType kByte = ScalarType::Byte, kChar = ScalarType::Char, kShort = ScalarType::Short, kInt = ScalarType::Int;
+constexpr ScalarType kLong = ScalarType::Long, kHalf = ScalarType::Half, kBFloat16 = ScalarType::BFloat16, kFloat = ScalarType::Float;
+constexpr ScalarType kDouble = ScalarType::Double, kBool = ScalarType::Bool;
+
+int64_t size_of(ScalarType dtype);  // bytes of one element
+
+// Words as one text.
+template <typename... Words>
+std::string text_of(const Words&... words) {
+  std::ostringstream text;
+  (text << ... << words);
+  return text.str();
+}
+
+// What Python receives as ValueError, IndexError and RuntimeError.
+#define ELMO_CHECK_AS(error, holds, ...) \
+  if (!(holds)) throw error(::elmo_fast::text_of(__VA_ARGS__))
+#define ELMO_CHECK_VALUE(holds, ...) ELMO_CHECK_AS(std::invalid_argument, holds, __VA_ARGS__)
+#define ELMO_CHECK_INDEX(holds, ...) ELMO_CHECK_AS(std::out_of_range, holds, __VA_ARGS__)
+#define ELMO_CHECK(holds, ...) ELMO_CHECK_AS(std::runtime_error, holds, __VA_ARGS__)
+
+// Runs a lambda in which scalar_t is the type of these numbers, double or float.
+#define ELMO_DISPATCH_FLOATING(numbers, ...) \
+  do {                                       \
+    if ((numbers) == ::elmo_fast::kDouble) { \
+      using scalar_t = double;               \
+      __VA_ARGS__();                         \
+    } else {                                 \
+      using scalar_t = float;                \
+      __VA_ARGS__();                         \
+    }                                        \
+  } while (false)
+
+// What a new tensor is to be.
+struct Options {
+  ScalarType type = kFloat;
+  int32_t device_type = aoti_torch_device_type_cpu(), device_index = 0;
+  Options dtype(ScalarType other) const { return {other, device_type, device_index}; }
+};
+
+// A tensor, shared by its copies; made without an argument it is undefined.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(AtenTensorHandle owned);
+
+  AtenTensorHandle handle() const { return handle_.get(); }
+  bool defined() const { return handle_ != nullptr; }
+  bool is_same(const Tensor& other) const { return handle_ == other.handle_; }
+
+  int64_t dim() const { return dim_; }
+  int64_t size(int64_t d) const { return sizes_[d < 0 ? d + dim_ : d]; }
+  int64_t stride(int64_t d) const { return strides_[d < 0 ? d + dim_ : d]; }
+  IntArrayRef sizes() const { return {sizes_, static_cast<size_t>(dim_)}; }
+  IntArrayRef strides() const { return {strides_, static_cast<size_t>(dim_)}; }
+  int64_t numel() const;
+  bool is_contiguous() const;
+  int64_t storage_offset() const;
+  int64_t storage_bytes() const;
+  ScalarType scalar_type() const { return type_; }
+  int64_t element_size() const { return size_of(type_); }
+  int64_t nbytes() const { return numel() * element_size(); }
+  Options options() const;
+  bool is_cuda() const { return options().device_type == aoti_torch_device_type_cuda(); }
+
+  const void* const_data_ptr() const;
+  void* mutable_data_ptr() const;
+  template <typename T>
+  const T* const_data_ptr() const {
+    need_type(torch::headeronly::CppTypeToScalarType<T>::value);
+    return static_cast<const T*>(const_data_ptr());
+  }
+  template <typename T>
+  T* mutable_data_ptr() const {
+    need_type(torch::headeronly::CppTypeToScalarType<T>::value);
+    return static_cast<T*>(mutable_data_ptr());
+  }
+
+  // Views.
+  Tensor operator[](int64_t index) const { return select(0, index); }
+  Tensor select(int64_t d, int64_t index) const;
+  Tensor narrow(int64_t d, int64_t start, int64_t length) const;
+  Tensor slice(int64_t d, int64_t start) const { return narrow(d, start, size(d) - start); }
+  Tensor transpose(int64_t a, int64_t b) const;
+  Tensor t() const { return transpose(0, 1); }
+  Tensor permute(IntArrayRef order) const;
+  Tensor unsqueeze(int64_t d) const;
+  Tensor view(IntArrayRef sizes) const;  // of a contiguous tensor
+
+  // Copies; contiguous() and to() return the tensor itself where it is what was asked for.
+  Tensor contiguous() const;
+  Tensor clone() const;  // contiguous
+  Tensor to(ScalarType dtype) const;
+  Tensor reshape(IntArrayRef sizes) const { return contiguous().view(sizes); }
+
+  // In place.
+  const Tensor& zero_() const;
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& add_(const Tensor& other) const;
+  const Tensor& mul_(const Tensor& other) const;
+
+  Tensor mul(const Tensor& other) const;
+  Tensor mul(double factor) const;
+  Tensor div(double divisor) const;
+  Tensor sum(int64_t d) const;
+  Tensor sum() const;
+
+ private:
+  void need_type(ScalarType wanted) const {
+    ELMO_CHECK(type_ == wanted, "elmo_fast: a tensor of ", type_, " was read as ", wanted);
+  }
+  Tensor viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const;
+
+  std::shared_ptr<AtenTensorOpaque> handle_;
+  int64_t dim_ = 0;
+  const int64_t *sizes_ = nullptr, *strides_ = nullptr;  // torch's own, which last as long as the tensor
+  ScalarType type_ = kFloat;
+};
+
+using TensorList = torch::headeronly::HeaderOnlyArrayRef<Tensor>;
+
+Tensor empty(IntArrayRef sizes, const Options& options);
+Tensor zeros(IntArrayRef sizes, const Options& options);
+inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.options()); }
+inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
+Tensor filled(IntArrayRef sizes, double value, const Options& options);
+
+// Memory of one's own as a contiguous tensor; release(data, what) is called when the last that shares it dies.
+Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what);
+
+Tensor cat(TensorList tensors);  // along the first dimension
+Tensor index_select(const Tensor& x, const Tensor& index);  // rows
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor expm1(const Tensor& x);
+Tensor neg(const Tensor& x);
+Tensor tanh_backward(const Tensor& grad, const Tensor& output);
+// out <- (bias or beta · out +) a · b
+void mm_out(const Tensor& out, const Tensor& a, const Tensor& b);
+void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b);
+
+// The version counter; -1 of a tensor of inference mode, which has none.
+int64_t version_of(const Tensor& tensor);
+// Asks Python to call forget_packed(storage) when this tensor's storage dies.
+void watch_storage(const Tensor& tensor, const void* storage);
+// Tells autograd, and whoever keeps copies, that these numbers changed.
+void mark_written(const Tensor& tensor);
+
+// Whether torch was asked to fill new memory (torch.utils.deterministic.fill_uninitialized_memory), seen when an op begins.
+bool fills_new_memory();
+void look_whether_memory_is_filled();
+// Fills memory that nothing has written with bytes that make every float NaN, where torch was asked to.
+void fill_if_asked(void* memory, int64_t bytes);
+
+// A kernel as torch's stable ABI calls it: m.impl("name", ELMO_BOX(kernel)).
+template <typename F, F* kernel>
+void boxed(StableIValue* stack, uint64_t arguments, uint64_t results) {
+  look_whether_memory_is_filled();
+  torch::stable::detail::boxer<F, kernel>::boxed_fn(stack, arguments, results);
+}
+#define ELMO_BOX(kernel) (&::elmo_fast::boxed<std::remove_pointer_t<decltype(&kernel)>, &kernel>)
+
+}  // namespace elmo_fast
+
+HIDDEN_NAMESPACE_BEGIN(torch, stable, detail)
+template <>
+struct FromImpl<elmo_fast::Tensor> {
+  static StableIValue call(const elmo_fast::Tensor& tensor, uint64_t, bool) {
+    AtenTensorHandle shared = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor.handle(), &shared));
+    return torch::stable::detail::from(shared);
+  }
+};
+template <>
+struct ToImpl<elmo_fast::Tensor> {
+  static elmo_fast::Tensor call(StableIValue value, uint64_t, bool) { return elmo_fast::Tensor(torch::stable::detail::to<AtenTensorHandle>(value)); }
+};
+HIDDEN_NAMESPACE_END(torch, stable, detail)

@@ -1,0 +1,104 @@
+"""The compiled library: importing this module registers torch.ops.elmo_fast.*; ImportError where it cannot be loaded.
+
+It is a plain library of no Python, which uses torch's stable C ABI alone: one build serves every torch from 2.11 on.
+"""
+
+import ctypes
+import pathlib
+import weakref
+
+import torch
+
+_PATH = pathlib.Path(__file__).with_name("_C_ops.so")
+if not _PATH.is_file():
+    raise ImportError(f"there is no {_PATH.name}")
+try:
+    torch.ops.load_library(_PATH)
+    _library = ctypes.CDLL(str(_PATH))
+except OSError as _error:
+    raise ImportError(str(_error)) from _error
+
+for _name, _result in {
+    "why_no_cuda": ctypes.c_char_p,
+    "error": ctypes.c_char_p,
+    "isa": ctypes.c_char_p,
+    "isas": ctypes.c_char_p,
+    "limit_isa": ctypes.c_char_p,
+    "packed_count": ctypes.c_int64,
+    "packed_bytes": ctypes.c_int64,
+    "idle_buffer_bytes": ctypes.c_int64,
+}.items():
+    getattr(_library, f"elmo_fast_{_name}").restype = _result
+
+_why = _library.elmo_fast_why_no_cuda()
+has_cuda: bool = _why is None
+why_no_cuda: str | None = None if _why is None else _why.decode()
+
+# torch's stable ABI has no weak reference to a storage, which the cache of packed parameters needs: Python keeps one.
+_watched: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+
+def _watch_storage(tensor: torch.Tensor, storage: int) -> None:
+    """Drops what was packed of a storage, which begins at this address, when it dies."""
+
+    def forget(dead: weakref.ref[torch.UntypedStorage]) -> None:
+        if _watched.get(storage) is dead:
+            del _watched[storage]
+        _library.elmo_fast_forget_packed(ctypes.c_int64(storage))
+
+    held = tensor.untyped_storage()
+    known = _watched.get(storage)
+    if known is None or known() is not held:
+        _watched[storage] = weakref.ref(held, forget)
+
+
+_python_ops = torch.library.Library("elmo_fast_python", "DEF")
+_python_ops.define("watch_storage(Tensor tensor, int storage) -> ()")
+_python_ops.impl("watch_storage", _watch_storage, "CompositeExplicitAutograd")
+_library.elmo_fast_hear_of_deaths()
+
+
+def _text(found: bytes | None) -> str:
+    if found is None:
+        raise ValueError(_library.elmo_fast_error().decode())
+    return found.decode()
+
+
+def isa() -> str:
+    """The instruction set that products use."""
+    return _text(_library.elmo_fast_isa())
+
+
+def isas() -> list[str]:
+    """Those that this CPU has, oldest first."""
+    return _text(_library.elmo_fast_isas()).split()
+
+
+def limit_isa(name: str) -> None:
+    """For tests: products use this one; "" takes the newest again."""
+    _text(_library.elmo_fast_limit_isa(name.encode()))
+
+
+def packed_count() -> int:
+    """How many packed copies of parameters are kept."""
+    return int(_library.elmo_fast_packed_count())
+
+
+def packed_bytes() -> int:
+    """Their size, in bytes."""
+    return int(_library.elmo_fast_packed_bytes())
+
+
+def clear_packed() -> None:
+    """Drops all packed copies."""
+    _library.elmo_fast_clear_packed()
+
+
+def idle_buffer_bytes() -> int:
+    """Memory of dead tensors that is kept for the next ones, in bytes."""
+    return int(_library.elmo_fast_idle_buffer_bytes())
+
+
+def clear_idle_buffers() -> None:
+    """Gives that memory back to the system."""
+    _library.elmo_fast_clear_idle_buffers()
