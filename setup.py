@@ -80,8 +80,8 @@ class CMakeBuild(build_ext):
     """Compiles the extension, or leaves a note in its place; with ELMO_FAST_REQUIRE_NATIVE=1 a failure is an error."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        """A plain library, which every Python loads alike: no version of Python in its name."""
-        return f"{fullname.replace('.', '/')}.so"
+        """A plain library, which every Python loads alike; with a dot in its name, so that it passes for no module."""
+        return "/".join([*fullname.split(".")[:-1], "_C.ops.so"])
 
     def build_extension(self, ext: Extension) -> None:
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
@@ -143,6 +143,6 @@ class Wheel(bdist_wheel):
 
 if __name__ == "__main__":
     setup(
-        ext_modules=[Extension("elmo_fast._C_ops", sources=[], optional=True)],
+        ext_modules=[Extension("elmo_fast._C", sources=[], optional=True)],
         cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Wheel},
     )

@@ -9,7 +9,7 @@ import weakref
 
 import torch
 
-_PATH = pathlib.Path(__file__).with_name("_C_ops.so")
+_PATH = pathlib.Path(__file__).with_name("_C.ops.so")
 if not _PATH.is_file():
     raise ImportError(f"there is no {_PATH.name}")
 try:

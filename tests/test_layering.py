@@ -39,6 +39,7 @@ BELOW_MODULES = {
 BELOW_COMMANDS = BELOW_MODULES | {"modules", "parts", "corpus", "static", "tokens", "pretrain", "tasks", "pictures"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
+    "_C": set(),
     "_lazy": {"fields"},
     "durations": set(),
     "sizes": set(),

@@ -60,7 +60,7 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
     source = tmp_path / "csrc" / "a.cpp"
     source.write_text("1")
     refuse_old_extension(tmp_path)
-    (tmp_path / "elmo_fast" / "_C_ops.so").touch()
+    (tmp_path / "elmo_fast" / "_C.ops.so").touch()
     with pytest.raises(pytest.UsageError, match="make build"):
         refuse_old_extension(tmp_path)
     build = runpy.run_path(str(tmp_path / "setup.py"))
