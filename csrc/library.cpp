@@ -145,7 +145,7 @@ std::tuple<elmo_fast::Tensor, elmo_fast::Tensor> activations(const elmo_fast::Te
   return {sigmoid, tanh};
 }
 
-elmo_fast::Tensor matmul(const elmo_fast::Tensor& a, const elmo_fast::Tensor& b, const std::string& precision) {
+elmo_fast::Tensor matmul(const elmo_fast::Tensor& a, const elmo_fast::Tensor& b, const elmo_fast::Name& precision) {
   return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type(), true));
 }
 

@@ -1,7 +1,6 @@
 """Locks between processes: files that the system unlocks when a process ends, however it ends."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import socket
@@ -10,11 +9,18 @@ from collections.abc import Callable, Iterator
 
 from elmo_fast.errors import ElmoFastError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 LOCK_FILE = ".lock"
 
 
 def hold(handle: int, *, wait: bool) -> bool:
     """Locks an open file; returns whether this process holds it now. OSError if files cannot be locked."""
+    if fcntl is None:
+        raise OSError("this system has no flock")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -2,8 +2,12 @@
 
 import pathlib
 import re
-import resource
 from collections.abc import Iterator
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 
 def available(root: pathlib.Path = pathlib.Path("/")) -> int | None:
@@ -33,6 +37,8 @@ def _machine(root: pathlib.Path) -> Iterator[int]:
 def _limits(root: pathlib.Path) -> Iterator[int]:
     """What ulimit -v and ulimit -d leave."""
     used = _kilobytes(root / "proc/self/status")
+    if resource is None:
+        return
     for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY and name in used:

@@ -99,3 +99,19 @@ def test_without_the_extension_info_shows_the_sentence():
     """`elmo-fast info` exits with 0 and prints why the kernels are absent."""
     code = WITHOUT_EXTENSION + "from elmo_fast.cli.main import main\nraise SystemExit(main(['info']))"
     assert "the compiled extension elmo_fast._C is missing (" in python(code)
+
+
+def test_every_module_imports_where_unix_modules_are_missing():
+    """As on Windows: no fcntl, no resource, no SIGKILL and SIGHUP, no compiled extension."""
+    code = WITHOUT_EXTENSION.replace(
+        'name == "elmo_fast._C"', 'name in ("elmo_fast._C", "fcntl", "resource", "termios", "pwd", "grp", "pty")'
+    ) + (
+        "import signal, importlib, pkgutil, elmo_fast\n"
+        "del signal.SIGKILL, signal.SIGHUP\n"
+        "others = ('elmo_fast._C', 'elmo_fast.integrations', 'elmo_fast.__main__')\n"
+        "names = [m.name for m in pkgutil.walk_packages(elmo_fast.__path__, 'elmo_fast.')]\n"
+        "names = [name for name in names if not name.startswith(others) and 'kernels' not in name]\n"
+        "for name in names: importlib.import_module(name)\n"
+        "print(len(names))\n"
+    )
+    assert int(python(code)) > 200

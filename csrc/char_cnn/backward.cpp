@@ -182,9 +182,9 @@ Tensor relu_backward(const Tensor& grad_any, const Tensor& features_any) {
 
 Gradients char_cnn_backward(
     const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
-    TensorList weights, bool tanh, std::string_view precision, bool need_embedding, bool need_weights) {
+    TensorList weights, bool tanh, const Name& precision, bool need_embedding, bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
-  resolve_operand(std::string(precision), embedding.scalar_type());
+  resolve_operand(precision, embedding.scalar_type());
   const auto gradient = (tanh ? tanh_backward(grad, features) : relu_backward(grad, features)).contiguous();
   return embedding.scalar_type() == kDouble
              ? backward<double>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights)

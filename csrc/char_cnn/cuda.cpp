@@ -73,7 +73,7 @@ Params describe(const Inputs& in, Gradients& out, bool tanh, std::string_view pr
 
 Gradients char_cnn_cuda_backward(
     const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
-    TensorList weights, const std::optional<Tensor>& count, bool tanh, std::string_view precision, bool need_embedding,
+    TensorList weights, const std::optional<Tensor>& count, bool tanh, const Name& precision, bool need_embedding,
     bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
   const int32_t device = embedding.options().device_index;

@@ -202,13 +202,13 @@ std::tuple<Tensor, Tensor> forward(
 
 std::tuple<Tensor, Tensor> char_cnn(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh,
-    std::string_view precision, bool save) {
+    const Name& precision, bool save) {
   const Arguments check("char_cnn");
   check_words(check, ids, embedding, weights);
   check.need(biases.size() == weights.size(), "biases must be one per width, ", weights.size(), "; got ", biases.size());
   for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
   check.need(ids.size(1) <= std::numeric_limits<int16_t>::max(), "ids must have at most 32767 slots; got ", ids.size(1));
-  const Operand operand = resolve_operand(std::string(precision), embedding.scalar_type());
+  const Operand operand = resolve_operand(precision, embedding.scalar_type());
   return operand == Operand::Float64 ? forward<double>(ids, embedding, weights, biases, tanh, operand, save)
                                      : forward<float>(ids, embedding, weights, biases, tanh, operand, save);
 }

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -172,9 +173,22 @@ void look_whether_memory_is_filled();
 // Fills memory that nothing has written with bytes that make every float NaN, where torch was asked to.
 void fill_if_asked(void* memory, int64_t bytes);
 
+// A text as ops take it: torch 2.13's own conversion to std::string never frees what it made.
+struct Name : std::string {
+  using std::string::string;
+};
+template <typename>
+struct TakesNames;
+template <typename Result, typename... Arguments>
+struct TakesNames<Result(Arguments...)> {
+  static constexpr bool value = !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string> || ...) &&
+                                !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string_view> || ...);
+};
+
 // A kernel as torch's stable ABI calls it: m.impl("name", ELMO_BOX(kernel)).
 template <typename F, F* kernel>
 void boxed(StableIValue* stack, uint64_t arguments, uint64_t results) {
+  static_assert(TakesNames<F>::value, "texts of ops are of type Name");
   look_whether_memory_is_filled();
   torch::stable::detail::boxer<F, kernel>::boxed_fn(stack, arguments, results);
 }
@@ -194,5 +208,17 @@ struct FromImpl<elmo_fast::Tensor> {
 template <>
 struct ToImpl<elmo_fast::Tensor> {
   static elmo_fast::Tensor call(StableIValue value, uint64_t, bool) { return elmo_fast::Tensor(torch::stable::detail::to<AtenTensorHandle>(value)); }
+};
+template <>
+struct ToImpl<elmo_fast::Name> {
+  static elmo_fast::Name call(StableIValue value, uint64_t, bool) {
+    const auto handle = torch::stable::detail::to<StringHandle>(value);
+    const std::unique_ptr<std::remove_pointer_t<StringHandle>, AOTITorchError (*)(StringHandle)> owner(handle, torch_delete_string);
+    size_t length = 0;
+    const char* data = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_length(handle, &length));
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_c_str(handle, &data));
+    return {data, length};
+  }
 };
 HIDDEN_NAMESPACE_END(torch, stable, detail)

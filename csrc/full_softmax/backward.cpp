@@ -37,7 +37,7 @@ void add_true_rows(const Tensor& rows, const Tensor& d_true, const int64_t* targ
 
 std::tuple<Tensor, Tensor, Tensor> full_softmax_backward(
     const Tensor& grad_any, const Tensor& hidden_any, const Tensor& targets_any, const Tensor& weight,
-    const Tensor& bias_any, const Tensor& losses, const Tensor& log_sums, const std::string& precision,
+    const Tensor& bias_any, const Tensor& losses, const Tensor& log_sums, const Name& precision,
     int64_t chunk_bytes) {
   const Arguments check("full_softmax_backward");
   full_softmax::check_table(check, hidden_any, targets_any, weight, bias_any, chunk_bytes);

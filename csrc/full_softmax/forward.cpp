@@ -51,7 +51,7 @@ void finish(const std::vector<Sum>& sums, const Tensor& true_logits, const Tenso
 
 std::tuple<Tensor, Tensor> full_softmax_forward(
     const Tensor& hidden_any, const Tensor& targets_any, const Tensor& weight, const Tensor& bias_any,
-    const std::string& precision, int64_t chunk_bytes) {
+    const Name& precision, int64_t chunk_bytes) {
   full_softmax::check_table(Arguments("full_softmax"), hidden_any, targets_any, weight, bias_any, chunk_bytes);
   const Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous(), bias = bias_any.contiguous();
   const int64_t count = hidden.size(0), words = weight.size(0);

@@ -59,7 +59,7 @@ std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
     const Tensor& grad, const Tensor& hidden, const Tensor& targets_any, const Tensor& weight,
-    const Tensor& slopes, const Tensor& first_any, const Tensor& nodes_any, const std::string& precision, bool sparse) {
+    const Tensor& slopes, const Tensor& first_any, const Tensor& nodes_any, const Name& precision, bool sparse) {
   const Arguments check("hierarchical_softmax_backward");
   check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
   check.tensor("grad", grad, hidden.scalar_type(), {hidden.size(0)});

@@ -42,7 +42,7 @@ T path_loss(const Paths& paths, int64_t target, const T* h, int64_t size, const 
 std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
     const Tensor& hidden, const Tensor& targets_any, const Tensor& weight, const Tensor& bias_any,
     const Tensor& first_any, const Tensor& nodes_any, const Tensor& codes_any, int64_t longest,
-    const std::string& precision, bool sparse) {
+    const Name& precision, bool sparse) {
   const Arguments check("hierarchical_softmax");
   check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
   check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});

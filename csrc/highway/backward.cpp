@@ -89,14 +89,14 @@ Gradients backward(
 
 Gradients highway_backward(
     const Tensor& grad, const Tensor& x, const Tensor& saved, TensorList weights,
-    const std::optional<Tensor>& projection_weight, std::string_view precision, bool need_x, bool need_weights) {
+    const std::optional<Tensor>& projection_weight, const Name& precision, bool need_x, bool need_weights) {
   const Arguments check("highway_backward");
   check_layers(check, x, weights, projection_weight);
   check.need(saved.dim() == 4, "the forward pass was told to save nothing");
   check.tensor("saved", saved, x.scalar_type(), {static_cast<int64_t>(weights.size()), 3, x.size(0), x.size(1)});
   check.contiguous("saved", saved);
   check.tensor("grad", grad, x.scalar_type(), {x.size(0), projection_weight.has_value() ? projection_weight->size(0) : x.size(1)});
-  const Operand operand = resolve_operand(std::string(precision), x.scalar_type());
+  const Operand operand = resolve_operand(precision, x.scalar_type());
   return operand == Operand::Float64 ? backward<double>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights)
                                      : backward<float>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights);
 }

@@ -115,13 +115,13 @@ std::tuple<Tensor, Tensor> forward(
 
 std::tuple<Tensor, Tensor> highway(
     const Tensor& x, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
-    const std::optional<Tensor>& projection_bias, std::string_view precision, bool save) {
+    const std::optional<Tensor>& projection_bias, const Name& precision, bool save) {
   const Arguments check("highway");
   check_layers(check, x, weights, projection_weight);
   check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
   check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
   if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
-  const Operand operand = resolve_operand(std::string(precision), x.scalar_type(), !save);
+  const Operand operand = resolve_operand(precision, x.scalar_type(), !save);
   return operand == Operand::Float64 ? forward<double>(x, weights, biases, projection_weight, projection_bias, operand, save)
                                      : forward<float>(x, weights, biases, projection_weight, projection_bias, operand, save);
 }

@@ -25,7 +25,7 @@ void to_slopes(const Tensor& scores, const int64_t* targets, const AccidentalHit
 std::tuple<Tensor, Tensor, Tensor> negative_sampling_backward(
     const Tensor& grad, const Tensor& hidden_any, const Tensor& rows, const Tensor& offsets,
     const Tensor& ids_any, const Tensor& d_true, const Tensor& kept, double share, bool count_hits,
-    const std::string& precision, int64_t chunk_bytes) {
+    const Name& precision, int64_t chunk_bytes) {
   const Arguments check("negative_sampling_backward");
   check_samples(check, hidden_any, rows, offsets, ids_any, chunk_bytes);
   check_saved(check, hidden_any, rows, {{"grad", grad}, {"d_true", d_true}}, "slopes", kept);

@@ -283,7 +283,7 @@ Gradients backward(
     TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const Tensor& lengths,
     const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const Tensor& gates,
     const Tensor& cells, const Tensor& projections, const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual,
-    const std::string& precision, bool need_inputs, bool need_weights) {
+    const Name& precision, bool need_inputs, bool need_weights) {
   const Arguments check("projected_lstm_backward");
   const auto count = static_cast<int64_t>(reverse.size());
   const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);

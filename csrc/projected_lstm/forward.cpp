@@ -309,7 +309,7 @@ Saved forward_of(
 Saved forward(
     TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
     const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
-    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const std::string& precision, bool save) {
+    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save) {
   const Arguments check("projected_lstm");
   const auto count = static_cast<int64_t>(reverse.size());
   const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);

@@ -27,7 +27,7 @@ void to_probabilities(const Tensor& logits, const Tensor& log_sums, const int64_
 std::tuple<Tensor, Tensor, Tensor> sampled_softmax_backward(
     const Tensor& grad_any, const Tensor& hidden_any, const Tensor& rows, const Tensor& offsets,
     const Tensor& ids_any, const Tensor& losses, const Tensor& log_sums, const Tensor& kept,
-    const std::string& precision, int64_t chunk_bytes) {
+    const Name& precision, int64_t chunk_bytes) {
   const Arguments check("sampled_softmax_backward");
   check_samples(check, hidden_any, rows, offsets, ids_any, chunk_bytes);
   check_saved(check, hidden_any, rows, {{"grad", grad_any}, {"losses", losses}, {"log_sums", log_sums}}, "probabilities", kept);

@@ -42,7 +42,7 @@ void finish_rows(
 
 std::tuple<Tensor, Tensor, Tensor> sampled_softmax_forward(
     const Tensor& hidden_any, const Tensor& rows, const Tensor& offsets, const Tensor& ids_any,
-    const std::string& precision, int64_t chunk_bytes, bool keep) {
+    const Name& precision, int64_t chunk_bytes, bool keep) {
   check_samples(Arguments("sampled_softmax"), hidden_any, rows, offsets, ids_any, chunk_bytes);
   const Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
   const int64_t count = hidden.size(0), samples = rows.size(0) - count;

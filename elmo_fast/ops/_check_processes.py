@@ -23,7 +23,7 @@ PATIENCE = 300.0
 # Kernels are compiled on the processors: so many processes at once, each of which needs a context on the card.
 MOST_PROCESSES = 4
 # How a process ends that someone else ended, for which no kernel is to blame.
-KILLED = tuple(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+KILLED = tuple(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 COMMAND = [sys.executable, "-P", "-m", "elmo_fast.ops._check_program"]
 
 

@@ -1,0 +1,95 @@
+"""Tries a wheel in a new virtual environment, of some Python and torch and no compiler: it must compute the same bits.
+
+python tools/try_wheel.py WHEEL --python python3.12 --torch 2.11.0 [--environment FOLDER]
+
+The environment (FOLDER, kept; else a new one, removed) gets that torch and the wheel with pip. With nothing on PATH
+but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run, README.md's lines
+must run, and the digests of what ops return must be those of the extension that is built in place here.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROGRAMS = ROOT / "tools" / "try_wheel"
+NEEDED = ("bash", "sh", "cat", "head", "tail", "mkdir", "printf", "env", "uname")  # by README.md's lines; no compiler
+
+
+def run(*command: object, **options: Any) -> str:
+    """What a program prints; its errors are shown, and end this one."""
+    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, **options)
+    if done.returncode:
+        sys.exit(f"{command[0]} failed with status {done.returncode}: {done.stdout}")
+    return str(done.stdout)
+
+
+def installed(place: pathlib.Path, python: str, torch: str, wheel: pathlib.Path) -> pathlib.Path:
+    """The Python of the environment, with that torch and the wheel."""
+    found = place / "bin" / "python"
+    if not found.is_file():
+        run(python, "-m", "venv", place)
+    run(found, "-m", "pip", "install", "-q", f"torch=={torch}")
+    run(found, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
+    run(found, "-m", "pip", "install", "-q", wheel)  # what it depends on
+    return found
+
+
+def environment(place: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
+    """Nothing on PATH but the environment's programs and a few of the system's."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in NEEDED:
+        if path := shutil.which(name):
+            (tools / name).symlink_to(path)
+    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    return kept | {"PATH": f"{place / 'bin'}:{tools}", "OMP_NUM_THREADS": "1", "CC": "", "CXX": ""}
+
+
+def attempt(place: pathlib.Path, python: pathlib.Path, folder: pathlib.Path) -> None:
+    """Runs everything; exits with a sentence where something is wrong."""
+    given = environment(place, folder)
+    info = run(place / "bin" / "elmo-fast", "info", env=given, cwd=folder)
+    if "instruction set" not in info:
+        sys.exit(f"elmo-fast info does not say that the native kernels run: {info}")
+    digests = PROGRAMS / "op_digests.py"
+    found = json.loads(run(python, digests, env=given, cwd=folder))
+    here = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    wanted = json.loads(run(sys.executable, digests, env=here, cwd=folder))
+    different = sorted(name for name in wanted if found.get(name) != wanted[name])
+    if different:
+        sys.exit(f"other bits than those of the extension built in place: {'; '.join(different)}")
+    (readme := folder / "readme").mkdir()
+    run(python, PROGRAMS / "readme_lines.py", ROOT, env=given, cwd=readme)
+    print(f"{len(wanted)} results of ops have the same bits, README.md's lines run")
+
+
+def main() -> int:
+    """Makes the environment, and tries the wheel in it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=pathlib.Path)
+    parser.add_argument("--python", default=sys.executable, help="which Python makes the environment")
+    parser.add_argument("--torch", required=True, help="the version of torch")
+    parser.add_argument("--environment", type=pathlib.Path, help="the environment's folder, which is kept")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        place = (given.environment or folder / "environment").resolve()
+        python = installed(place, given.python, given.torch, given.wheel.resolve())
+        print(
+            run(
+                python, "-c", "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
+            ).strip()
+        )
+        attempt(place, python, folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
