@@ -125,6 +125,8 @@ class CMakeBuild(build_ext):
         built, here = pathlib.Path(self.build_lib) / "elmo_fast" / NOTE, HERE / "elmo_fast" / NOTE
         here.unlink(missing_ok=True)
         DIGEST.unlink(missing_ok=True)
+        for old in here.parent.glob("_C.cpython-*"):  # of older builds: Python would prefer it to _C.py
+            old.unlink()
         if built.is_file():
             for ext in self.extensions:
                 (HERE / self.get_ext_filename(ext.name)).unlink(missing_ok=True)

@@ -40,6 +40,8 @@ def refuse_old_extension(root: pathlib.Path) -> None:
     """Raises where an extension in the checkout was built from other sources than csrc/ has now."""
     if not list(root.glob("elmo_fast/_C*.so")) or "ELMO_FAST_ANY_EXTENSION" in os.environ:
         return
+    if others := [path.name for path in root.glob("elmo_fast/_C*.so") if path.name != "_C.ops.so"]:
+        raise pytest.UsageError(f"remove elmo_fast/{others[0]}: Python would load it in place of elmo_fast/_C.py")
     build = runpy.run_path(str(root / "setup.py"))
     if not build["DIGEST"].is_file() or build["DIGEST"].read_text(encoding="utf-8") != build["digest_of_sources"]():
         raise pytest.UsageError(

@@ -66,6 +66,10 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
     build = runpy.run_path(str(tmp_path / "setup.py"))
     build["DIGEST"].write_text(build["digest_of_sources"]())
     refuse_old_extension(tmp_path)
+    (tmp_path / "elmo_fast" / "_C.cpython-311-x86_64-linux-gnu.so").touch()
+    with pytest.raises(pytest.UsageError, match=r"remove elmo_fast/_C\.cpython-311-x86_64-linux-gnu\.so"):
+        refuse_old_extension(tmp_path)
+    (tmp_path / "elmo_fast" / "_C.cpython-311-x86_64-linux-gnu.so").unlink()
     source.write_text("2")
     with pytest.raises(pytest.UsageError, match="make build"):
         refuse_old_extension(tmp_path)
