@@ -102,16 +102,25 @@ class EncoderWeights(NamedTuple):
         return cls(table, kernels, biases, gates, gate_biases, last.weight, last.bias)  # type: ignore[arg-type]
 
 
-def encode(ids: Tensor, w: EncoderWeights) -> Tensor:
-    """Characters [N, C] to vectors [N, D] as AllenNLP's _ElmoCharacterEncoder does it."""
+def convolve(ids: Tensor, w: EncoderWeights) -> Tensor:
+    """Characters [N, C] to features [N, F]."""
     x = F.embedding(ids, w.embedding).transpose(1, 2)
     found = [F.relu(F.conv1d(x, k, b).max(dim=-1).values) for k, b in zip(w.convolutions, w.biases, strict=True)]
-    x = torch.cat(found, dim=-1)
+    return torch.cat(found, dim=-1)
+
+
+def highways(x: Tensor, w: EncoderWeights) -> Tensor:
+    """Features [N, F] to vectors [N, D]."""
     for weight, bias in zip(w.highways, w.highway_biases, strict=True):
         transform, gate = F.linear(x, weight, bias).chunk(2, dim=-1)
         gate = torch.sigmoid(gate)
         x = gate * x + (1 - gate) * F.relu(transform)
     return F.linear(x, w.projection, w.projection_bias)
+
+
+def encode(ids: Tensor, w: EncoderWeights) -> Tensor:
+    """Characters [N, C] to vectors [N, D] as AllenNLP's _ElmoCharacterEncoder does it."""
+    return highways(convolve(ids, w), w)
 
 
 def sampled_losses(hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:

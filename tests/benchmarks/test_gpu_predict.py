@@ -1,9 +1,12 @@
 """Predicted times against numbers worked out by hand, and the table that shows them."""
 
+import json
+
 import pytest
+import torch
 
 from benchmarks import table
-from benchmarks.gpu import predict
+from benchmarks.gpu import eager, predict
 
 H100 = predict.GPUS[0]
 ROW = {
@@ -41,3 +44,30 @@ def test_the_table_says_that_nothing_was_measured():
     assert lines[0].startswith("| predicted, not measured | launches | H100 SXM | H200 SXM | A100 SXM | RTX 4090 |")
     assert sum("both directions" in line for line in lines) == 2
     assert any(line.startswith("| training step, 128 x 20") for line in lines)
+    assert sum(line.startswith("| eager torch, the same |") for line in lines) == len(predict.read(predict.COUNTED))
+
+
+def test_a_replayed_step_takes_the_host_its_graph_and_what_is_launched_beside():
+    assert predict.replayed(252) == pytest.approx(15e-6 + 400 * 0.58e-6 + 15 * 18e-6)
+
+
+def test_eager_torch_reads_and_writes_each_ops_tensors():
+    """Views and memory that is only allocated cost nothing, a look-up reads the rows that it gives."""
+    ids = torch.zeros(6, dtype=torch.int64)
+    with torch.no_grad(), eager.Launches() as found:
+        x, table = torch.empty(3, 4), torch.empty(100, 4)
+        x.t().expand(2, 4, 3).transpose(0, 1)
+        (x @ torch.empty(4, 5)).relu_()
+        torch.nn.functional.embedding(ids, table)
+        x + torch.empty(1, 1).expand(3, 4)
+    rows = {row["kernel"]: (row["launches"], row["distinct"], row["multiplications"]) for row in found.rows}
+    mm, relu = (1, 4 * (12 + 20 + 15), 60), (1, 2 * 4 * 15, 0)
+    assert rows == {"mm": mm, "relu_": relu, "embedding": (1, 8 * 6 + 2 * 4 * 24, 0), "add": (1, 4 * (12 + 1 + 12), 0)}
+
+
+def test_eager_torch_is_counted_as_the_file_says():
+    """Of this version of torch, in one of its parts."""
+    name = "sampled_softmax, 2560 rows, 8192 samples"
+    kept = json.loads(predict.OF_EAGER.read_text(encoding="utf-8"))
+    assert list(kept) == list(eager.WORKS) == list(json.loads(predict.COUNTED.read_text(encoding="utf-8")))
+    assert eager.counted(name) == kept[name], "python -m benchmarks.gpu.eager"

@@ -71,6 +71,16 @@ def test_golden_tables_are_of_todays_kernels(rows):
         pytest.skip(f"{len(stale)} stale rows were compiled; `make kernels` would spare that: {', '.join(stale[:3])}")
 
 
+@pytest.mark.slow
+def test_what_is_compiled_for_sm_89_is_as_for_sm_86():
+    """Of some kernels, so that the table's rows for sm_86 stand for both; `python -m tests.kernels.alike` tries all."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    command = [sys.executable, "-m", "tests.kernels.alike", "--sample", "unique_rows", "sampled_softmax", "char_cnn"]
+    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"compiled": 3, "differ": {}}
+
+
 FINE = {
     "tensor_cores": "wgmma.mma_async", "registers": 128, "spilled": 0, "shared": 1000, "contractible": 0,
     "within": ["h", "wait"],
