@@ -10,16 +10,19 @@ from typing import Any
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST
+from .allennlp_archive import WEIGHTS as TASK_WEIGHTS
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
 from .options import CONFIG
 from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARY, PathLike, model_folder
 from .safetensors_folder import WEIGHTS
+from .tensor_bundle import INDEX
 
 CARD = "README.md"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
-# File names of models, of this package and of others.
+# File names of models, of this package, AllenNLP and bilm-tf.
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 _FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", VOCABULARY, CARD, *_MANYLANGS]
+_FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
 _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, VOCABULARY]
 _REPLACED += _MANYLANGS

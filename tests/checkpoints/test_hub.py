@@ -53,10 +53,12 @@ def test_up_and_down_again_is_the_same_model(hub, model, tmp_path):
 def test_only_a_models_files_are_fetched(hub, model, tmp_path):
     uploaded(hub, model)
     hub.repos["me/elmo"] |= {"checkpoints/config.json": b"x", "logs/a.hdf5": b"x", "optimiser.safetensors": b"x"}
-    hub.repos["me/elmo"] |= {"options.json": b"{}", "elmo_2x1024.hdf5": b"y"}
+    hub.repos["me/elmo"] |= {"options.json": b"{}", "elmo_2x1024.hdf5": b"y", "weights.th": b"y", "checkpoint": b"y"}
+    hub.repos["me/elmo"] |= {"model.ckpt-1.index": b"y", "model.ckpt-1.data-00000-of-00001": b"y", "other.pt": b"x"}
     names = {path.name for path in fetch("me/elmo", tmp_path / "here").iterdir()}
     wanted = {"config.json", "manifest.json", "model.safetensors", "vocab.txt", "README.md", "options.json"}
-    wanted.add("elmo_2x1024.hdf5")
+    others = {"elmo_2x1024.hdf5", "weights.th", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "checkpoint"}
+    wanted |= others
     assert names == wanted
 
 
