@@ -81,12 +81,16 @@ def entry(array, shard, offset):
     return field(1, dtype) + field(2, shape) + field(3, shard) + field(4, offset) + field(5, len(data)) + checksum
 
 
-def write_bundle(prefix, arrays, shards=1, **how):
-    """Writes `prefix`.index and its shards; the arrays are dealt out to the shards in turn."""
-    contents, entries = [b""] * shards, [(b"", field(1, shards) + field(3, field(1, 1)))]
+def write_bundle(prefix, arrays, shards=1, header=b"", extra=None, **how):
+    """Writes `prefix`.index and its shards; the arrays are dealt out to the shards in turn.
+
+    header: more fields of the header; extra: name -> more fields of its entry, of which the last counts.
+    """
+    contents, entries = [b""] * shards, [(b"", field(1, shards) + field(3, field(1, 1)) + header)]
     for i, name in enumerate(sorted(arrays)):
         array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
-        entries.append((name.encode(), entry(array, i % shards, len(contents[i % shards]))))
+        message = entry(array, i % shards, len(contents[i % shards])) + (extra or {}).get(name, b"")
+        entries.append((name.encode(), message))
         contents[i % shards] += array.tobytes()
     for number, content in enumerate(contents):
         prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{shards:05d}").write_bytes(content)

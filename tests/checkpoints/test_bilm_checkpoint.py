@@ -15,7 +15,7 @@ from elmo_fast.errors import CheckpointError
 from elmo_fast.modules import ElmoEmbedder
 from tests import tensor_bundle
 from tests.damaged import damaged_bytes
-from tests.tensor_bundle import arrays_of, training_graph, write_bundle, write_checkpoint
+from tests.tensor_bundle import arrays_of, field, training_graph, write_bundle, write_checkpoint
 from tests.weights import make_weights
 
 
@@ -191,6 +191,13 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     refused(
         r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a compressed block, as TensorFlow writes"
     )
+    write_checkpoint(folder, arrays, header=field(2, 1))
+    refused(r"damaged \(wanted one or more shards of little-endian numbers, found 1, 1\)")
+    write_checkpoint(folder, arrays, extra={"lm/softmax/b": field(7, b"")})
+    refused(r"lm/softmax/b: wanted floating-point numbers in one piece, found others")
+    half = field(5, 4) + b"\x35" + tensor_bundle.masked(arrays["softmax/b"][:1].tobytes()).to_bytes(4, "little")
+    write_checkpoint(folder, arrays, extra={"lm/softmax/b": half})
+    refused(r"lm/softmax/b: wanted \(7,\) numbers, found 1")
     index = write_checkpoint(folder, arrays, slots={name: np.zeros_like(array) for name, array in arrays.items()})
     with pytest.raises(CheckpointError, match=r"1250\.index: .*wanted sums of squares above 0"):
         read_adagrad_sums(index, read_options(options))
