@@ -32,7 +32,7 @@ def pretrained_folder(model: PathLike) -> Path:
     """The folder of a model: `model` itself, its newest checkpoint if it is the folder of an unfinished run, or a
     downloaded copy if it is a name on the hub.
 
-    model: a folder, or "user/name" or "user/name@revision"; a folder takes precedence.
+    model: a folder or its archive, or "user/name" or "user/name@revision"; a folder takes precedence.
     Raises: CheckpointError if it is neither, or cannot be downloaded.
     """
     if Path(model).exists():

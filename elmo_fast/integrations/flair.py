@@ -29,7 +29,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
     biLM's weights.
 
     Args:
-        model: a folder with a model, or a name on the hub; with the two files, the name that messages show.
+        model: a model's folder or archive, or a name on the hub; with the two files, the name that messages show.
         options_file, weight_file: bilm-tf's pair, instead of a folder.
         embedding_mode: "all" | "top" | "average".
         settings: batch_size, max_tokens: as in TokenVectors; precision, backend: as in BiLM.

@@ -27,7 +27,7 @@ class ElmoTokens(_InputModule):
     it, since its class is no part of sentence-transformers.
 
     Args:
-        model: a folder with a model, a name on the hub, or a BiLM with stateful=False.
+        model: a model's folder or archive, a name on the hub, or a BiLM with stateful=False.
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         max_seq_length: maximum number of tokens of a text, the rest is cut off; None: no maximum.
         requires_grad: whether the biLM is trained.

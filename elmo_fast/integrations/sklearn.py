@@ -26,7 +26,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     once.
 
     Args:
-        model: a folder with a model, or a name on the hub ("user/name@revision").
+        model: a model's folder or archive, or a name on the hub ("user/name@revision").
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         pooling: "mean" or "max", over the tokens.
         tokenizer: a function from a text to its tokens; None: split at white space.

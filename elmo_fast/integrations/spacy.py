@@ -37,7 +37,7 @@ class ElmoPipe(_Pipe):
 
     Args:
         name: of the component.
-        model: a folder with a model, or a name on the hub.
+        model: a model's folder or archive, or a name on the hub.
         settings: layers, max_tokens, precision, device: as in TokenVectors.
     """
 

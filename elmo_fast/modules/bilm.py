@@ -26,7 +26,7 @@ class BiLM(nn.Module):
     """ELMo's bidirectional language model: the activations of all its layers.
 
     Args:
-        options_file: bilm-tf's options.json, a folder with a model (then no weight_file), or an ElmoOptions.
+        options_file: bilm-tf's options.json, a model's folder or archive (then no weight_file), or an ElmoOptions.
         weight_file: any checkpoint that elmo_fast.checkpoints reads; with an ElmoOptions: a state from load_checkpoint,
             or None for new parameters, initialized as in bilm-tf.
         requires_grad: whether the parameters are trained.

@@ -39,7 +39,7 @@ class CharacterEncoder(nn.Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
     Args:
-        options_file: bilm-tf's options.json, a folder with a model (then no weight_file), or an ElmoOptions.
+        options_file: bilm-tf's options.json, a model's folder or archive (then no weight_file), or an ElmoOptions.
         weight_file: any checkpoint that elmo_fast.checkpoints reads; None (with an ElmoOptions): initialized
             as in bilm-tf.
         requires_grad: whether the parameters are trained.

@@ -101,7 +101,7 @@ class Elmo(nn.Module):
         """Loads a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 
         Args:
-            model: a folder with a model or a run, or a name on the hub, "user/name" or "user/name@revision".
+            model: the folder of a model or a run, its archive, or a name on the hub ("user/name@revision").
             num_output_representations: None: the number of mixes in the folder, or 1 if there are none.
             settings: as in Elmo, overriding the saved ones; scalar_mix_parameters override the mixes' weights.
 

@@ -58,7 +58,7 @@ class ElmoEmbedder:
 
     @classmethod
     def from_pretrained(cls, model: str | os.PathLike[str], cuda_device: int = -1, **settings: Any) -> "ElmoEmbedder":
-        """The embedder for a folder with a model or a run, or for a name on the hub ("user/name@revision").
+        """The embedder for a folder with a model or a run, its archive, or a name on the hub ("user/name@revision").
 
         Args:
             cuda_device, settings: as in ElmoEmbedder.

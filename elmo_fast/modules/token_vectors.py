@@ -44,7 +44,7 @@ class TokenVectors:
     """A biLM as a function of sentences: [T, W] float32 for each, independent of all other sentences.
 
     Args:
-        model: a folder with a model, a name on the hub, or a BiLM, whose carried state is neither used nor changed.
+        model: a model's folder or archive, a name on the hub, or a BiLM, whose carried state stays as it is.
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         batch_size: maximum number of sentences in a batch.
         max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone in stretches,
