@@ -19,13 +19,13 @@ from .tensor_bundle import INDEX
 
 CARD = "README.md"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
-# File names of models, of this package, AllenNLP and bilm-tf.
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
+# File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
 _FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", VOCABULARY, CARD, *_MANYLANGS]
 _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
 _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, VOCABULARY]
-_REPLACED += _MANYLANGS
+_REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS]
 
 
 def pretrained_folder(model: PathLike) -> Path:

@@ -10,6 +10,7 @@ import torch
 from elmo_fast.checkpoints import fetch, load_checkpoint, model_files, offer, pretrained_folder, save_folder
 from elmo_fast.errors import CheckpointError
 from tests.fake_hub import FakeHub, NoAnswer
+from tests.manylangs import write_model
 from tests.weights import make_weights
 
 
@@ -60,6 +61,13 @@ def test_only_a_models_files_are_fetched(hub, model, tmp_path):
     others = {"elmo_2x1024.hdf5", "weights.th", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "checkpoint"}
     wanted |= others
     assert names == wanted
+
+
+def test_a_model_of_lexicons_is_fetched_whole(hub, tmp_path):
+    files = {file.name: file.read_bytes() for file in write_model(tmp_path / "model").iterdir()}
+    hub.repos["me/many"] = files
+    found = fetch("me/many", tmp_path / "fetched")
+    assert {file.name for file in found.iterdir()} == files.keys()
 
 
 def test_an_upload_takes_parts_of_another_model_away_and_leaves_the_rest(hub, model):

@@ -1,6 +1,7 @@
 """A model that goes on with another vocabulary: known words keep their rows, new ones are drawn, the biLM stays."""
 
 import contextlib
+import dataclasses
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.start.init_from import AdaptedRows, adapt_sums, adapt_vocabulary, load_origin
 from elmo_fast.pretrain.training_state import read_training_state
 from elmo_fast.text import Vocabulary
+from tests.manylangs import write_model
 from tests.pretrain.toy import toy_config
 from tests.tensor_bundle import arrays_of, write_checkpoint
 from tests.weights import make_weights
@@ -163,3 +165,15 @@ def test_published_weights_need_no_vocabulary_of_theirs(tmp_path):
     lines = []
     pretrain(toy_config(tmp_path, init_from=str(tmp_path / "hdf5"), max_steps=1), report=lines.append)
     assert any("0 of " in line and "keep their row of the softmax" in line for line in lines)
+
+
+@pytest.mark.parametrize(("encoder", "char_dim"), [("elmo", 4), ("lstm", 0)])
+def test_a_model_of_lexicons_is_refused(encoder, char_dim, tmp_path):
+    """Neither its input nor, of the encoder "lstm", its LSTM can be trained here."""
+    config = toy_config()
+    config.run.init_from = str(write_model(tmp_path / "model", encoder, char_dim=char_dim))
+    with pytest.raises(ElmoFastError, match="cannot be pretrained further: its characters and words are those of"):
+        load_origin(config, print)
+    options = load_checkpoint(config.run.init_from)[1]
+    with pytest.raises(ElmoFastError, match="options: wanted a model of bytes or of word ids"):
+        LanguageModel(dataclasses.replace(options, n_tokens_vocab=5))
