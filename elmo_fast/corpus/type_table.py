@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import not_a_string
-from elmo_fast.text.characters import BOS, BOS_LENGTH, BOW, EOS, EOW, PAD, CharacterTable, utf8_of
+from elmo_fast.text import characters
+from elmo_fast.text.characters import RAW_CHARACTERS, CharacterTable, utf8_of
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,10 @@ class TypeTable:
         return np.where(chosen > 0, self.ends[chosen - 1].astype(np.int64), 0), ends
 
 
+# Bytes that UTF-8 has not stand for the markers and for padding, the raw ids from 256 on.
+FIRST_MARKER = 0xF8
+
+
 class TypeCharacters:
     """A CharacterTable on a device, from which ids are gathered there: C bytes per type instead of 8 C."""
 
@@ -56,24 +61,20 @@ class TypeCharacters:
         import torch
 
         self.max_characters = table.max_characters
-        self.bytes = torch.from_numpy(table.bytes).to(device)
-        self.lengths = torch.from_numpy(table.lengths).to(device)
-        self._slots = torch.arange(-1, self.max_characters - 1, device=device)
+        codes = np.empty((len(table), self.max_characters), np.uint8)
+        for first in range(0, len(table), characters._WORDS_AT_ONCE):
+            rows = np.arange(first, min(first + characters._WORDS_AT_ONCE, len(table)))
+            ids = table.ids(rows, RAW_CHARACTERS, np.int16)
+            codes[rows] = np.where(ids > 255, ids - 256 + FIRST_MARKER, ids)
+        self._codes = torch.from_numpy(codes).to(device)
+        meant = np.arange(1, 257)
+        meant[FIRST_MARKER : FIRST_MARKER + RAW_CHARACTERS - 256] = np.arange(257, RAW_CHARACTERS + 1)
+        self._ids = torch.from_numpy(meant).to(device)
 
     def ids(self, types: "Tensor") -> "Tensor":
         """The prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.
 
         types: numbers of types, any shape, int64, on the table's device. Returns types.shape + [C] int64.
         """
-        import torch
-
-        flat = types.reshape(-1)
-        lengths = self.lengths.index_select(0, flat).unsqueeze(1)
-        bodies = torch.nn.functional.pad(self.bytes.index_select(0, flat), (1, 1)).long()
-        marker = torch.where(lengths == BOS_LENGTH, BOS, EOS)
-        bodies = torch.where((lengths < 0) & (self._slots == 0), marker, bodies)
-        ends = torch.where(lengths < 0, 1, lengths)
-        ids = torch.where(self._slots < ends, bodies, PAD)
-        ids = torch.where(self._slots == ends, EOW, ids)
-        ids[:, 0] = BOW
-        return (ids + 1).view(*types.shape, self.max_characters)
+        codes = self._codes.index_select(0, types.reshape(-1))
+        return self._ids.index_select(0, codes.reshape(-1).int()).view(*types.shape, self.max_characters)

@@ -44,7 +44,10 @@ class Watching(TorchDispatchMode):
         result = function(*arguments, **(options or {}))
         name = function._schema.name.partition("::")
         given, made = (sorted({t.device.type for t in tensors_of(x)}) for x in ((arguments, options or {}), result))
-        if name[0] == "aten" and name[2] not in NO_LAUNCH and "cuda" in made:
+        views = name[2] in NO_LAUNCH or (
+            name[2] == "reshape" and result.untyped_storage()._cdata == storage_of(arguments)
+        )
+        if name[0] == "aten" and not views and "cuda" in made:
             torch_launches[name[2]] += 1
         if name[2].startswith("_foreach") and "cuda" in given:
             torch_launches[name[2]] += len(arguments[0])  # at most
@@ -54,6 +57,11 @@ class Watching(TorchDispatchMode):
         if name[2] in ("_to_copy", "copy_") and len({*given, *made}) > 1:
             waits.append(f"{function}: {given} to {made}")
         return result
+
+
+def storage_of(arguments):
+    """Which memory the first argument is in."""
+    return arguments[0].untyped_storage()._cdata
 
 
 def facts(tensor):

@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
+from elmo_fast.corpus import TypeCharacters
 from elmo_fast.modules import BiLM
 from elmo_fast.ops import _capture, _graphs, _native, _packed, _triton
 from elmo_fast.pretrain.architecture import options_of
@@ -48,10 +49,12 @@ def train(device, precision, graph=False):
     if graph:
         step.captured.capturing, step.captured.serves = nothing_replayed, lambda device: True
     model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device=device), whole(device=device))
-    spelled, state = whole(TYPES, CHARACTERS, device=device), None
+    spelled, state = TypeCharacters.__new__(TypeCharacters), None
+    spelled._codes = whole(TYPES, CHARACTERS, device=device, kind=torch.uint8)
+    spelled._ids, spelled.max_characters = whole(256, device=device), CHARACTERS
     words = step_inputs.Words(
         *(whole(2, BATCH, STEPS, device=device) for _ in range(2)), np.full(BATCH, STEPS, np.int64), BATCH * STEPS, 0,
-        BATCH, lambda types: spelled[types],
+        BATCH, spelled.ids,
     )  # fmt: skip
 
     def once(number):

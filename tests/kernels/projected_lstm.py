@@ -25,7 +25,7 @@ def both_ways(batch, dtype, save=True):
     if save:
         (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
         kinds = weights[0], weights[1], weights[3]
-        backward(outputs, h, c, inputs, *kinds, [], *steps, order, falling, *options, True, True)
+        backward(outputs, h, c, inputs, *kinds, [], *steps, order, falling, *options, True, True, True)
 
 
 def launches():

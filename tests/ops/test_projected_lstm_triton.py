@@ -36,7 +36,7 @@ def test_triton_opcheck(backend, state, projected):
     with torch.no_grad():
         out, h, c, *saved = ops.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
     detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
-    arguments = (out, h, c, *detached, [], *saved, *tail, True, True)
+    arguments = (out, h, c, *detached, [], *saved, *tail, True, True, state)
     torch.library.opcheck(ops.projected_lstm_backward.default, arguments)
 
 

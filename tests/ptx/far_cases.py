@@ -138,7 +138,7 @@ def lstm(time: int, size: int, cells: int, dtype: torch.dtype, width: int = 512)
     (outputs, h, c), *saved = host.forward(given)
     (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
     kinds = weights[0], weights[1], weights[3]
-    backward(outputs, h, c, inputs, *kinds, masks, *steps, order, falling, *options, True, True)
+    backward(outputs, h, c, inputs, *kinds, masks, *steps, order, falling, *options, True, True, True)
 
 
 def persistent() -> None:

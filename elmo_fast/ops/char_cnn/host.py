@@ -60,13 +60,13 @@ def operands(
 
     def empty() -> list[Tensor]:
         shapes = (((characters + 2, f.size), dtype), ((first[-1], f.depth), dtype), ((sum(f.numbers),), torch.float32))
-        return [torch.empty(shape, dtype=kind, device=device) for shape, kind in shapes]
+        copies = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in shapes]
+        copies[0][characters].fill_(torch.nan)
+        return copies
 
     def fill(copies: list[Tensor]) -> None:
         table, rows, bias = copies
-        table.zero_()[:characters, :size].copy_(embedding.detach())
-        table[characters].fill_(torch.nan)
-        rows.zero_()
+        table[:characters, :size].copy_(embedding.detach())
         for start, weight in zip(first, weights, strict=False):
             number, _, width = weight.shape
             place = rows[start : start + number, : width * f.size].view(number, width, f.size)

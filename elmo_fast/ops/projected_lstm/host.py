@@ -35,8 +35,11 @@ def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> T
     shape = (len(parameters), *parameters[0].shape)
 
     def fill(copies: list[Tensor]) -> None:
-        for into, parameter in zip(copies[0].unbind(0), parameters, strict=True):
-            into.copy_(parameter.detach())
+        given = [parameter.detach() for parameter in parameters]
+        if given[0].dtype == dtype:
+            torch.stack(given, out=copies[0])
+        else:
+            torch._foreach_copy_(list(copies[0].unbind(0)), given)
 
     device = parameters[0].device
     return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]

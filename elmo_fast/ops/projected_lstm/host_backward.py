@@ -124,7 +124,7 @@ def of_inputs(layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, scale: 
 
 
 def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
-    """Gradients of inputs, of weights (none where not needed), of h0 and of c0, for the op's arguments."""
+    """Gradients of inputs, of weights, of h0 and of c0 (none where not needed), for the op's arguments."""
     layer, steps = layer_of(a), Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden)
     scale = scale_of([d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None], layer.dtype)
     grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
@@ -140,6 +140,8 @@ def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
     scan(layer, steps, others, masks, a.falling, grads)
     d_weights = of_weights(layer, steps, grads, scale) if a.need_weights else []
     d_inputs = of_inputs(layer, grads, weight_ih, a, scale) if a.need_inputs else []
+    if not a.need_h0:
+        return d_inputs, d_weights, grads.h.new_empty(0), grads.c.new_empty(0)
     back = torch.argsort(a.order)
     d_h0, d_c0 = (unscaled(each.index_select(1, back), scale) for each in (grads.h, grads.c))
     return d_inputs, d_weights, d_h0, d_c0

@@ -26,7 +26,7 @@ _FORWARD = (
 _BACKWARD = (
     "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] inputs, Tensor[] weight_ih, "
     f"Tensor[] weight_hh, Tensor[] weight_hr, Tensor[] masks, {_STEPS}, Tensor order, Tensor falling, "
-    f"{_OPTIONS}, bool need_inputs, bool need_weights) -> "
+    f"{_OPTIONS}, bool need_inputs, bool need_weights, bool need_h0) -> "
     "(Tensor[] inputs, Tensor weight_ih, Tensor weight_hh, Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)"
 )
 ForwardArguments = arguments_of(f"projected_lstm{_FORWARD}")
@@ -89,7 +89,8 @@ def _shapes(a: Any) -> dict[str, Any]:
 
 def define(name: str, choose: Choose) -> Any:
     """The op `name` that runs a layer with the scan forwards that `choose` returns."""
-    backward = Backward(f"{_triton.NAMESPACE}::projected_lstm_backward", OF_WEIGHTS, _shapes)
+    covers = OF_WEIGHTS | {"need_h0": ["h0", "c0"]}
+    backward = Backward(f"{_triton.NAMESPACE}::projected_lstm_backward", covers, _shapes)
     return _triton.define(name + _FORWARD, functools.partial(_forward, choose), _fake, backward)
 
 

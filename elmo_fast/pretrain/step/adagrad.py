@@ -81,7 +81,7 @@ class AdaGrad(torch.optim.Adagrad):
         if isinstance(scale, Tensor):
             if self.skipped is None:
                 self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
-            self.skipped += ~scale.isfinite()
+            self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
         for group in self.param_groups:
             if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
                 raise ElmoFastError(f"AdaGrad: there is no {' and no '.join(extras)} here; got a state_dict that asks")

@@ -49,7 +49,8 @@ class RowDropout:
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
         """x [B, T, D], the input of a layer or (layer L) the result, after dropout."""
         if self._factors is None or self._factors.dtype != x.dtype:
-            self._factors = self.kept.to(x.dtype) * self.scale  # of all layers: two launches
+            one_launch = torch.result_type(self.kept, self.scale) == x.dtype
+            self._factors = (self.kept if one_launch else self.kept.to(x.dtype)) * self.scale  # of all layers
         return x * self._factors[layer, direction]
 
 

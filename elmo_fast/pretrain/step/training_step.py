@@ -157,7 +157,7 @@ class Step:
             part = inputs.part(slice(i * count, (i + 1) * count)) if parts > 1 else inputs
             with self.exchange.part(i):
                 losses, after = self._losses(part, characters)
-                (0.5 * self.exchange.factor / rows * losses.sum()).backward()
+                losses.backward(losses.new_full(losses.shape, 0.5 * self.exchange.factor / rows))
             sums.append(losses.detach().double())
             states.append(after)
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
