@@ -30,6 +30,7 @@ CASES = {
     "pretrain": "twenty minutes of the preset small on real text, beside plain torch with the same batches",
     "limits": "what one core can do at most: float32 products, reading weights",
     "embed_file": "elmo-fast embed on a long file: memory over time, one thread and two",
+    "embed_parts": "elmo-fast embed in parts: one process and two beside one that writes one file",
     "text": "words to character ids",
     "corpus": "text to numbers, and numbers to batches",
     "task": "an epoch of a tagger over a frozen ELMo from the disk cache, against static vectors of the same width",

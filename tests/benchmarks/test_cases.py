@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.cases import CASES, Settings
 
-LONG = ("pretrain", "demo", "static_quality", "scaling", "exact_shards")
+LONG = ("pretrain", "demo", "static_quality", "scaling", "exact_shards", "embed_parts")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in LONG])

@@ -21,7 +21,14 @@ class Absent:
 
 @pytest.mark.parametrize(
     ("name", "extra"),
-    [("sklearn", "tasks"), ("spacy", "spacy"), ("flair", "flair"), ("sentence_transformers", "sbert")],
+    [
+        ("sklearn", "tasks"),
+        ("spacy", "spacy"),
+        ("flair", "flair"),
+        ("sentence_transformers", "sbert"),
+        ("ray", "ray"),
+        ("datasets", "datasets"),
+    ],
 )
 def test_a_library_that_is_not_installed(name, extra, monkeypatch):
     module = f"elmo_fast.integrations.{name}"
