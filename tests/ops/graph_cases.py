@@ -2,9 +2,26 @@
 
 import weakref
 
+import torch
+
 from elmo_fast.ops import _capture
+from tests.backends import HAS_CUDA
+from tests.tolerances import assert_no_worse
 
 _entries = weakref.WeakKeyDictionary()
+
+
+def assert_alike(name, replayed, launched, truth, precision, padded):
+    """The same bits. Where a bucket is larger than the call (`padded`) a GPU's libraries see products of other sizes,
+    whose sums may have another order: there both are held to float64.
+
+    truth: () -> the float64 results, asked for where they decide.
+    """
+    if HAS_CUDA and padded:
+        for i, (ours, theirs, right) in enumerate(zip(replayed, launched, truth(), strict=True)):
+            assert_no_worse(f"{name}, result {i}", ours.cpu(), theirs.cpu(), right.cpu(), precision)
+    else:
+        assert all(torch.equal(a, b) for a, b in zip(replayed, launched, strict=True)), name
 
 
 class Standing:

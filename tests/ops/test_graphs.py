@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _capture, _graphs, _memory, _triton, _tuned
 from tests.backends import HAS_CUDA, device_of
-from tests.ops.graph_cases import again
+from tests.ops.graph_cases import again, assert_alike
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 CPU = torch.device("cpu")
@@ -49,21 +50,42 @@ def equal(found, wanted):
     return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+def definition(a):
+    """The same in plain torch and float64."""
+    inputs, *lists = [
+        [x.double().cpu() for x in of] for of in (a.inputs, a.weight_ih, a.weight_hh, a.bias, a.weight_hr)
+    ]
+    weights = [ops.LSTMWeights(*each) for each in zip(*lists, strict=True)]
+    state = None if a.h0 is None else (a.h0.double().cpu(), a.c0.double().cpu())
+    out, (h, c) = ops.projected_lstm(
+        inputs, weights, None if a.lengths is None else a.lengths.cpu(), state, reverse=a.reverse,
+        cell_clip=a.cell_clip, projection_clip=a.projection_clip, residual=a.residual, backend="reference",
+    )  # fmt: skip
+    return out, h, c
+
+
+def check_alike(arguments, found, wanted):
+    batch, time = arguments.inputs[0].shape[:2]
+    padded = (_graphs.bucket(batch, 64), _graphs.bucket(time, 8)) != (batch, time)
+    assert_alike(f"{batch} x {time}", found, wanted, lambda: definition(arguments), "float16", padded)
+
+
 @pytest.mark.parametrize("backend", ["triton"])
 def test_a_replay_equals_eager_launches(graphs, backend):
-    """Calls of several sizes in turn, some in one bucket: bit-equal to launching, whatever the entry held before."""
+    """Calls of several sizes in turn, some in one bucket: as launching, whatever the entry held before."""
     from elmo_fast.ops.projected_lstm import graphed, host
 
     weights, kept = some_weights(), []
     for batch, length, given in ((3, 3, True), (4, 3, True), (1, 1, False), (3, 3, False), (1, 1, True)):
         arguments = arguments_of(weights, batch, length, given)
         wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
-        assert found is None or equal(found, wanted), (batch, length)
-        kept += [(found, wanted)] if found is not None else []
+        if found is not None:
+            check_alike(arguments, found, wanted)
+            kept.append((found, [each.clone() for each in found]))
     assert (len(graphs), len(kept)) == (2, 3)  # 4 x 4 serves two of its three calls, 1 x 1 one of two
     weights[0][0].mul_(0.5)  # the same graph, as the packed copy is written in place
     wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
-    assert equal(found, wanted)
+    check_alike(arguments, found, wanted)
     assert len(graphs) == 2
     assert all(equal(*pair) for pair in kept)  # no later replay wrote into them
 
