@@ -129,7 +129,7 @@ def describe_model(
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {size(sum(needed.values()))} a process: {purposes}",
-        *_describe_shortage(sum(needed.values()), device),
+        *_describe_shortage(sum(needed.values()), device, shards),
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
         f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
@@ -147,14 +147,15 @@ def describe_model(
     ]
 
 
-def _describe_shortage(needed: int, device: torch.device) -> list[str]:
+def _describe_shortage(needed: int, device: torch.device, shards: int | None) -> list[str]:
     """A warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
     left, held = available(), resident()
     if device.type != "cpu" or left is None or held is None or needed <= left + held:
         return []
+    parts = "raise micro_batches, " if shards is None else ""
     return [
-        f"WARNING {size(left + held)} are left to this process: memory will run out; lower batch_size, raise "
-        "micro_batches, or take a smaller model or vocabulary"
+        f"WARNING {size(left + held)} are left to this process: memory will run out; lower batch_size, {parts}"
+        "or take a smaller model or vocabulary"
     ]
 
 
