@@ -81,7 +81,7 @@ class OptimizerConfig:
     exact_shards: int | None = described(
         None,
         "S, a power of two: the rows are S virtual shards whose gradients are added in one fixed order, so that any "
-        "number of processes that divides S trains the same weights, to the bit; null: not so, a little faster.",
+        "number of processes that divides S trains the same weights, to the bit; null: not so.",
     )
     unroll_steps: int = described(
         20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on."
