@@ -14,7 +14,7 @@ from elmo_fast import ops
 from elmo_fast.cli import tune as command
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, CharacterEncoder
-from elmo_fast.ops import _dispatch, _triton, _tuned
+from elmo_fast.ops import _dispatch, _softmax, _triton, _tuned
 from elmo_fast.ops._check import Answer, Unit
 from elmo_fast.ops.highway import host as highway_host
 from elmo_fast.ops.projected_lstm import host, host_persistent, tiling
@@ -84,6 +84,9 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
     assert [tiling.tiles(layer._replace(batch=n), "cells", CPU)[0] for n in (33, 64)] == [narrow, narrow]
     assert tiling.tiles(layer._replace(batch=65), "cells", CPU)[0] == wide._replace(rows=128)
     assert highway_host.tiles(3, 8, torch.float16, CPU) == highway_host.HALF[-1]
+    for op in ("sampled_softmax", "negative_sampling", "full_softmax"):
+        sizes = 65, 8, torch.float16, CPU
+        assert [_softmax.tiles(op, n, *sizes) for n in (4, 5)] == [_softmax.candidates(4, *sizes)[i] for i in (2, 0)]
     with _tuned.forced({_tuned.tile_of("highway", 4, 8, "float16"): 1}):
         assert highway_host.tiles(3, 8, torch.float16, CPU) == highway_host.HALF[1]
         assert highway_host.tiles(5, 8, torch.float16, CPU) == highway_host.HALF[-1]
