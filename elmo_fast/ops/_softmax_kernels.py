@@ -196,7 +196,8 @@ def merge(
         top = tl.maximum(largest, t)
         rest = total * tl.exp(largest - top)
         whole = rest + tl.exp(t - top)
-        loss = tl.where(t >= largest, log1p64(rest), (largest - t) + tl.log(whole))
+        # t - top: 0, but NaN for an infinite logit.
+        loss = tl.where(t >= largest, log1p64(rest) + (t - top), (largest - t) + tl.log(whole))
         tl.store(losses + row, loss.to(tl.float32), mask=inside)
         tl.store(totals + row, (top + tl.log(whole)).to(tl.float32), mask=inside)
     else:

@@ -189,6 +189,24 @@ def test_triton_and_reference_agree(op, name, value, backend):
             assert not (d_theirs[leaf].isfinite() & ~found.isfinite()).any(), f"gradient of {leaf}"
 
 
+OTHERS = ("highway", "gather_rows", "scalar_mix", "scalar_mix norm", "full_softmax", "sampled_softmax")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", [b for b in backends("highway") if b.values == ("triton",)])
+@pytest.mark.parametrize(("op", "name"), [case for case in CASES if case[0] in OTHERS])
+def test_triton_agrees_on_the_first_element(op, name, backend):
+    """As above, of the ops that cost the interpreter more."""
+    device = device_of(backend)
+    for value in (NAN, INF):
+        tensors = {name: each.to(device) for name, each in with_special(op, name, 0, value).items()}
+        (ours, d_ours), (theirs, d_theirs) = (results(op, tensors, backend=each) for each in (backend, "reference"))
+        for found, wanted in zip(ours, theirs, strict=True):
+            assert_alike(op, found, wanted, "float32")
+        for leaf, found in d_ours.items():
+            assert not (d_theirs[leaf].isfinite() & ~found.isfinite()).any(), f"gradient of {leaf}"
+
+
 @both
 @pytest.mark.parametrize("value", [NAN, INF])
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, (_, rows, _) in OPS.items() for name in rows])
