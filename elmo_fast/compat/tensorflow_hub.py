@@ -85,7 +85,7 @@ class Module(nn.Module):
             output = self.bilm(self.bilm.batch_to_ids(sentences).to(device), stateful=False)
         mask = mask_without_boundaries(output["mask"])[..., None]
         layers = [torch.where(mask, layer[:, 1:-1], 0) for layer in output["activations"]]
-        mixed = torch.where(mask, self.mix(layers), 0)
+        mixed = self.mix(layers)
         named = {f"lstm_outputs{number}": layer for number, layer in enumerate(layers[1:], start=1)}
         mean = mixed.sum(1) / mask.sum(1).clamp(min=1)
         return {"word_emb": layers[0].chunk(2, dim=-1)[0], **named, "elmo": mixed, "default": mean}
