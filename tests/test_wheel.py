@@ -1,0 +1,69 @@
+"""What setuptools packs: the package's files, the compiled library, and nothing else; a wheel of every Python."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# What a checkout has that nobody needs who builds or tests from an sdist.
+NOT_PACKED = (".", "docs/")
+
+
+@pytest.fixture(scope="module")
+def tracked():
+    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return {name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
+
+
+@pytest.fixture(scope="module")
+def packed(tracked, tmp_path_factory):
+    """The folder of a wheel and an sdist of the tracked files, with a library in place of a compiled one."""
+    tree, dist = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+    for name in tracked:
+        if not name.startswith(NOT_PACKED):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, tree / name)
+    (tree / "elmo_fast" / "__pycache__").mkdir()
+    (tree / "elmo_fast" / "__pycache__" / "old.cpython-311.pyc").touch()
+    (library := tree / "library.so").write_bytes(b"compiled")
+    (tree / "build.py").write_text(
+        "import pathlib, runpy, shutil, sys\n"
+        "import setuptools\n"
+        "setup = setuptools.setup\n"
+        "def packing(cmdclass, **given):\n"
+        "    def compile(self, target):\n"
+        "        target.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"        shutil.copyfile({str(library)!r}, target)\n"
+        "    cmdclass['build_ext'].compile = compile\n"
+        "    setup(cmdclass=cmdclass, **given)\n"
+        "setuptools.setup = packing\n"
+        "runpy.run_path('setup.py', run_name='__main__')\n"
+    )
+    command = [sys.executable, "build.py", "-q", "sdist", "-d", dist, "bdist_wheel", "-d", dist]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dist
+
+
+def test_the_wheel_is_the_package_and_its_library_for_every_python(packed, tracked):
+    (path,) = packed.glob("*.whl")
+    assert path.name.split("-", 2)[2].startswith("py3-none-linux")
+    with zipfile.ZipFile(path) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        assert names == {name for name in tracked if name.startswith("elmo_fast/")} | {"elmo_fast/_C.ops.so"}
+        assert wheel.read("elmo_fast/_C.ops.so") == b"compiled"
+
+
+def test_the_sdist_builds_and_tests_and_holds_nothing_compiled(packed, tracked):
+    (path,) = packed.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in (m.name for m in archive.getmembers() if m.isfile())}
+    made = {name for name in names if name in ("PKG-INFO", "setup.cfg") or name.startswith("elmo_fast.egg-info/")}
+    assert names - made == {name for name in tracked if not name.startswith(NOT_PACKED)}
