@@ -121,7 +121,7 @@ def backends(device: Any) -> list[str]:
     from elmo_fast.errors import ElmoFastError
     from elmo_fast.ops import PRECISIONS, _native, explain, op_names
     from elmo_fast.ops._dispatch import made_for
-    from elmo_fast.ops._first_use import report
+    from elmo_fast.ops._verdicts import report
 
     lines = [f"ops on {device}:", *(f"  {line}" for line in report(device))]
     width = max(map(len, op_names()), default=0)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.ops import _card, _card_files, _check_processes, _dispatch, _first_use
+from elmo_fast.ops import _card, _card_files, _check_once, _check_processes, _dispatch, _first_use, _verdicts
 from elmo_fast.ops._check import Answer
 
 CPU = torch.device("cpu")
@@ -27,9 +27,9 @@ def card(monkeypatch, tmp_path):
 
 def begin_anew(monkeypatch):
     """As a new process does."""
-    for name in ("_known", "_files", "_settled"):
-        monkeypatch.setattr(_first_use, name, {})
-    monkeypatch.setattr(_first_use, "_told", set())
+    for module, name in ((_verdicts, "known"), (_verdicts, "_files"), (_first_use, "_settled")):
+        monkeypatch.setattr(module, name, {})
+    monkeypatch.setattr(_check_once, "_told", set())
 
 
 class Answering:

@@ -2,7 +2,7 @@
 
 from benchmarks.gpu.session import Session
 from elmo_fast.op_choices import PRECISIONS
-from elmo_fast.ops import _dispatch, _first_use
+from elmo_fast.ops import _dispatch, _first_use, _verdicts
 
 
 def run(session: Session) -> None:
@@ -11,7 +11,7 @@ def run(session: Session) -> None:
         for op in _dispatch.op_names():
             for backend in (name for name in _dispatch.backends_of(op) if name in _first_use.CHECKED):
                 _first_use.refusal(op, backend, session.device, precision)
-    lines = _first_use.report(session.device)
+    lines = _verdicts.report(session.device)
     if not lines:
         session.skip("nothing is checked without a GPU")
     for line in lines:
