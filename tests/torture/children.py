@@ -37,31 +37,35 @@ def started(work: Callable[[], None], count: int, log: pathlib.Path) -> list[int
 
 
 def ended(children: Sequence[int], log: pathlib.Path) -> bool:
-    """Waits; whether all came to their end well. False where one was killed; an error of their own raises.
+    """Waits; whether all came to their end well. False where one was killed; an error of their own raises, with the log.
 
     Once one is gone otherwise the others are killed, as torchrun does it.
     """
     left, killed, failed = set(children), False, False
     deadline = time.monotonic() + PATIENCE
-    while left:
-        for child in list(left):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                left.remove(child)
-                code = os.waitstatus_to_exitcode(status)
-                killed, failed = killed or code == -signal.SIGKILL, failed or code not in (0, -signal.SIGKILL)
-        if (killed or failed or time.monotonic() > deadline) and left:
-            failed = failed or not killed
-            time.sleep(0.05)
-            for child in left:
-                os.kill(child, signal.SIGKILL)
+    while left and not killed and not failed:
         time.sleep(0.002)
-    # A peer of one that was killed may have noticed it and said so.
+        # Twice: a peer of one that was killed may have noticed it and ended with an error, and was then seen first.
+        codes = [*_reaped(left), *_reaped(left)]
+        killed = -signal.SIGKILL in codes
+        failed = any(codes) or time.monotonic() > deadline
+    if left:
+        time.sleep(0.05)
+    for child in left:  # their ends are of this kill, and tell nothing
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     if failed and not killed:
         raise AssertionError(
             f"a process failed by itself, or was not done after {PATIENCE:g} s:\n{log.read_text()[-3000:]}"
         )
     return not killed
+
+
+def _reaped(left: set[int]) -> list[int]:
+    """The exit codes of those that have ended, which are taken out of `left`."""
+    found = [(child, *os.waitpid(child, os.WNOHANG)) for child in list(left)]
+    left -= {child for child, done, _ in found if done}
+    return [os.waitstatus_to_exitcode(status) for _, done, status in found if done]
 
 
 def killed_after(children: Sequence[int], seconds: float, chance: random.Random) -> None:

@@ -4,11 +4,17 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 from benchmarks import table
+from tests.pretrain.killed_worker import in_a_child
 from tests.pretrain.processes import ROOT
+from tests.torture.children import ended
 from tests.torture.outputs import Embedding
 from tests.torture.works import UNDISTURBED
 
@@ -26,6 +32,24 @@ def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
     assert found["failures"] == []
     assert done.stdout.count("killed ") == 4
     assert "4 kills of" in table.render("torture", tmp_path)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_error_of_a_child_itself_raises_also_where_others_are_killed_because_of_it(own, tmp_path):
+    """A child that is killed does not, though its peer then ends with an error."""
+    log = tmp_path / "log.txt"
+    log.write_text("what it said")
+    children = [
+        in_a_child(lambda: time.sleep(60)),
+        in_a_child(lambda: os._exit(3) if own else os.kill(os.getpid(), signal.SIGKILL)),
+    ]
+    if own:
+        with pytest.raises(AssertionError, match="what it said"):
+            ended(children, log)
+    else:
+        children.append(in_a_child(lambda: os._exit(3)))
+        time.sleep(0.1)
+        assert not ended(children, log)
 
 
 def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
