@@ -40,7 +40,7 @@ def load_checkpoint(
     options_file, weight_file: bilm-tf's options.json, and HDF5 weights, the .index of bilm-tf's checkpoint, an AllenNLP
     .th/.pt state dictionary, or the archive of an AllenNLP model that lacks its options.
     softmax_file: with the pair: HDF5 with softmax/W and softmax/b, if the weights lack them.
-    prefix: where the names of the biLM begin in an AllenNLP model that contains several.
+    prefix: where the names of the biLM begin in an AllenNLP model that contains several; only such models have one.
     Raises: CheckpointError naming the file and what is wrong with it.
     """
     pair = {"options_file": options_file, "weight_file": weight_file, "softmax_file": softmax_file}
@@ -88,6 +88,7 @@ def _step_of(folder: Path) -> int:
     return step if isinstance(step, int) else -1
 
 
+@archives_named()
 def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
     """A file in a model's folder or archive or, if that is a checkpoint, in the run's folder; None if there is none."""
     place = _opened(folder).resolve()
@@ -95,6 +96,7 @@ def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
     return next((file for at in (place, *run) if (file := at / name).is_file()), None)
 
 
+@archives_named()
 def model_files(path: PathLike) -> list[Path]:
     """The files of the model in a folder or an archive: config.json, model.safetensors and, if present, manifest.json;
     or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5;
@@ -155,28 +157,38 @@ def _where_there(file: Path) -> list[Path]:
 
 def _read(prefix: str | None, files: list[Path]) -> tuple[State, ElmoOptions]:
     first, weights, *others = files
-    if first.name == TOKEN_EMBEDDER:
-        return read_manylangs(first.parent)
     if weights.name == CONFIG:
         return read_task_model(first, prefix=prefix)
-    if first.name == CONFIG:
-        return load_folder(first.parent)
+    if first.name in (TOKEN_EMBEDDER, CONFIG):
+        _refuse_prefix(prefix, first.parent)
+        return (load_folder if first.name == CONFIG else read_manylangs)(first.parent)
     return _from_pair(prefix, first, weights, next((file for file in others if file.name == SOFTMAX), None))
 
 
 def _from_pair(
     prefix: str | None, options_file: PathLike, weights: PathLike, softmax: PathLike | None
 ) -> tuple[State, ElmoOptions]:
-    if is_model(weights) and (inside := task_weights(_opened(weights))) is not None:
+    inside = task_weights(_opened(weights)) if is_model(weights) else None
+    suffix = Path(weights).suffix
+    hdf5 = inside is None and suffix != INDEX and suffix.lower() not in _TORCH_SUFFIXES
+    if softmax is not None and not hdf5:
+        raise CheckpointError(f"softmax_file needs HDF5 weights; found {softmax} beside {weights}")
+    if inside is not None:
         return read_task_model(inside, options_file, prefix)
     options = read_options(options_file)
-    if Path(weights).suffix == INDEX and softmax is None:
+    if suffix.lower() in _TORCH_SUFFIXES:
+        return read_allennlp_state(weights, options, prefix=prefix), options
+    _refuse_prefix(prefix, weights)
+    if suffix == INDEX:
         return read_bilm_checkpoint(weights, options), options
-    if Path(weights).suffix.lower() not in _TORCH_SUFFIXES:
-        return read_bilm_hdf5(weights, options, softmax_file=softmax), options
-    if softmax is not None:
-        raise CheckpointError(f"softmax_file needs HDF5 weights; found {softmax} beside {weights}")
-    return read_allennlp_state(weights, options, prefix=prefix), options
+    return read_bilm_hdf5(weights, options, softmax_file=softmax), options
+
+
+def _refuse_prefix(prefix: str | None, weights: PathLike) -> None:
+    if prefix is not None:
+        raise CheckpointError(
+            f"prefix chooses one of several biLMs in an AllenNLP model; {weights} is another; leave it out"
+        )
 
 
 def _refuse_address(name: str, path: PathLike | None) -> None:

@@ -1,4 +1,5 @@
-"""A pretrained model from the options --model, --options_file, --weight_file, --softmax_file and --precision."""
+"""A pretrained model from the options --model, --options_file, --weight_file, --softmax_file, --precision; some
+commands have --prefix."""
 
 import os
 import re
@@ -59,6 +60,7 @@ def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
         cuda_device=-1 if device.type == "cpu" else device.index or 0,
         stateful=stateful,
         precision=arguments.precision,
+        prefix=getattr(arguments, "prefix", None),
     )
 
 

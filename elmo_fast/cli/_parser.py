@@ -31,6 +31,11 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "options_file": {"type": str | None, "help": "bilm-tf's options.json"},
     "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights"},
+    "prefix": {
+        "type": str | None,
+        "help": "where the names of the biLM begin in an AllenNLP model that contains several, as the error message "
+        "lists them",
+    },
     "softmax_file": {
         "type": str | None,
         "help": "HDF5 with softmax/W and softmax/b, for --options_file and --weight_file without them",

@@ -28,7 +28,7 @@ def build_parser() -> Any:
         "convert",
         "Reads a model, writes it in another format, reads that back and compares the vectors of both on sample text.",
     )
-    parser.shared("model", "options_file", "weight_file", "softmax_file")
+    parser.shared("model", "options_file", "weight_file", "prefix", "softmax_file")
     parser.option(
         "to",
         Literal["safetensors", "hdf5"],
@@ -42,11 +42,6 @@ def build_parser() -> Any:
         "of the weights in safetensors: int8 takes about a quarter of the space and rounds them; other commands "
         "compute with them as int8 where --precision int8 is given",
         default="float32",
-    )
-    parser.option(
-        "prefix",
-        str,
-        "where the names of the biLM begin in an AllenNLP model that contains several, as the error message lists them",
     )
     parser.option("out_dir", str, "folder to write; created if necessary", required=True)
     parser.renamed("outdir", "out_dir")

@@ -20,7 +20,7 @@ def build_parser() -> Any:
         "Shows versions, the CPU, and which kernels run here and why not the others; with --model, or --options_file "
         "and --weight_file, what that model is instead, after all of it was read and checked.",
     )
-    parser.shared("model", "options_file", "weight_file")
+    parser.shared("model", "options_file", "weight_file", "prefix")
     return parser
 
 
@@ -41,7 +41,8 @@ def model(arguments: Any) -> list[str]:
     from elmo_fast.pretrain.model_card import described_model
 
     _model.resolve(arguments)
-    rows = described_model(*load_checkpoint(arguments.model, arguments.options_file, arguments.weight_file))
+    names = (arguments.model, arguments.options_file, arguments.weight_file)
+    rows = described_model(*load_checkpoint(*names, prefix=arguments.prefix))
     return [f"{name}: {value}" for name, value in rows.items()]
 
 

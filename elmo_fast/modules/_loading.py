@@ -53,19 +53,23 @@ def check_settings(precision: InferencePrecision, backend: Backend, *used: str, 
 
 
 def read_bilm(
-    options_file: str | os.PathLike[str] | ElmoOptions, weight_file: str | os.PathLike[str] | Weights | None
+    options_file: str | os.PathLike[str] | ElmoOptions,
+    weight_file: str | os.PathLike[str] | Weights | None,
+    prefix: str | None = None,
 ) -> tuple[ElmoOptions, Weights | None]:
     """The options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
     if isinstance(options_file, ElmoOptions):
+        if prefix is not None:
+            raise ElmoFastError(f"prefix chooses a biLM in the file of an AllenNLP model; got {prefix!r} and no file")
         if weight_file is None or isinstance(weight_file, Mapping):
             return options_file, weight_file
         raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
     if isinstance(weight_file, Mapping):
         raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
     if weight_file is None and options_file is not None and is_model(options_file):
-        state, options = load_checkpoint(options_file)
+        state, options = load_checkpoint(options_file, prefix=prefix)
     else:
-        state, options = load_checkpoint(options_file=options_file, weight_file=weight_file)
+        state, options = load_checkpoint(options_file=options_file, weight_file=weight_file, prefix=prefix)
     return options, state
 
 

@@ -56,13 +56,15 @@ def read_elmo(
     Raises: ElmoFastError if the folder has another number of mixes; CheckpointError.
     """
     folder = pretrained_folder(model)
-    state, options = load_checkpoint(folder)
+    settings, prefix = dict(settings), settings.get("prefix")
+    settings.pop("prefix", None)
+    state, options = load_checkpoint(folder, prefix=prefix)
     found = len({name.partition(".")[0] for name in mixes_of(state)})
     if found and number not in (None, found):
         raise ElmoFastError(
             f"num_output_representations must be {found}, the number of mixes in {folder}, or None; got {number}"
         )
-    kept = {"num_output_representations": 1} | _read_settings(folder)
+    kept = {"num_output_representations": 1} | _read_settings(folder, prefix)
     if found or number is not None:
         kept["num_output_representations"] = found or number
     if options.reads_word_ids and settings.get("vocabulary") is None:
@@ -71,12 +73,12 @@ def read_elmo(
     return options, state, kept | settings
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
     """What save_pretrained keeps in config.json of the arguments that made the module, or what an AllenNLP model's
     config.json says of its ELMo; nothing in other formats."""
     config, weights = model_files(folder)[:2]
     if weights.name == "config.json":
-        return task_settings(config)
+        return task_settings(config, prefix)
     extra = read_config(folder).get("extra") if config.name == "config.json" else None
     kept = extra.get("elmo") if isinstance(extra, dict) else None
     return {name: kept[name] for name in _SETTINGS if name in kept} if isinstance(kept, dict) else {}

@@ -40,6 +40,8 @@ class BiLM(nn.Module):
         backend: one of op_choices.BACKENDS; an op without it takes "auto".
         vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt beside
             the files, if present.
+        prefix: where the names of the biLM begin in an AllenNLP model that contains several, as the error message lists
+            them.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -59,10 +61,11 @@ class BiLM(nn.Module):
         precision: InferencePrecision = "float32",
         backend: Backend = "auto",
         vocabulary: Vocabulary | None = None,
+        prefix: str | None = None,
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
-        self.options, state = read_bilm(options_file, weight_file)
+        self.options, state = read_bilm(options_file, weight_file, prefix)
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
         self._word_embedding: WordTable | None = None

@@ -22,7 +22,7 @@ POOLINGS = ("mean", "max")
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
     """The stateless biLM of a folder or of a name on the hub; the last one is cached.
 
-    settings: precision, backend, as in BiLM. Raises: ElmoFastError, CheckpointError.
+    settings: precision, backend, prefix, as in BiLM. Raises: ElmoFastError, CheckpointError.
     """
     if not isinstance(model, str | os.PathLike) or not os.fspath(model):
         raise ElmoFastError(f"model must be a folder that holds a model, or a name of the hub; got {model!r}")
@@ -49,7 +49,7 @@ class TokenVectors:
         batch_size: maximum number of sentences in a batch.
         max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone in stretches,
             with the same vectors.
-        settings: for a model that is read here: device, precision, backend, as in shared_bilm.
+        settings: for a model that is read here: device, precision, backend, prefix, as in shared_bilm.
 
     Raises: ElmoFastError, CheckpointError.
     """

@@ -4,13 +4,14 @@ import json
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from elmo_fast import Elmo
 from elmo_fast.checkpoints import load_checkpoint, read_bilm_hdf5, read_options
 from elmo_fast.cli.main import main
-from elmo_fast.errors import CheckpointError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 from tests.weights import make_weights
 
@@ -115,6 +116,8 @@ def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, cap
         match=rf"model\.tar\.gz/config\.json: {KEY}\.options_file is /home/me/options\.json, which is neither in",
     ):
         load_checkpoint(path)
+    with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; found softmax\.hdf5 beside .*tar\.gz"):
+        load_checkpoint(options_file=pair[0], weight_file=path, softmax_file="softmax.hdf5")
     read, options = load_checkpoint(options_file=pair[0], weight_file=path)
     assert options == read_options(pair[0])
     assert read["scalar_mix_0.gamma"].tolist() == [1.5]
@@ -133,6 +136,7 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, cap
     other = {name: tensor + 1 if name.endswith("projection.bias") else tensor for name, tensor in state.items()}
     wiki = PREFIX.replace("elmo.", "wiki.", 1)
     embedders = {"elmo": embedder("a/options.json"), "wiki": embedder("b/other.json"), "tokens": {"type": "embedding"}}
+    embedders["elmo"]["do_layer_norm"] = True
     path = packed(tmp_path, embedders, in_task(state, PREFIX) | in_task(other, wiki), pair[0])
     with pytest.raises(
         CheckpointError, match=rf"biLMs, at \['{PREFIX}_elmo_lstm\.', '{wiki}_elmo_lstm\.'\]: choose one"
@@ -148,9 +152,22 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, cap
         load_checkpoint(path, prefix=f"{wiki}_elmo_lstm.")
     words = ["convert", "--to", "safetensors", "--out_dir", str(tmp_path / "own"), "--model", str(path)]
     assert main(words) == 2
-    assert "elmo-fast convert --prefix" in capsys.readouterr().err
-    assert main([*words, "--prefix", f"{PREFIX}_elmo_lstm."]) == 0
+    assert "--prefix of elmo-fast embed, info and convert" in capsys.readouterr().err
+    chosen = ["--prefix", f"{PREFIX}_elmo_lstm."]
+    assert main([*words, *chosen]) == 0
     assert load_checkpoint(tmp_path / "own")[0].keys() >= state.keys()
+    assert main(["info", "--model", str(path), *chosen]) == 0
+    (tmp_path / "in.txt").write_text("a cat\n")
+    assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "v.npz"), "--format", "npz", "--all",
+                 "--model", str(path), *chosen]) == 0  # fmt: skip
+    elmo = Elmo.from_pretrained(path, prefix=chosen[1])
+    assert elmo._settings["do_layer_norm"]
+    vectors = ElmoEmbedder.from_pretrained(path, prefix=chosen[1]).embed_sentence(["a", "cat"])
+    assert (np.load(tmp_path / "v.npz")["embeddings"].swapaxes(0, 1) == vectors).all()
+    with pytest.raises(CheckpointError, match=r"prefix chooses one of several biLMs in an AllenNLP model; .*own is"):
+        ElmoEmbedder.from_pretrained(tmp_path / "own", prefix=chosen[1])
+    with pytest.raises(ElmoFastError, match="prefix chooses a biLM in the file of an AllenNLP model; got 'a' and no"):
+        ElmoEmbedder(read_options(pair[0]), None, prefix="a")
 
 
 def test_a_task_without_an_elmo_is_refused(tmp_path):

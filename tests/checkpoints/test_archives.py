@@ -69,6 +69,20 @@ def test_commands_take_an_archive(folder, tmp_path, monkeypatch):
     assert sorted(os.listdir("own")) == ["config.json", "manifest.json", "model.safetensors", "vocab.txt"]
 
 
+def test_errors_name_the_archive_not_the_temporary_folder(folder, tmp_path, capsys):
+    """Before the model is read, too."""
+    make_weights(tmp_path / "second")
+    for file in (tmp_path / "second").iterdir():
+        shutil.copy(file, folder / f"other_{file.name}")
+    path = shutil.make_archive(tmp_path / "packed", "zip", folder)
+    with pytest.raises(CheckpointError, match=rf"^{path} contains several models: ") as found:
+        model_files(path)
+    assert "temporary" not in str(found.value)
+    assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "out.hdf5"), "--top", "--model", path]) == 2
+    assert path in (said := capsys.readouterr().err)
+    assert "temporary" not in said
+
+
 def test_a_process_leaves_nothing_at_its_end(folder, tmp_path, temporary):
     """A forked process removes nothing; what a killed one left is removed."""
     path = shutil.make_archive(tmp_path / "packed", "zip", folder)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -154,6 +155,9 @@ def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
     other.optimizer.learning_rate = 0.01
     pretrain(other, report=lines.append)
     assert f"init   AdaGrad's sums of {folder} are left out: the optimiser is another" in lines
+    shutil.copy(weights, folder)
+    assert not load_origin(other, lines.append).sums
+    assert f"the weights are those of {folder}/weights.hdf5; {index.name} beside it, which may hold" in lines[-1]
 
 
 STATE = {"softmax.weight": "softmax_weight", "softmax.bias": "softmax_bias"}

@@ -37,8 +37,9 @@ def started(work: Callable[[], None], count: int, log: pathlib.Path) -> list[int
 
 
 def ended(children: Sequence[int], log: pathlib.Path) -> bool:
-    """Waits; whether all came to their end well. False where one was killed; an error of their own raises, with the log.
+    """Waits; whether all came to their end well. False where one was killed.
 
+    Raises AssertionError with the log where one ends with an error of its own, or all take too long.
     Once one is gone otherwise the others are killed, as torchrun does it.
     """
     left, killed, failed = set(children), False, False

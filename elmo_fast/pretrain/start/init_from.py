@@ -20,6 +20,7 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.checkpoints.state import CHAR_EMBEDDING, SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
+from elmo_fast.checkpoints.tensor_bundle import INDEX
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.architecture import architecture_of
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
@@ -116,7 +117,14 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     warn_if_rounded(folder)
     adopt_architecture(config, architecture_of(options, config.model), folder, report)
     weight_file = model_files(folder)[1]
-    sums = read_adagrad_sums(weight_file, options) if weight_file.suffix == ".index" else {}
+    sums: State = {}
+    if weight_file.suffix == INDEX:
+        sums = read_adagrad_sums(weight_file, options)
+    elif weight_file.suffix == ".hdf5" and (hidden := sorted(folder.glob(f"*{INDEX}"))):
+        report(
+            f"init   the weights are those of {weight_file}; {hidden[-1].name} beside it, which may hold AdaGrad's "
+            "sums, is not read: move the HDF5 file to another folder to take weights and sums from the checkpoint"
+        )
     return Origin(folder, dict(weights), options, _vocabulary_of(folder, weights, options, config), sums)
 
 
