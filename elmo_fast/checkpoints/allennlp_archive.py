@@ -58,7 +58,7 @@ def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
     if archived.is_file():
         return read_options(archived)
     named = str(_embedders(config)[key]["options_file"])
-    options, name = _inferred(state), re.split(r"[/\\]", named)[-1]
+    options, name = _inferred(weights, state), re.split(r"[/\\]", named)[-1]
     published = _PUBLISHED.fullmatch(name)
     if options is None or published is None:
         what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
@@ -100,10 +100,13 @@ def _entry(config: Path, prefix: str) -> str:
     return named[0]
 
 
-def _inferred(state: State) -> ElmoOptions | None:
+def _inferred(weights: Path, state: State) -> ElmoOptions | None:
     """The options that the shapes tell, with what all published ones share; None for a model without characters."""
     if CHAR_EMBEDDING not in state:
         return None
+    first = lstm_names("forward", 0)[0]
+    if bad := [f"{name}: wanted a matrix" for name in (CHAR_EMBEDDING, first) if state[name].dim() != 2]:
+        refuse(weights, [f"{each}, found another shape" for each in bad])
     filters: list[tuple[int, int]] = []
     while (weight := state.get(conv_names(len(filters))[0])) is not None and weight.dim() == 3:
         filters.append((weight.shape[2], weight.shape[0]))
@@ -112,7 +115,7 @@ def _inferred(state: State) -> ElmoOptions | None:
         layers += 1
     while highway_names(highways)[0] in state:
         highways += 1
-    gates, width = state[lstm_names("forward", 0)[0]].shape
+    gates, width = state[first].shape
     cnn = CharCnnOptions(filters=tuple(filters), embedding_dim=state[CHAR_EMBEDDING].shape[1], n_highway=highways)
     others: dict[str, Any] = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
     return ElmoOptions(lstm=LstmOptions(dim=gates // 4, projection_dim=width, n_layers=layers, **others), char_cnn=cnn)

@@ -26,6 +26,7 @@ _FOOTER, _TRAILER = 48, 5
 _MOST_BYTES = 64 << 20  # of an index; a biLM's has some kilobytes
 # Numbers of types.proto: float32, float64, float16; others are of variables that are not weights.
 _DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
+_FIXED = {1: 8, 5: 4}  # bytes of the kinds of fields that have a fixed size
 Fields = dict[int, list[int | bytes]]
 
 
@@ -171,7 +172,9 @@ def _fields(message: bytes) -> Fields:
             value, place = _varint(message, place)
             found.setdefault(tag >> 3, []).append(value)
             continue
-        size, place = _varint(message, place) if tag & 7 == 2 else ({1: 8, 5: 4}[tag & 7], place)
+        if tag & 7 not in (2, *_FIXED):
+            raise ValueError(f"a field of the unknown kind {tag & 7}")
+        size, place = _varint(message, place) if tag & 7 == 2 else (_FIXED[tag & 7], place)
         data, place = message[place : place + size], place + size
         if len(data) != size:
             raise ValueError("a field that is longer than its message")

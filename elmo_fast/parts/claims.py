@@ -94,15 +94,27 @@ class Claims:
 
     def _take(self, name: str) -> bool:
         told = {**self._me, "mark": uuid.uuid4().hex, "beat": 0, "tokens": 0}
-        self.folder.mkdir(exist_ok=True)  # a process that was done first has removed it
+        path = self.folder / name
         try:
-            handle = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = self._created(path)
         except FileExistsError:
             return False
-        with open(handle, "wb") as file, self._lock:
+        try:
+            with open(handle, "wb") as file:
+                file.write(_text(told))
+        except OSError as error:
+            path.unlink(missing_ok=True)  # one that says nothing keeps others waiting
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        with self._lock:
             self._own[name] = told
-            file.write(_text(told))
         return True
+
+    def _created(self, path: pathlib.Path) -> int:
+        """The handle of a new file. A process that is done removes the folder, at any moment."""
+        while True:
+            self.folder.mkdir(exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
     def _release(self, name: str) -> None:
         with self._lock:

@@ -102,7 +102,8 @@ def finish(folder: pathlib.Path, parts: int) -> None:
 
 def check_complete(folder: pathlib.Path, parts: int) -> dict[str, FileMark]:
     """The digests of all files, by name. Raises ElmoFastError if parts are missing, or the plan was changed."""
-    there = len(done_parts(folder))
+    found = done_parts(folder)
+    there = sum(name_of(number) in found for number in range(parts))
     if there < parts or not (folder / MANIFEST).exists():
         raise ElmoFastError(
             f"{folder}: {there} of {parts} parts are there; run the same `elmo-fast embed` command again, which resumes"

@@ -6,7 +6,6 @@ import pathlib
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.files import replaces
 from elmo_fast.parts.plan import Plan, read_plan
 from elmo_fast.parts.vectors import ElmoVectors
 from elmo_fast.progress import Progress
@@ -34,8 +33,8 @@ def merge_parts(
     plan = read_plan(place)
     file_format = file_format or plan.making.file_format
     check_choice("file_format", file_format, FORMATS)
-    if replaces(output, place / "manifest.json"):
-        raise ElmoFastError(f"{os.fspath(output)}: is the folder of parts; give another output")
+    if place.resolve() in (target := pathlib.Path(output).resolve(), *target.parents):
+        raise ElmoFastError(f"{os.fspath(output)}: lies in the folder of parts {place}; give an output outside it")
     vectors = ElmoVectors(place)
     contents = _contents(plan, vectors, file_format)
     check_room(output, contents.nbytes)

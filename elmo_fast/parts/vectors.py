@@ -55,6 +55,10 @@ class ElmoVectors(Sequence[Vectors]):
         self._part = functools.lru_cache(OPEN_PARTS)(self._opened)
         self.metadata = self._part(0).metadata
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process the files are mapped again."""
+        return type(self), (self.path,)
+
     def __len__(self) -> int:
         return self._count
 

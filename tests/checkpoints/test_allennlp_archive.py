@@ -109,6 +109,19 @@ def test_published_options_are_known_by_their_name_and_compared_with_the_weights
         load_checkpoint(path)
 
 
+def test_weights_of_a_shape_that_tells_no_options_are_refused(tmp_path):
+    files = make_weights(tmp_path / "pair")
+    state = read_bilm_hdf5(files[1], read_options(files[0]))
+    flat = {name: tensor.flatten() if "_char_emb" in name else tensor for name, tensor in state.items()}
+    path = packed(
+        tmp_path, {"elmo": embedder(f"{ADDRESS}elmo_2x24_8_24cnn_2xhighway_options.json")}, in_task(flat, PREFIX)
+    )
+    with pytest.raises(
+        CheckpointError, match=r"weights\.th: _token_embedder\._char_embedding_weights: wanted a matrix"
+    ):
+        load_checkpoint(path)
+
+
 def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, capsys):
     path = packed(tmp_path, {"elmo": embedder("/home/me/options.json")}, in_task(state, PREFIX))
     with pytest.raises(

@@ -193,6 +193,8 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     )
     write_checkpoint(folder, arrays, header=field(2, 1))
     refused(r"damaged \(wanted one or more shards of little-endian numbers, found 1, 1\)")
+    write_checkpoint(folder, arrays, extra={"lm/softmax/b": b"\x0b"})
+    refused(r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a field of the unknown kind 3\)")
     write_checkpoint(folder, arrays, extra={"lm/softmax/b": field(7, b"")})
     refused(r"lm/softmax/b: wanted floating-point numbers in one piece, found others")
     half = field(5, 4) + b"\x35" + tensor_bundle.masked(arrays["softmax/b"][:1].tobytes()).to_bytes(4, "little")

@@ -1,5 +1,6 @@
 """Claims: one process at a time; a dead one's are taken over, a living one's are not."""
 
+import errno
 import json
 import os
 import signal
@@ -95,6 +96,26 @@ def test_other_machines_are_given_up_after_patience_without_a_beat(tmp_path, cla
     (tmp_path / CLAIMS / NAME).write_bytes(b"")  # its process was killed before it wrote it, or just creates it
     assert not held(claims)
     time.sleep(0.2)
+    assert held(claims)
+
+
+def test_a_claim_survives_that_another_process_removes_the_folder_and_a_full_disk_leaves_none(
+    tmp_path, claims, monkeypatch
+):
+    opened = os.open
+
+    def removed_first(path, *more):
+        monkeypatch.setattr(module.os, "open", opened)
+        Claims(tmp_path).remove_folder()
+        return opened(path, *more)
+
+    monkeypatch.setattr(module.os, "open", removed_first)
+    assert held(claims)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_text", lambda told: (_ for _ in ()).throw(full))
+        with pytest.raises(OSError, match=rf"No space left on device: .*{NAME}"):
+            held(claims)
     assert held(claims)
 
 

@@ -1,5 +1,7 @@
 """ElmoVectors: the sentences of parts and of one file, read at random."""
 
+import pickle
+
 import h5py
 import numpy as np
 import pytest
@@ -34,6 +36,7 @@ def test_sentences_of_parts_and_of_one_file(place, tmp_path, monkeypatch, kind):
         with pytest.raises(ValueError, match="read-only"):
             found[0][:] = 0
         found.verify()
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[16], wanted[16])
     lines = (place / "in.txt").read_text().splitlines()
     assert ElmoVectors(folder).names() == lines
     assert ElmoVectors(tmp_path / "alone.safetensors").names() is None
