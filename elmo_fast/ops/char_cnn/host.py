@@ -49,6 +49,20 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
     )
 
 
+def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
+    """[rows, depth] int32: where each number of the packed filters is in all weights, one after the other; behind them,
+    where there is none."""
+    first = [tile * f.block for tile in f.tiles(f.block)]
+    sizes = [weight.numel() for weight in weights]
+    numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
+    places = numbers[0].new_full((first[-1], f.depth), sum(sizes))
+    for start, weight, mine in zip(first, weights, numbers, strict=False):
+        number, size, width = weight.shape
+        place = places[start : start + number, : width * f.size].view(number, width, f.size)
+        place[:, :, :size].copy_(mine.view(number, size, width).transpose(1, 2))
+    return places
+
+
 def operands(
     embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,25 +70,23 @@ def operands(
     f = filters_of(weights, precision)
     dtype, device = getattr(torch, precision), embedding.device
     characters, size = embedding.shape
-    first = [tile * f.block for tile in f.tiles(f.block)]
+    rows = f.tiles(f.block)[-1] * f.block
 
     def empty() -> list[Tensor]:
-        shapes = (((characters + 2, f.size), dtype), ((first[-1], f.depth), dtype), ((sum(f.numbers),), torch.float32))
+        shapes = (((characters + 2, f.size), dtype), ((rows, f.depth), dtype), ((sum(f.numbers),), torch.float32))
         copies = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in shapes]
         copies[0][characters].fill_(torch.nan)
-        return copies
+        return [*copies, places_of(f, weights), torch.zeros(1, device=device)]
 
     def fill(copies: list[Tensor]) -> None:
-        table, rows, bias = copies
+        table, filters, bias, places, zero = copies
         table[:characters, :size].copy_(embedding.detach())
-        for start, weight in zip(first, weights, strict=False):
-            number, _, width = weight.shape
-            place = rows[start : start + number, : width * f.size].view(number, width, f.size)
-            place[:, :, :size].copy_(weight.detach().transpose(1, 2))
+        numbers = torch.cat([*(weight.detach().flatten() for weight in weights), zero]).to(dtype)
+        torch.index_select(numbers, 0, places.view(-1), out=filters.view(-1))
         torch.cat([b.detach() for b in biases], out=bias)
 
-    table, rows, bias = packed(f"char_cnn {precision}", [embedding, *weights, *biases], empty, fill)
-    return table, rows, bias
+    table, filters, bias, *_ = packed(f"char_cnn {precision}", [embedding, *weights, *biases], empty, fill)
+    return table, filters, bias
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor]:

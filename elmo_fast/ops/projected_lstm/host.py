@@ -110,12 +110,17 @@ def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
         )
 
 
-def begin(state: Tensor | None, order: Tensor, first: Tensor) -> None:
+def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
+    """x [R, B, *], its rows in step order; None: they are."""
+    return x if order is None else x.index_select(1, order)
+
+
+def begin(state: Tensor | None, order: Tensor | None, first: Tensor) -> None:
     """Writes the state before the first step, rows sorted, into slot 0."""
     if state is None:
         first.zero_()
     else:
-        first.copy_(state.index_select(1, order))
+        first.copy_(sorted_rows(state, order))
 
 
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
@@ -185,8 +190,9 @@ def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], St
         arrange(x, layer, i, order, falling, into, None)
     weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
     steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
-    masks = torch.stack(a.masks).index_select(1, order) if a.masks else None
-    begin(a.h0, order, steps.hidden.select(1, 0))
-    begin(a.c0, order, steps.cells.select(1, 0))
+    sorting = None if a.lengths is None else order
+    masks = sorted_rows(torch.stack(a.masks), sorting) if a.masks else None
+    begin(a.h0, sorting, steps.hidden.select(1, 0))
+    begin(a.c0, sorting, steps.cells.select(1, 0))
     run(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
     return finish(layer, steps, a, order, falling, masks), steps, order, falling

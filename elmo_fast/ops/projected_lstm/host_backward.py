@@ -1,5 +1,7 @@
 """Allocates and starts the kernels of a layer backwards; shapes and step order as in docs/gpu.md."""
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +18,8 @@ from elmo_fast.ops.projected_lstm.tiling import spreads, tiles
 
 class Gradients(NamedTuple):
     """In step order, times the scale: of the outputs, of the projections before their clip, of the pre-activations;
-    o·tanh(c), made again; and of the state, which ends as that of the state before the first step."""
+    o·tanh(c), made again; and of the state, which ends as that of the state before the first step. arrived: counters
+    of the blocks that sum the products of `recur_backward`."""
 
     outputs: Tensor
     projections: Tensor
@@ -24,6 +27,7 @@ class Gradients(NamedTuple):
     hidden: Tensor
     h: Tensor
     c: Tensor
+    arrived: Tensor
 
 
 def scale_of(gradients: list[Tensor], dtype: torch.dtype) -> Tensor | None:
@@ -43,15 +47,24 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     item = layer.dtype.itemsize
     per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
+    part, _ = tiles(layer, "recur", like.device)
     with _memory.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
         return Gradients(
             like.new_empty(r, t, b, d),
             like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
             like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
             like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
-            like.new_zeros(r, b, d),
-            like.new_zeros(r, b, h),
+            *_zeros(like, (r, b, d), (r, b, h), (r, cdiv(d, part.columns), cdiv(b, part.rows))),
         )
+
+
+def _zeros(like: Tensor, state: Sequence[int], cells: Sequence[int], counters: Sequence[int]) -> Iterator[Tensor]:
+    """Zeros of three shapes in one launch: float32, float32, int32. Each begins at an address that 128 divides."""
+    shapes = state, cells, counters
+    sizes = [cdiv(math.prod(shape), 32) * 32 for shape in shapes]
+    parts = like.new_zeros(sum(sizes)).split(sizes)
+    for part, shape, dtype in zip(parts, shapes, (torch.float32, torch.float32, torch.int32), strict=True):
+        yield part[: math.prod(shape)].view(shape).view(dtype)
 
 
 def scan(
@@ -67,12 +80,11 @@ def scan(
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
     spread = spreads(part, split, grid, device)
     parts = grads.h.new_empty(r * split, b, d)
-    arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t, -1, -1):
         launch(
             kernels_backward.recur_backward, grid,
             grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
-            parts, arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
+            parts, grads.arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
             PRODUCT=step < t, MASKED=masks is not None, SPLIT=split, SPREAD=spread and step < t,
             launch_cooperative_grid=spread and step < t,
             BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
