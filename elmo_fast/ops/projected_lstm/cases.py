@@ -7,6 +7,7 @@ from elmo_fast.ops._cases import Case, Draw, How, Replayed, Tensors
 from elmo_fast.ops.projected_lstm.op import LSTMWeights, projected_lstm
 
 MULTIPLIES = True
+SIZES = 72, 136  # D and H: sums over several tiles' depths; the same in all cases, which then compile less
 NAMES = ("weight_ih", "weight_hh", "bias", "weight_hr")
 
 
@@ -41,23 +42,23 @@ def call(t: Tensors, how: How) -> Tensors:
 
 def cases(draw: Draw) -> list[Case]:
     """Five ragged rows with a state; the same without gradients, which saves nothing."""
-    tensors = layer(draw, 5, 3, 36, 40)
+    tensors = layer(draw, 5, 3, *SIZES)
     return [Case(tensors, call), Case(tensors, call, differentiates=False)]
 
 
 def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
-    """Two steps of more rows, each tile that those may take on this card once; sums over several tiles' depths."""
+    """Two steps of more rows, each tile that those may take on this card once."""
     from elmo_fast.ops.projected_lstm import tiling
     from elmo_fast.ops.projected_lstm.layer import Layer
 
     found: list[Case] = []
-    seen = []
+    seen, (size, cells) = [], SIZES
     for rows in (20, 40, 70):
-        sizes = Layer(2, rows, 2, 72, 72, 136, (False, True), 1.5, 1.0, True, getattr(torch, precision))
+        sizes = Layer(2, rows, 2, size, size, cells, (False, True), 1.5, 1.0, True, getattr(torch, precision))
         tiles = [tiling.candidates(sizes, kernel, device) for kernel in tiling.KERNELS]
         if tiles not in seen:
             seen.append(tiles)
-            tensors = layer(draw, rows, 2, 72, 136)
+            tensors = layer(draw, rows, 2, size, cells)
             found += [Case(tensors, call, choices=each) for each in tiling.choices(sizes, device)]
     return found
 
