@@ -48,7 +48,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "train_prefix": {
         "type": str,
         "required": True,
-        "help": "a text file (plain or .gz), a folder of text files, or a glob in quotes: 'news/*.gz'",
+        "help": "a text file (plain, .gz or .zst), a folder of text files, or a glob in quotes: 'news/*.gz'",
     },
     "processes": {"type": int | None, "help": "number of processes that read (default: one per core)"},
     "min_count": {"type": int, "default": 1, "help": "leave out words that occur less often"},
