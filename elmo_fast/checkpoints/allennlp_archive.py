@@ -13,7 +13,7 @@ from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_opti
 from .state import CHAR_EMBEDDING, State, check_state, conv_names, highway_names, lstm_names
 
 # In an archive; in the folder of a training run.
-WEIGHTS = ("weights.th", "best.th")
+TASK_WEIGHTS = ("weights.th", "best.th")
 _ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
 # AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
 _PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
@@ -21,7 +21,7 @@ _PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?
 
 def task_weights(folder: Path) -> Path | None:
     """The weights of a task's model in a folder with its config.json; None if it contains none."""
-    found = [file for name in WEIGHTS if (file := folder / name).is_file()]
+    found = [file for name in TASK_WEIGHTS if (file := folder / name).is_file()]
     return found[0] if found and (folder / CONFIG).is_file() else None
 
 

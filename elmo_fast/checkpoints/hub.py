@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST
-from .allennlp_archive import WEIGHTS as TASK_WEIGHTS
+from .allennlp_archive import TASK_WEIGHTS
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
 from .options import CONFIG
 from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARY, PathLike, model_folder

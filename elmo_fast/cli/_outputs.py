@@ -1,6 +1,7 @@
 """Checks before any work that no output is also an input or another output, and that its folder exists."""
 
 import contextlib
+import glob
 import itertools
 import os
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ READ = (
 )  # fmt: skip
 # Outputs that are folders, which are created.
 MADE = ("out_dir",)
+# What `embed` reads of a folder that is its input: Parquet files, a dataset that was saved.
+TABLES = ("*.parquet", "*.arrow")
 # What commands read from the folder of a model, a run or a task, besides the model.
 KEPT = ("config.json", "metrics.jsonl", "vocab.txt", "labels.json", "words.json", "results.json")
 
@@ -68,3 +71,4 @@ def _files_of(folder: str) -> Iterator[str]:
     with contextlib.suppress(CheckpointError):  # as above
         yield from map(os.fspath, model_files(folder))
     yield from (path for name in KEPT if os.path.isfile(path := os.path.join(folder, name)))
+    yield from (path for name in TABLES for path in glob.glob(os.path.join(glob.escape(folder), name)))

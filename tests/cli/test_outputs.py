@@ -95,6 +95,12 @@ def test_the_standard_input_is_not_written_over(place):
     assert "output_file 'in.txt' is the same file as input_file '-', which is read" in done.stderr
 
 
+def test_a_table_in_a_folder_of_tables_is_not_written_over(place, capsys):
+    (place / "tables").mkdir()
+    (place / "tables" / "a.parquet").write_text("a")
+    refused(place, capsys, "embed tables tables/a.parquet --top --model model")
+
+
 def test_embed_file_does_not_write_over_its_input(place, toy):
     """A stream without a name is taken as before."""
     os.symlink("in.txt", "link.txt")

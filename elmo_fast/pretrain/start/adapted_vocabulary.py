@@ -19,7 +19,11 @@ ROWS_OF_WORDS = {SOFTMAX_BIAS: 0, SOFTMAX_WEIGHT: 0, WORD_EMBEDDING: 1}
 def adapt_sums(
     sums: Mapping[str, Tensor], old_vocabulary: Vocabulary | None, new_vocabulary: Vocabulary, initial: float
 ) -> State:
-    """AdaGrad's sums for another vocabulary: a word's rows under its new id, `initial` for words that are new."""
+    """AdaGrad's sums for another vocabulary: a word's rows under its new id, `initial` for words that are new.
+
+    sums: by the names of the weights, in their shapes; the tables of ROWS_OF_WORDS are [V, ...], or [V + 1, ...] with
+    the padding's row. Returns the same with the new V. Raises ElmoFastError when the old vocabulary is not the tables'.
+    """
     adapted = dict(sums)
     for name, extra in ROWS_OF_WORDS.items():
         if name in sums:
