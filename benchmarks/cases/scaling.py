@@ -18,7 +18,7 @@ from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes, join_processes
-from elmo_fast.pretrain.step import gradient_exchange, tree_exchange
+from elmo_fast.pretrain.step import table_exchange, tree_exchange
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.step.training_step import Step
@@ -92,14 +92,14 @@ def exchange() -> None:
         step = Step(model, AdaGrad(model.parameters()), clip_norm=10.0, processes=processes, exact_shards=shards)
         generator = torch.Generator().manual_seed(processes.rank)
         sizes: list[tuple[int, int]] = []
-        all_ids = gradient_exchange.all_ids
+        all_ids = table_exchange.all_ids
 
         def noted(ids: torch.Tensor, among: Processes) -> torch.Tensor:
             found = all_ids(ids, among)
             sizes.append((len(found), len(ids)))
             return found
 
-        gradient_exchange.all_ids = tree_exchange.all_ids = noted
+        table_exchange.all_ids = tree_exchange.all_ids = noted
         for number in range(WARMUP):
             step(words(processes, generator), None, number)
         processes.max_(0)

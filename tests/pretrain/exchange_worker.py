@@ -6,13 +6,8 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _capture
 from elmo_fast.pretrain.processes import Processes, join_processes
-from elmo_fast.pretrain.step.gradient_exchange import (
-    MeanExchange,
-    OverlappedExchange,
-    average_gradients,
-    average_rows,
-    wrap_in_ddp,
-)
+from elmo_fast.pretrain.step.gradient_exchange import MeanExchange, OverlappedExchange, wrap_in_ddp
+from elmo_fast.pretrain.step.table_exchange import average_gradients, average_rows
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
 

@@ -1,4 +1,4 @@
-"""Gradients averaged over processes: dense ones in buckets, those of a table as the rows used."""
+"""What makes one gradient of those of all processes; the mean over them, after the last backward pass or during it."""
 
 import contextlib
 import functools
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.step.table_exchange import average_gradients
 
 
 class Exchange(Protocol):
@@ -47,8 +48,8 @@ class MeanExchange:
         self.streams, self.tables, self.processes, self.parts = streams, tables, processes, parts
         # The mean over processes of gradients of this is the sum over all rows.
         self.factor = float(processes.size)
-        apart = [parameter for table in tables for parameter in table]
-        self.others = [each for each in streams.parameters() if not any(each is other for other in apart)]
+        self.apart = [parameter for table in tables for parameter in table]
+        self.others = [each for each in streams.parameters() if not any(each is other for other in self.apart)]
         self._flat: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def part(self, number: int) -> contextlib.AbstractContextManager[None]:
@@ -88,14 +89,11 @@ class MeanExchange:
 class OverlappedExchange(MeanExchange):
     """The mean over processes, of all gradients but the tables' while the last part's backward pass runs (DDP)."""
 
-    streams: nn.Module
-
     def __init__(
         self, streams: nn.Module, tables: Sequence[Sequence[nn.Parameter]], processes: Processes, parts: int
     ) -> None:
         super().__init__(streams, tables, processes, parts)
-        apart = [parameter for table in tables for parameter in table]
-        self.streams = wrap_in_ddp(streams, processes, apart)
+        self.streams = wrap_in_ddp(streams, processes, self.apart)
 
     def part(self, number: int) -> contextlib.AbstractContextManager[None]:
         """As `Exchange.part`: DDP exchanges in the last one."""
@@ -121,54 +119,3 @@ def wrap_in_ddp(module: nn.Module, processes: Processes, apart: Sequence[nn.Para
     wrapped = DistributedDataParallel(module, gradient_as_bucket_view=True)
     wrapped.broadcast_buffers = False
     return wrapped
-
-
-def all_ids(ids: Tensor, processes: Processes) -> Tensor:
-    """The distinct ids of all processes, sorted; each may have another number of them."""
-    counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(processes.size)]
-    dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
-    longest = int(torch.stack(counts).max())
-    padded = ids[:1].repeat(longest)
-    padded[: len(ids)] = ids
-    everyone = [torch.empty_like(padded) for _ in range(processes.size)]
-    dist.all_gather(everyone, padded)
-    return torch.cat(everyone).unique()
-
-
-@torch.no_grad()
-def average_rows(gradients: Sequence[Tensor], processes: Processes) -> list[Tensor]:
-    """The means over all processes of sparse gradients with the same ids: the rows that any process used, coalesced.
-
-    gradients: sparse COO [V, ...], sparse in the first dimension, of one op. Exchanged are 8 bytes per id and one block
-    each of the rows of the union of all ids, whatever V is. On a GPU the host waits to know how many ids there are.
-    """
-    if not processes.distributed:
-        return list(gradients)
-    mine = [gradient.coalesce() for gradient in gradients]
-    ids = mine[0].indices()[0]
-    assert all(len(each.indices()[0]) == len(ids) for each in mine)
-    union = all_ids(ids, processes)
-    places = torch.searchsorted(union, ids)
-    blocks = []
-    for gradient in mine:
-        block = gradient.values().new_zeros(len(union), *gradient.shape[1:])
-        block[places] = gradient.values()
-        dist.all_reduce(block.div_(processes.size))
-        blocks.append(
-            torch.sparse_coo_tensor(union[None], block, gradient.shape, is_coalesced=True, check_invariants=False)
-        )
-    return blocks
-
-
-@torch.no_grad()
-def average_gradients(table: Sequence[nn.Parameter], processes: Processes) -> None:
-    """Makes the gradients of one table's parameters, which DDP does not hold, their mean over all processes."""
-    gradients = [parameter.grad for parameter in table if parameter.grad is not None]
-    if not processes.distributed:
-        return
-    if gradients and gradients[0].is_sparse:
-        for parameter, gradient in zip(table, average_rows(gradients, processes), strict=True):
-            parameter.grad = gradient
-    else:
-        for gradient in gradients:
-            dist.all_reduce(gradient.div_(processes.size))

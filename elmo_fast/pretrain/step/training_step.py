@@ -47,8 +47,8 @@ class Step:
     computed one after the other; exact_shards: S, by which the weights do not depend on the number of processes
     (`TreeExchange`; then micro_batches counts for nothing), None: not so; sparse: the gradients of the tables (softmax,
     word vectors) as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether
-    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedGradients`; the same numbers, and no
-    gradients are left in the parameters).
+    steps on a GPU are replayed from CUDA graphs where they can be (`CapturedGradients`; the same numbers, but that
+    gradients of more than two processes may be added in another order; none are left in the parameters).
 
     Source: bilm-tf, bilm/training.py.
     """

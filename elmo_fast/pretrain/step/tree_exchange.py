@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from elmo_fast.ops._table_rows import coalesced
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.binary_tree import BinaryTree, tree_sum
-from elmo_fast.pretrain.step.gradient_exchange import all_ids
+from elmo_fast.pretrain.step.table_exchange import all_ids, block_of, gradient_of
 from elmo_fast.pretrain.step.tree_of_processes import TreeOfProcesses
 
 
@@ -75,12 +75,10 @@ class TreeExchange:
         union = torch.cat([leaf[0].indices()[0] for leaf in leaves]).unique()
         if self.processes.distributed:
             union = all_ids(union, self.processes)
-        blocks = tree_sum([_block(gradient, union) for gradient in leaf] for leaf in leaves)
+        blocks = tree_sum([block_of(gradient, union) for gradient in leaf] for leaf in leaves)
         self.tree.add(blocks)
         for parameter, block in zip(table, blocks, strict=True):
-            parameter.grad = torch.sparse_coo_tensor(
-                union[None], block, parameter.shape, is_coalesced=True, check_invariants=False
-            )
+            parameter.grad = gradient_of(block, union, parameter.shape)
 
     def total(self, sums: Tensor) -> Tensor:
         """As `Exchange.total`: in the same tree."""
@@ -90,10 +88,3 @@ class TreeExchange:
         everyone[self.processes.rank] = mine
         (total,) = tree_sum([each] for each in self.processes.sum_(everyone).unbind())
         return total
-
-
-def _block(gradient: Tensor, ids: Tensor) -> Tensor:
-    """The rows `ids` of a coalesced gradient [V, ...], zeros where it has none."""
-    block = gradient.values().new_zeros(len(ids), *gradient.shape[1:])
-    block[torch.searchsorted(ids, gradient.indices()[0])] = gradient.values()
-    return block
