@@ -39,7 +39,9 @@ def pretrained_folder(model: PathLike) -> Path:
         return model_folder(model)
     if isinstance(model, str) and _NAME.fullmatch(model):
         return fetch(model)
-    raise CheckpointError(f"{model}: wanted a folder, or a name on the hub (user/name, user/name@revision); found none")
+    raise CheckpointError(
+        f"{model}: wanted a folder or archive, or a name on the hub (user/name, user/name@revision); found none"
+    )
 
 
 def fetch(name: str, folder: PathLike | None = None) -> Path:

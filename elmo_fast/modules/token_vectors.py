@@ -20,12 +20,12 @@ POOLINGS = ("mean", "max")
 
 
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
-    """The stateless biLM of a folder or of a name on the hub; the last one is cached.
+    """The stateless biLM of a folder, an archive or a name on the hub; the last one is cached.
 
     settings: precision, backend, prefix, as in BiLM. Raises: ElmoFastError, CheckpointError.
     """
     if not isinstance(model, str | os.PathLike) or not os.fspath(model):
-        raise ElmoFastError(f"model must be a folder that holds a model, or a name of the hub; got {model!r}")
+        raise ElmoFastError(f"model must be the folder or archive of a model, or a name on the hub; got {model!r}")
     place = device_named(device)
     folder = pretrained_folder(model)
     words = file_beside(folder)
