@@ -78,6 +78,19 @@ def write_tensors(
         save_file({name: each.detach().cpu().contiguous() for name, each in tensors.items()}, path, metadata)
     except SafetensorError as error:
         raise CheckpointError(f"{shown or path}: cannot be written ({error})") from error
+    _order_metadata(path)
+
+
+def _order_metadata(path: Path) -> None:
+    """safetensors writes the entries of the metadata in any order; the same model must give the same file."""
+    with open(path, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        if len(metadata := header.get("__metadata__", {})) > 1:
+            header["__metadata__"] = dict(sorted(metadata.items()))
+            ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+            file.seek(8)
+            file.write(ordered.ljust(size))
 
 
 def warn_if_rounded(folder: Path) -> None:

@@ -26,8 +26,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "model": {
         "type": str | None,
         "help": "folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json "
-        "beside *_weights.hdf5), or a run's folder (if unfinished: its newest checkpoint); or a .zip or .tar.gz of "
-        "such a folder",
+        "beside *_weights.hdf5), a checkpoint of bilm-tf, or an ELMoForManyLangs model; or a run's folder (if "
+        "unfinished: its newest checkpoint); or a .zip or .tar.gz of such a folder, or AllenNLP's model.tar.gz",
     },
     "options_file": {"type": str | None, "help": "bilm-tf's options.json"},
     "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights"},
@@ -162,6 +162,12 @@ def _plain(message: str, options: list[str]) -> str:
     if found := re.match(r'Parser key "(?:\w+\.)*(\w+)": ', line):
         option = f"--{found[1]}"
         line = f"{option if option in options else found[1]}: {line[found.end() :]}"
+    line = re.sub(
+        r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - (.*?)(?: - Expected a <class "
+        r"'NoneType'>)? Given value type: .*? Given value: ",
+        r"\1. Got value: ",
+        line,
+    )
     line = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"wanted one of \1", line)
     line = re.sub(r"Expected a <class '(\w+)'>", lambda found: f"wanted {KINDS.get(found[1], found[1])}", line)
     return line.replace(". Got value: ", "; got ")

@@ -22,7 +22,7 @@ def build_parser() -> Any:
         "Several processes share the work when torchrun or srun starts them, or when each gets --shard: OUTPUT is then "
         "a folder on a disk that all of them see, one file per part of the text. The same command, run again, resumes: "
         "parts that are there stay, those of killed processes are done again. `elmo-fast merge` makes one file of the "
-        "folder; in Python elmo_fast.ElmoVectors opens either.",
+        "folder; in Python elmo_fast.ElmoVectors opens the folder, or a file of --format safetensors.",
     )
     parser.add_argument("input_file", type=str, help="text, one sentence per line, or what --format_in names")
     parser.add_argument("output_file", type=str, help="file to write; of several processes, the folder of parts")

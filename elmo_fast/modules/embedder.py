@@ -18,7 +18,7 @@ from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, e
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
-from elmo_fast.token_files import FORMATS, Write, check_room
+from elmo_fast.token_files import FORMATS, Write, check_room, warn_if_named_otherwise
 
 BATCH_SIZE = 64
 TOKENISED = "a list of words (use text.split() to split at white space)"
@@ -144,6 +144,7 @@ class ElmoEmbedder:
         name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
+        warn_if_named_otherwise(output_file_path, file_format)
         remembers = file_format == "hdf5" and not forget_sentences
         text = (
             input_file

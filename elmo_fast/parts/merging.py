@@ -9,7 +9,7 @@ from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.parts.plan import Plan, read_plan
 from elmo_fast.parts.vectors import ElmoVectors
 from elmo_fast.progress import Progress
-from elmo_fast.token_files import FORMATS, Contents, check_room, sentence_to_index
+from elmo_fast.token_files import FORMATS, Contents, check_room, sentence_to_index, warn_if_named_otherwise
 
 
 def merge_parts(
@@ -35,6 +35,7 @@ def merge_parts(
     check_choice("file_format", file_format, FORMATS)
     if place.resolve() in (target := pathlib.Path(output).resolve(), *target.parents):
         raise ElmoFastError(f"{os.fspath(output)}: lies in the folder of parts {place}; give an output outside it")
+    warn_if_named_otherwise(output, file_format)
     vectors = ElmoVectors(place)
     contents = _contents(plan, vectors, file_format)
     check_room(output, contents.nbytes)

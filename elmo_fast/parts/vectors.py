@@ -119,6 +119,11 @@ class ElmoVectors(Sequence[Vectors]):
         return found
 
 
+def _is_hdf5(path: pathlib.Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(8) == b"\x89HDF\r\n\x1a\n"
+
+
 def read_flat(path: pathlib.Path) -> FlatFile:
     """Opens a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
     from safetensors import SafetensorError, safe_open
@@ -131,6 +136,11 @@ def read_flat(path: pathlib.Path) -> FlatFile:
             vectors = file.get_slice("embeddings")
             shape, dtype = tuple(vectors.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(vectors.get_dtype())
     except SafetensorError as error:
+        if _is_hdf5(path):
+            raise ElmoFastError(
+                f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
+                "`elmo-fast embed` or `merge` wrote with --format safetensors"
+            ) from error
         raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
     if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")

@@ -71,13 +71,17 @@ def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
         rows["LSTM layers"] += " after the last; each reads both directions of the one below"
     rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
-    rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')) / 1e6:.1f} M"
+    rows["weights"] = _millions(_count(state, ("_token_embedder.", "_elmo_lstm.", "_word_embedding.")))
     if "softmax.bias" in state:
-        softmax = _count(state, ("softmax.weight", "softmax.bias")) / 1e6
+        softmax = _millions(_count(state, ("softmax.weight", "softmax.bias")))
         words = options.n_tokens_vocab or len(state["softmax.bias"])
-        rows["softmax"] = f"{words:,} words, {softmax:.1f} M weights more"
+        rows["softmax"] = f"{words:,} words, {softmax} weights more"
         rows["loss"] = options.trained_by.replace("_", " ")
     return rows
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.1f} M" if count >= 50_000 else f"{count:,}"
 
 
 def _count(state: dict[str, Tensor], prefixes: tuple[str, ...]) -> int:

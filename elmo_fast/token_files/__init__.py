@@ -1,7 +1,7 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
 from elmo_fast.token_files.cache_file import FORMAT, CacheFile, DamagedFile, writing_cache_file
-from elmo_fast.token_files.formats import FORMATS, Contents, Write, sentence_to_index
+from elmo_fast.token_files.formats import FORMATS, Contents, Write, sentence_to_index, warn_if_named_otherwise
 from elmo_fast.token_files.room import check_room
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "Write",
     "check_room",
     "sentence_to_index",
+    "warn_if_named_otherwise",
     "writing_cache_file",
 ]

@@ -7,6 +7,7 @@ The file appears under its name when all of it is on the disk (`elmo_fast.files`
 import contextlib
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from elmo_fast.token_files import hdf5_file
 from elmo_fast.token_files.safetensors_file import layout
 
 Path = str | os.PathLike[str]
+ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
 Write = Callable[[int, np.ndarray[Any, Any]], None]
 
 
@@ -68,6 +70,17 @@ class Contents(NamedTuple):
         """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype."""
         tokens_first = vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors[:, None]
         return np.ascontiguousarray(tokens_first, self.dtype)
+
+
+def warn_if_named_otherwise(path: Path, file_format: str) -> None:
+    """Warns where a file's name ends as that of another format."""
+    ending = os.path.splitext(os.fspath(path))[1]
+    if (named := ENDINGS.get(ending)) and not file_format.startswith(named):
+        warnings.warn(
+            f"{os.fspath(path)} is written in the format {file_format}, whatever its name; "
+            f"for {named}, give that format",
+            stacklevel=3,
+        )
 
 
 def sentence_to_index(sentences: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ def flat(path, name):
 @pytest.mark.parametrize("words", [["--all"], ["--average", "--dtype", "f16"], ["--all", "--no-stateful"]])
 def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, words):
     """embeddings [tokens, layers, 2D]; without state the batches are sorted by length, yet the order is the text's."""
-    out = embed(text, tmp_path / "out.npz", toy, "--format", name, "--batch-size", "2", *words)
+    out = embed(text, tmp_path / f"out.{name.partition('-')[0]}", toy, "--format", name, "--batch-size", "2", *words)
     embeddings, offsets = flat(out, name)
     dtype = np.float16 if "f16" in words else np.float32
     assert embeddings.dtype == dtype

@@ -169,6 +169,14 @@ def test_a_wrong_choice_is_one_line_in_the_users_words(capsys):
     assert first == "elmo-fast convert: error: --to: wanted one of 'safetensors', 'hdf5'; got hdf"
 
 
+def test_a_wrong_choice_of_an_option_without_default_is_too(capsys):
+    with pytest.raises(SystemExit):
+        entry.main(["embed", "in.txt", "out.hdf5", "--all", "--format_in", "csv"])
+    first = capsys.readouterr().err.splitlines()[0]
+    wanted = "'text', 'fasta', 'parquet', 'dataset'"
+    assert first == f"elmo-fast embed: error: --format_in: wanted one of {wanted}; got csv"
+
+
 def test_a_reader_that_leaves_gets_no_traceback():
     """Help of all kinds and a command's own output into a pipe whose other end is closed: the status of SIGPIPE."""
     for words in (["--help"], ["pretrain", "--help"], ["static", "--help"], ["--version"], ["info"]):

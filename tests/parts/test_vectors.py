@@ -8,6 +8,7 @@ import pytest
 
 from elmo_fast import ElmoVectors
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.parts import merge_parts
 from elmo_fast.parts import vectors as vectors_module
 from tests.parts.conftest import embed, made_parts
 
@@ -49,6 +50,10 @@ def test_other_files_are_refused(whole, place, tmp_path):
         ElmoVectors(place / "model")
     with pytest.raises(CheckpointError, match=r"in\.txt: damaged, or no safetensors file"):
         ElmoVectors(place / "in.txt")
+    with pytest.raises(ElmoFastError, match=r"alone\.hdf5: an HDF5 file, which h5py opens; .* --format safetensors"):
+        ElmoVectors(place / "alone.hdf5")
+    with pytest.warns(UserWarning, match=r"x\.npz is written in the format hdf5"):
+        merge_parts(whole, tmp_path / "x.npz")
     with pytest.raises(CheckpointError, match=r"nothing: cannot be read"):
         ElmoVectors(tmp_path / "nothing")
     save_file({"x": np.zeros(3)}, tmp_path / "other")

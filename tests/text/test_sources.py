@@ -146,6 +146,14 @@ def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, e
         rows(tmp_path / name)
 
 
+def test_a_file_named_fasta_is_text_with_a_warning_unless_told(tmp_path):
+    (tmp_path / "x.FASTA").write_text(">P1\nMK\n")
+    with pytest.warns(UserWarning, match=r"x\.FASTA is read as text"), opened_source(tmp_path / "x.FASTA") as source:
+        assert survey(source).lengths.tolist() == [1, 1]
+    with opened_source(tmp_path / "x.FASTA", "text") as source:
+        assert survey(source).lengths.tolist() == [1, 1]
+
+
 def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(ElmoFastError, match="format_in must be one of text, fasta, parquet, dataset; got 'csv'"):
         rows(tmp_path / "x", format_in="csv")

@@ -170,7 +170,8 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
     if unknown > MUCH_UNKNOWN:
         said.append(
             f"WARNING {unknown:.1%} of the words are outside the vocabulary and are predicted as <UNK>: perplexity "
-            "will look low and say little; give a vocab_file made of this text (elmo-fast vocab)"
+            "will look low and say little; give a vocab_file "
+            "with more of its words (elmo-fast vocab with a lower --min_count, or of more text)"
         )
     return said + corpus.hints
 

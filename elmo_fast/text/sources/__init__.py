@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 
 from elmo_fast.errors import check_choice
@@ -37,6 +38,10 @@ def detected_format(path: str | os.PathLike[str]) -> str:
     return "parquet" if path.endswith(".parquet") or os.path.isdir(path) else "text"
 
 
+def _named_fasta(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst").endswith((".fasta", ".faa"))
+
+
 @contextlib.contextmanager
 def opened_source(
     path: str | os.PathLike[str], format_in: str | None = None, *, column: str = "text", split: str = "train"
@@ -46,6 +51,12 @@ def opened_source(
     path: a file, "-" for standard input, a folder of .parquet files, or a dataset; format_in: one of FORMATS_IN; None:
     by `detected_format`; column, split: of tables. Raises: ElmoFastError, OSError.
     """
+    if format_in is None and _named_fasta(path):
+        warnings.warn(
+            f"{os.fspath(path)} is read as text, a sentence per line; if it is FASTA, as its name says, give "
+            "format_in fasta, else format_in text",
+            stacklevel=4,
+        )
     format_in = format_in or detected_format(path)
     check_choice("format_in", format_in, FORMATS_IN)
     if format_in == "dataset":
