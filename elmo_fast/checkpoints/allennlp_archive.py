@@ -62,7 +62,7 @@ def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
     published = _PUBLISHED.fullmatch(name)
     if options is None or published is None:
         what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
-        refuse(config, [f"{what}; give it with the weights: options_file={name}, weight_file=the archive"])
+        refuse(config, [f"{what}; give options_file, a copy of that file, and the archive as weight_file"])
     cnn = options.char_cnn
     found = (
         options.lstm.n_layers,

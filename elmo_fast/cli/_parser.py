@@ -29,8 +29,8 @@ SHARED: dict[str, dict[str, Any]] = {
         "beside *_weights.hdf5), a checkpoint of bilm-tf, or an ELMoForManyLangs model; or a run's folder (if "
         "unfinished: its newest checkpoint); or a .zip or .tar.gz of such a folder, or AllenNLP's model.tar.gz",
     },
-    "options_file": {"type": str | None, "help": "bilm-tf's options.json"},
-    "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights"},
+    "options_file": {"type": str | None, "help": "bilm-tf's options.json; needs --weight_file"},
+    "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights or .index, or AllenNLP's model.tar.gz"},
     "prefix": {
         "type": str | None,
         "help": "where the names of the biLM begin in an AllenNLP model that contains several, as the error message "

@@ -27,7 +27,7 @@ COMMANDS = {
     "merge": "make one file of the parts that several processes of `embed` wrote",
     "neighbours": "find the tokens of a corpus nearest to one token in its context",
     "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",
-    "convert": "convert a model between bilm-tf's options.json + HDF5 and config.json + safetensors",
+    "convert": "convert a model of any format to config.json + safetensors, or to bilm-tf's options.json + HDF5",
     "upload": "upload a model and a page about it to the Hugging Face hub",
     "download": "download a model from the Hugging Face hub",
     "static": "static word vectors: train, evaluate, find neighbours, convert, export from a model",
