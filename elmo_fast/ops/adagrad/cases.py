@@ -1,5 +1,7 @@
 """Small calls of adagrad_ and adagrad_rows_, with the norms that go before them."""
 
+from torch import Tensor
+
 from elmo_fast.ops._cases import Case, Draw, How, Tensors, listed, numbered
 from elmo_fast.ops.adagrad.op import adagrad_, adagrad_rows_, clip_scale, merged_square_norm, square_norm
 
@@ -25,16 +27,21 @@ def rows(t: Tensors, how: How) -> Tensors:
     return {"square norm of rows": square, "updated table": t["table"], "updated sums": t["sum"]}
 
 
+def rows_of(draw: Draw, number: int, width: int) -> dict[str, Tensor]:
+    """A table of twelve rows, and gradients of which half are of one row."""
+    ids = draw.whole(12, number)
+    ids[::2] = 5
+    table = {"table": draw.normal(12, width), "sum": 0.5 + draw.normal(12, width).square()}
+    return {**table, "ids": ids, "rows": draw.normal(number, width)}
+
+
 def cases(draw: Draw) -> list[Case]:
-    """Dense tensors of many sizes, and rows of a table."""
+    """Dense tensors of many sizes; rows of a table, also of a width that 16 divides, which compiles other code."""
     made = [[draw.normal(*shape) for shape in SHAPES] for _ in range(3)]
     tensors = {
         **numbered("weight", made[0]),
         **numbered("sum", [0.5 + each.square() for each in made[1]]),
         **numbered("gradient", made[2]),
     }
-    ids = draw.whole(12, 200)
-    ids[::2] = 5
-    table = {"table": draw.normal(12, 33), "sum": 0.5 + draw.normal(12, 33).square()}
-    touched = {**table, "ids": ids, "rows": draw.normal(200, 33)}
-    return [Case(tensors, dense, differentiates=False), Case(touched, rows, differentiates=False)]
+    touched = [rows_of(draw, number, width) for number, width in ((200, 33), (208, 48))]
+    return [Case(tensors, dense, differentiates=False), *(Case(each, rows, differentiates=False) for each in touched)]

@@ -1,4 +1,4 @@
-"""A small call of hierarchical_softmax: words of long and short paths."""
+"""Small calls of hierarchical_softmax: words of long and short paths."""
 
 import torch
 
@@ -16,5 +16,8 @@ def call(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """45 rows."""
-    return [Case({**draw.output_layer(45, 40, WORDS - 1), "targets": draw.whole(WORDS, 45)}, call)]
+    """Sizes that 16 does not divide, and others, for which Triton compiles other code."""
+    return [
+        Case({**draw.output_layer(rows, size, WORDS - 1), "targets": draw.whole(WORDS, rows)}, call)
+        for rows, size in ((45, 40), (48, 48))
+    ]

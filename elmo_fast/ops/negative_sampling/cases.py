@@ -1,4 +1,4 @@
-"""A small call of negative_sampling: noise words that repeat and are among the targets."""
+"""Small calls of negative_sampling: noise words that repeat and are among the targets."""
 
 import torch
 
@@ -15,10 +15,18 @@ def call(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """70 rows, 150 words, 70 samples."""
-    words = 150
-    tensors = {**draw.output_layer(70, 72, words), "targets": draw.whole(words, 70), "samples": draw.whole(words, 70)}
-    return [Case(tensors, call)]
+    """As many samples as rows; sizes that 16 divides, for which Triton compiles other code, and others."""
+    return [
+        Case(
+            {
+                **draw.output_layer(rows, size, words),
+                "targets": draw.whole(words, rows),
+                "samples": draw.whole(words, rows),
+            },
+            call,
+        )
+        for rows, size, words in ((80, 80, 160), (70, 72, 150))
+    ]
 
 
 def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
@@ -26,5 +34,5 @@ def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Cas
     from elmo_fast.ops import _softmax
 
     case = cases(draw)[0]
-    others = _softmax.other_choices("negative_sampling", 70, 70, 72, getattr(torch, precision), device)
+    others = _softmax.other_choices("negative_sampling", 80, 80, 80, getattr(torch, precision), device)
     return [case._replace(choices=each) for each in others]

@@ -58,7 +58,7 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     """A block's tile, and over how many blocks a long sum is split: at most as many as it has tiles' depths."""
     tile, parts = tile_of(layer, kernel, device), 1
     if kernel in ("project", "recur"):
-        whole = layer.directions * cdiv(layer.batch, tile.rows) * cdiv(layer.size, tile.columns)
+        whole = layer.directions * max(1, cdiv(layer.batch, tile.rows)) * cdiv(layer.size, tile.columns)
         depths = cdiv(layer.cells * (4 if kernel == "recur" else 1), tile.depth)
         while parts < 16 and 2 * parts <= min(depths, MULTIPROCESSORS // whole):
             parts *= 2

@@ -15,13 +15,17 @@ def call(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """70 rows; 70 of 150 words, then of 333."""
+    """As many samples as rows; sizes that 16 divides, for which Triton compiles other code, and others."""
     return [
         Case(
-            {**draw.output_layer(70, 72, words), "targets": draw.whole(words, 70), "samples": draw.distinct(70, words)},
+            {
+                **draw.output_layer(rows, size, words),
+                "targets": draw.whole(words, rows),
+                "samples": draw.distinct(rows, words),
+            },
             call,
         )
-        for words in (150, 333)
+        for rows, size, words in ((80, 80, 160), (70, 72, 333))
     ]
 
 
@@ -30,5 +34,5 @@ def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Cas
     from elmo_fast.ops import _softmax
 
     case = cases(draw)[0]
-    others = _softmax.other_choices("sampled_softmax", 70, 70, 72, getattr(torch, precision), device)
+    others = _softmax.other_choices("sampled_softmax", 80, 80, 80, getattr(torch, precision), device)
     return [case._replace(choices=each) for each in others]

@@ -9,13 +9,16 @@ MULTIPLIES = False
 
 
 def cases(draw: Draw) -> list[Case]:
-    """Two mixes of three layers; normalised over the valid positions, with dropout."""
-    shape = 5, 7, 33
-    tensors = {
-        **numbered("layers", [draw.normal(*shape) for _ in range(3)]),
-        "scalars": draw.normal(2, 3),
-        "gammas": draw.normal(2),
-    }
+    """Two mixes of three layers; normalised over the valid positions, with dropout, of a width that 16 divides."""
+    shapes = (5, 7, 33), (5, 7, 48)
+    odd, even = (
+        {
+            **numbered("layers", [draw.normal(*shape) for _ in range(3)]),
+            "scalars": draw.normal(2, 3),
+            "gammas": draw.normal(2),
+        }
+        for shape in shapes
+    )
 
     def call(t: Tensors, how: How) -> Tensors:
         more: dict[str, Any] = (
@@ -24,4 +27,4 @@ def cases(draw: Draw) -> list[Case]:
         mixed = scalar_mix(listed("layers", t), t["scalars"], t["gammas"], backend=how["backend"], **more)
         return {"mixed": mixed}
 
-    return [Case(tensors, call), Case({**tensors, "mask": draw.whole(4, *shape[:-1]) > 0}, call)]
+    return [Case(odd, call), Case({**even, "mask": draw.whole(4, *shapes[1][:-1]) > 0}, call)]

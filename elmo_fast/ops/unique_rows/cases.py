@@ -26,9 +26,9 @@ def gathered(t: Tensors, how: How) -> Tensors:
 
 
 def cases(draw: Draw) -> list[Case]:
-    """130 words of nine characters; 130 rows of a table of seven, half of them one row."""
-    words, places = draw.whole(3, 130, 9), draw.whole(7, 130)
+    """130 words of nine characters; rows of a table of seven, half of them one row, and of sizes that 16 divides."""
+    words, places = draw.whole(3, 130, 9), draw.whole(7, 144)
     places[::2] = 4
     words[::3] = words[1]
-    table = {"table": draw.normal(7, 33), "inverse": places}
-    return [Case({"ids": words}, restored, differentiates=False), Case(table, gathered)]
+    odd, even = {"table": draw.normal(7, 33), "inverse": places[:130]}, {"table": draw.normal(7, 48), "inverse": places}
+    return [Case({"ids": words}, restored, differentiates=False), Case(odd, gathered), Case(even, gathered)]
