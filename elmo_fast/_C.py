@@ -9,12 +9,12 @@ import weakref
 
 import torch
 
-_PATH = pathlib.Path(__file__).with_name("_C.ops.so")
-if not _PATH.is_file():
-    raise ImportError(f"there is no {_PATH.name}")
+PATH = pathlib.Path(__file__).with_name("_C.ops.so")
+if not PATH.is_file():
+    raise ImportError(f"there is no {PATH.name}")
 try:
-    torch.ops.load_library(_PATH)
-    _library = ctypes.CDLL(str(_PATH))
+    torch.ops.load_library(PATH)
+    _library = ctypes.CDLL(str(PATH))
 except OSError as _error:
     raise ImportError(str(_error)) from _error
 

@@ -130,9 +130,8 @@ def _extract(path: Path, folder: Path) -> None:
         ) from error
     except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(
-            f"{path}: {name or 'the archive'} is damaged, or no archive of this kind ({reason})"
-        ) from error
+        damaged = f"{name} in it is damaged" if name else "the archive is damaged, or none of this kind"
+        raise CheckpointError(f"{path}: {damaged} ({reason}); get the file again") from error
 
 
 @contextlib.contextmanager

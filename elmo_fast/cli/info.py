@@ -88,7 +88,7 @@ def extension() -> list[str]:
     if _native.C is None:
         return [f"C++ extension: no: {_native.WHY_NOT}"]
     return [
-        f"C++ extension: {getattr(_native.C, '__file__', 'loaded')}",
+        f"C++ extension: {getattr(_native.C, 'PATH', 'loaded')}",
         "CUDA C++ kernels: " + ("in it" if _native.C.has_cuda else f"none: {_native.C.why_no_cuda}"),
     ]
 

@@ -212,7 +212,8 @@ class _Worker:
             self._looked = time.monotonic()
             total = sum(part.tokens for part in self.plan.parts)
             now = min(self._done_tokens() + own + self.claims.others_tokens(), total)
-            self.progress(max(0, now - self._before), total - self._before)
+            if total > self._before:  # else there was nothing to do
+                self.progress(max(0, now - self._before), total - self._before)
 
     def _done_tokens(self) -> int:
         there = done_parts(self.folder)
