@@ -110,7 +110,7 @@ def test_the_last_model_is_kept_until_its_files_change(tmp_path):
 @pytest.mark.parametrize("model", ["nowhere", None, 3, ""])
 def test_a_model_that_is_not_there(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((CheckpointError, ElmoFastError), match=r"wanted a folder|model must be a folder"):
+    with pytest.raises((CheckpointError, ElmoFastError), match=r"wanted a folder|model must be the folder or archive"):
         TokenVectors(model)
 
 
