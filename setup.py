@@ -8,9 +8,17 @@ import shutil
 import subprocess
 import sys
 
+import setuptools
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # a new environment of Python 3.11 brings setuptools 65, and --no-build-isolation keeps it
+    raise SystemExit(
+        f"elmo_fast is built with setuptools 77 or newer, and this is {setuptools.__version__}: "
+        'pip install "setuptools>=77"'
+    ) from None
 
 HERE = pathlib.Path(__file__).parent.resolve()
 NOTE = "_build_failure.txt"  # read by elmo_fast/ops/_native.py

@@ -20,8 +20,10 @@ from elmo_fast.ops._products import INSTRUCTION_SETS
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
+LONG_NOTE = 200  # characters
 ALIGN = {"l": ":--", "r": "--:"}
 Content = dict[str, Any]
+BATCHES = "batches of 32"  # of the case `embed`, in README.md
 GPU_SECTIONS = ("ceilings", "check", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
                 "tune", "sanitizer")  # fmt: skip
 
@@ -52,28 +54,31 @@ def case_table(content: Content) -> str:
     """Every row of a case: medians with the 20th and 80th percentile, the ratio, the error."""
     found: list[Row] = content["rows"]
     columns: dict[str, Callable[[Row], str]] = {
-        "": lambda each: each.variant,
+        "what": lambda each: each.variant,
         "side": lambda each: each.side,
         "threads": lambda each: str(each.threads),
-        "median (p20 to p80)": lambda each: (
-            f"{number(each.median)} {each.unit} ({number(each.p20)} to {number(each.p80)})"
-        ),
+        "median (p20 to p80)": spread,
     }
     if any(each.ratio is not None for each in found):
-        columns["times faster"] = lambda each: (
-            "" if each.ratio is None else f"**{number(each.ratio)}** than {each.against}"
-        )
+        columns["speed-up"] = lambda each: "" if each.ratio is None else f"**{number(each.ratio)}x** {each.against}"
     if any(each.error is not None for each in found):
-        columns["max abs. difference"] = lambda each: (
-            "" if each.error is None else f"{small(each.error)} to {each.error_to}"
+        columns["largest difference"] = lambda each: (
+            "" if each.error is None else f"{small(each.error)} from {each.error_to}"
         )
     rows = [[cell(each) for cell in columns.values()] for each in found]
     return "\n".join([*table("ll".ljust(len(columns), "r"), [*columns], *rows), "", *footnotes(content)])
 
 
+def spread(each: Row) -> str:
+    """A median with its percentiles; a figure that does not vary stands alone."""
+    median, low, high = map(number, (each.median, each.p20, each.p80))
+    return f"{median} {each.unit}" + (f" ({low} to {high})" if (low, high) != (median, median) else "")
+
+
 def footnotes(content: Content) -> list[str]:
-    """The list below a table: where and when it was measured, notes, what was skipped, how to reproduce it."""
-    notes = [f"{name}: {told(value)}" for name, value in content["notes"].items()]
+    """The list below a table: where and when it was measured, notes (series of figures stay in the result file), what
+    was skipped, how to reproduce it."""
+    notes = [f"{name}: {told(value)}" for name, value in content["notes"].items() if len(told(value)) < LONG_NOTE]
     skipped = [f"skipped: {reason}" for reason in content["skipped"]]
     return [f"- {each}" for each in (provenance(content), *notes, *skipped, f"reproduce: `{content['command']}`")]
 
@@ -93,27 +98,30 @@ def provenance(content: Content) -> str:
 def told(value: Any) -> str:
     """A note's value in words."""
     if isinstance(value, dict):
+        if len(value) > 1 and len(set(map(str, value.values()))) == 1:
+            return f"all {next(iter(value.values()))}"
         return ", ".join(f"{name} {told(each)}" for name, each in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def comparison(content: Content) -> str:
-    """README.md's table, from the `embed` case: speed beside AllenNLP, error with and without carried state."""
-    carried = next((each for name, each in content["notes"].items() if "state is carried" in name), {})
-    used = content["machine"].get("instruction set", "amx")
-    rows = [
-        [f"one core ({used}), batches of 32", "tokens/s", "speed-up", "max abs. difference, stateless / carried state"]
-    ]
-    for each in content["rows"]:
-        if each.variant != "batches of 32":
-            continue
-        name = each.side.removeprefix("elmo_fast, ")
-        side = f"AllenNLP {content['notes']['AllenNLP']}" if name == "AllenNLP" else f"elmo_fast, `{name}`"
-        ratio = "" if each.ratio is None else f"**{number(each.ratio)}x** {each.against}"
-        errors = [] if each.error is None else [each.error, float(carried[name])]
-        error = " / ".join(small(value) if value < 0.01 else number(value) for value in errors)
-        rows.append([side, number(each.median), ratio, error])
-    return "\n".join([*table("lrrr", *rows), "", f"{provenance(content)}."])
+def comparison(files: list[Content]) -> str:
+    """README.md's table, from the `embed` case: a row for each machine; differences are the largest of all machines."""
+    names = ("float32", "bfloat16", "int8")
+    rows = [["instruction set (CPU)", f"AllenNLP {files[0]['notes']['AllenNLP']}", *(f"`{name}`" for name in names)]]
+    errors: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for content in files:
+        machine = content["machine"]
+        sides = {each.side.removeprefix("elmo_fast, "): each for each in content["rows"] if each.variant == BATCHES}
+        carried = next((each for name, each in content["notes"].items() if "state is carried" in name), {})
+        for name in filter(sides.get, names):
+            errors[name].append((sides[name].error, float(carried[name])))
+        cells = (f"{number(sides[n].median)} (**{number(sides[n].ratio)}x**)" if n in sides else "" for n in names)
+        told_machine = f"{machine.get('instruction set', 'amx')} ({machine['cpu']})"
+        rows.append([told_machine, number(sides["AllenNLP"].median), *cells])
+    worst = (map(max, zip(*errors[name], strict=True)) for name in names)
+    last = (" / ".join(small(each) if each < 0.01 else number(each) for each in pair) for pair in worst)
+    rows.append(["largest difference, stateless / carried state", "", *last])
+    return "\n".join([*table("lrrrr", *rows), "", *(f"- {provenance(each)}" for each in files)])
 
 
 def demo(content: Content) -> str:
@@ -216,7 +224,7 @@ def gpu_provenance(files: list[Content]) -> str:
 
 
 def mutants(content: Content) -> str:
-    """The score of `make mutants`, what survived it and what is known to change nothing."""
+    """The score of `make mutants` and what survived it."""
     survivors, equivalent = content["survivors"], content["equivalent"]
     real = content["judged"] - len(equivalent)
     none = content["refused"] + content["same"]
@@ -224,15 +232,12 @@ def mutants(content: Content) -> str:
     fewer = "" if content["judged"] == content["asked"] else f" of the {content['asked']} asked for, in the time given"
     lines = [
         f"{content['judged']} mutants{fewer} (seed {content['seed']}): {len(equivalent)} change nothing that a test "
-        f"could see; of the other {real} the tests killed {content['killed']}, {share} %, and {len(survivors)} "
-        f"survived. {none} more do not count: the compiler refused them or produced the same object. "
-        f"Left out: {'; '.join(content['left_out'])}."
+        f"could see (`tools/mutants/equivalents.toml` explains each); of the other {real} the tests killed "
+        f"{content['killed']}, {share} %, and {len(survivors)} survived. {none} more do not count: the compiler "
+        f"refused them or produced the same object. Left out: {'; '.join(content['left_out'])}."
     ]
     if survivors:
         lines += ["", *table("lll", ["survived", "before", "after"], *map(mutant_line, survivors))]
-    if equivalent:
-        rows = [[*mutant_line(each), each["why"]] for each in equivalent]
-        lines += ["", *table("llll", ["changes nothing", "before", "after", "why"], *rows)]
     machine, versions = content["machine"], content["versions"]
     about = (
         f"{machine['cpu']}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
@@ -299,7 +304,6 @@ def scaling_exact(content: Content) -> str:
 
 # What is not the table of a case's rows: the result that it is made from, and how.
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
-    "comparison": ("embed", comparison),
     "demo": ("demo", demo),
     "mutants": ("mutants", mutants),
     "torture": ("torture", torture),
@@ -316,10 +320,10 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
         return gpu(folder)
     if name == "gpu_predicted":
         return predict.table(table)
-    case, function = RENDERED.get(name, (name, case_table))
+    case, function = ("embed", None) if name == "comparison" else RENDERED.get(name, (name, case_table))
     folders = [folder / name for name in reversed(INSTRUCTION_SETS)] if case in BY_INSTRUCTION_SET else [folder]
     if found := [content for each in folders if (content := results.load(each, case)) is not None]:
-        return "\n\n".join(map(function, found))
+        return "\n\n".join(map(function, found)) if function else comparison(found)
     command = f"python -m benchmarks.run --case {case}" if case in CASES else f"make {case}"
     return f"(Not measured yet: `{command}` writes this.)"
 

@@ -100,3 +100,10 @@ def test_all_lines_of_a_failed_build_are_kept(run, tmp_path):
     with pytest.raises(RuntimeError, match="failed: two"):
         run(sys.executable, "-c", "import sys; print('one\\ntwo'); sys.exit(1)", log=log)
     assert log.read_text() == "one\ntwo\n"
+
+
+def test_an_old_setuptools_is_named(monkeypatch):
+    """Python 3.11's own, of a new environment, has no bdist_wheel, and --no-build-isolation builds with it."""
+    monkeypatch.setitem(sys.modules, "setuptools.command.bdist_wheel", None)
+    with pytest.raises(SystemExit, match=r'setuptools 77 or newer, and this is .*: pip install "setuptools>=77"'):
+        runpy.run_path(str(SETUP))
