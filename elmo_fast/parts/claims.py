@@ -5,6 +5,7 @@ folder of them stays. So a claim that is cleared by mistake costs time alone.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -20,6 +21,14 @@ CLAIMS = ".claims"
 # Seconds between two signs of life, and after how many without one a process of another machine is given up. Longer
 # than network file systems cache a file (60 s).
 BEAT, PATIENCE = 15.0, 120.0
+WAITING = 0.5  # seconds between two looks at what others do
+
+
+def looks() -> Iterator[None]:
+    """Sleeps before each value: at first briefly, so that nobody waits long for what takes little time."""
+    for seconds in itertools.chain((0.01, 0.02, 0.05, 0.1, 0.2), itertools.repeat(WAITING)):
+        time.sleep(seconds)
+        yield
 
 
 def _system() -> str:
@@ -81,12 +90,14 @@ class Claims:
         with self._lock:
             self._own[name]["tokens"] = tokens
 
-    def others_tokens(self) -> int:
-        """What the other processes have done of what they work on."""
+    def tokens(self) -> dict[str, int]:
+        """What all processes have told of what they have claimed, by its name."""
+        found: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
-            names = [name for name in os.listdir(self.folder) if name not in self._own]
-            return sum(int(_parsed(_content(self.folder / name)).get("tokens", 0)) for name in names)
-        return 0
+            for name in os.listdir(self.folder):
+                found[name] = int(_parsed(_content(self.folder / name)).get("tokens", 0))
+        with self._lock:
+            return found | {name: told["tokens"] for name, told in self._own.items()}
 
     def remove_folder(self) -> None:
         """At the end of all work."""

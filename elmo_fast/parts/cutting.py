@@ -5,9 +5,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+import numpy as np
+
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.parts.plan import PLAN, Part, Plan
-from elmo_fast.text import Source
+from elmo_fast.text import Source, SurveyedText
 from elmo_fast.text.sources import Sentence
 from elmo_fast.text.survey import Checks
 
@@ -67,6 +69,20 @@ def _tokens(sentences: Iterable[Sentence]) -> int:
     return sum(len(sentence.tokens) for sentence in sentences)
 
 
+class _PartOfText(Source):
+    """Sentences that lie in memory, whose places are those in the whole text."""
+
+    def __init__(self, whole: Source, first: int, sentences: Sequence[Sentence]) -> None:
+        self.name, self.unit = whole.name, whole.unit
+        self._whole, self._first, self._sentences = whole, first, sentences
+
+    def sentences(self) -> Iterator[Sentence]:
+        return iter(self._sentences)
+
+    def place(self, index: int) -> str:
+        return self._whole.place(self._first + index)
+
+
 class PartReader:
     """Reads the sentences of part after part; one behind the last is reached by reading on.
 
@@ -78,8 +94,8 @@ class PartReader:
         self._sentences: Iterator[Sentence] = iter(())
         self._at = -1
 
-    def read(self, number: int) -> list[Sentence]:
-        """The sentences of a part."""
+    def read(self, number: int) -> SurveyedText:
+        """A part, as a text of its own whose sentences lie in memory."""
         part = self._plan.parts[number]
         if not 0 <= self._at <= part.first:
             self._sentences, self._at = self._source.sentences_from(part.first), part.first
@@ -89,7 +105,9 @@ class PartReader:
             self._complain(f"{self._plan.range_of(number)} differ from those")
         if part.end == self._plan.sentences and next(self._sentences, None) is not None:
             self._complain(f"there are more {self._plan.unit}s than the {self._plan.sentences}")
-        return found
+        lengths = np.array([len(sentence.tokens) for sentence in found], np.int64)
+        lines = [sentence.name for sentence in found]
+        return SurveyedText(self._source.name, lengths, lines, False, _PartOfText(self._source, part.first, found))
 
     def check_all(self) -> None:
         """Reads the whole text and compares it with the plan."""

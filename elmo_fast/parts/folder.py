@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import flush, write_json
 from elmo_fast.json_files import read_json
 from elmo_fast.manifest import MANIFEST, FileMark, Manifest, NewFiles, check_mark, check_written, mark_of
@@ -97,6 +97,9 @@ def finish(folder: pathlib.Path, parts: int) -> None:
                 )
             files[f"{name_of(number)}/{name}"] = mark
     told = Manifest("elmo_fast manifest", 1, files)
+    with contextlib.suppress(CheckpointError):  # there is none, or a damaged one
+        if read_json(folder / MANIFEST, Manifest) == told:
+            return
     write_json(folder / MANIFEST, dataclasses.asdict(told))
 
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import Literal
 
-from elmo_fast.errors import ElmoFastError, shortened
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.json_files import read_json
 from elmo_fast.workplace import workplace
@@ -114,21 +114,3 @@ def write_once(folder: pathlib.Path, plan: Plan) -> None:
                 if not target.exists():
                     os.replace(work / PLAN, target)
         flush(folder)
-
-
-def check_same_making(folder: pathlib.Path, plan: Plan, ours: Making, model: str) -> None:
-    """Raises ElmoFastError if the folder's vectors are made otherwise. model: the name of ours."""
-    theirs, where = plan.making, folder / PLAN
-    if theirs.model_sha256 != ours.model_sha256:
-        raise ElmoFastError(
-            f"{where}: the vectors of this folder are of another model: {shortened(plan.model)} with sha256 "
-            f"{theirs.model_sha256[:16]}, here it is {shortened(model)} with {ours.model_sha256[:16]}; give another "
-            "output folder"
-        )
-    for field in dataclasses.fields(Making):
-        there, here = getattr(theirs, field.name), getattr(ours, field.name)
-        if there != here:
-            raise ElmoFastError(
-                f"{where}: the vectors of this folder were begun with {field.name} {there}, here it is {here}; give "
-                "the same options, or another output folder"
-            )

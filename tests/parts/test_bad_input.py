@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from elmo_fast.parts.cutting import PartReader
 from tests.command_line import elmo_fast
 from tests.parts.conftest import embed
 
@@ -25,7 +26,6 @@ def error_of(done):
         (("--dtype", "f16"), {}, "begun with dtype float32, here it is float16; give the same options"),
         (("--precision", "bfloat16"), {}, "begun with precision float32, here it is bfloat16"),
         (("--batch-size", "2"), {}, "begun with batch_size 1, here it is 2"),
-        (("--stateful",), {}, "begun with stateful False, here it is True"),
         (("--part-lines", "32"), {}, "the parts of this folder are of 16 lines, here 32 are wanted"),
         (("--part-lines", "24"), {}, None),
     ],
@@ -64,18 +64,17 @@ def test_another_text_than_the_folders(place, whole, tmp_path, changed, said, mi
 
 
 def test_a_text_that_changes_while_it_is_embedded(place, tmp_path, monkeypatch):
-    from elmo_fast.parts import embedding
-
-    text, plain = tmp_path / "text.txt", embedding._Worker._embed
+    """The part before is put in its place nevertheless."""
+    text, plain = tmp_path / "text.txt", PartReader.read
     shutil.copy(place / "in.txt", text)
 
     def changing(self, number):
         if number == 2:
             text.write_text("other\n" * 103)
-            self.reader._at = -1
-        plain(self, number)
+            self._at = -1
+        return plain(self, number)
 
-    monkeypatch.setattr(embedding._Worker, "_embed", changing)
+    monkeypatch.setattr(PartReader, "read", changing)
     assert "lines 33 to 48 differ" in error_of(embed(place, tmp_path / "out", "--shard", "0/1", source=text))
     assert sorted(os.listdir(tmp_path / "out")) == ["part-00000", "part-00001", "parts.json"]
 
@@ -120,7 +119,12 @@ def test_what_cannot_be_shared_is_refused(place, tmp_path):
     assert "standard input cannot be shared" in error_of(embed(place, out, "--shard", "0/2", source="-"))
     assert "--part_lines needs --shard, torchrun or srun" in error_of(embed(place, out, "--part-lines", "16"))
     assert "must be a multiple of 16: 16 batches" in error_of(embed(place, out, "--shard", "0/2", "--part-lines", "24"))
-    assert "; use --no_stateful" in error_of(embed(place, out, "--shard", "0/2", "--stateful"))
+    (tmp_path / "short.txt").write_text("one part\n")
+    for text, shard in ((place / "in.txt", "0/2"), (tmp_path / "short.txt", "0/1")):
+        line = error_of(embed(place, out, "--shard", shard, "--stateful", source=text))
+        assert f"{text}: a text cannot be embedded in parts with carried state, as each sentence's" in line
+        assert "; use --no_stateful" in line
+    (tmp_path / "short.txt").unlink()
     assert not out.exists()
     out.write_text("")
     assert f"{out}: is a file; several processes write a folder" in error_of(embed(place, out, "--shard", "0/2"))

@@ -126,7 +126,7 @@ def test_beats_change_the_claim_and_tell_what_is_done(tmp_path, monkeypatch):
         claims.tell(NAME, 42)
         while len(seen) < 4:
             seen.add(json.loads(path.read_bytes() or b"{}").get("beat"))
-        assert Claims(tmp_path).others_tokens() == 42
+        assert Claims(tmp_path).tokens() == {NAME: 42}
         claim_of(tmp_path, mark="taken over")
         time.sleep(0.1)
         assert json.loads(path.read_bytes())["mark"] == "taken over"

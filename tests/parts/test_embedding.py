@@ -1,17 +1,22 @@
 """Parts by one process and by several, killed and not: merged, they are the file that one process writes."""
 
+import errno
 import json
 import os
 import resource
 import shutil
 import signal
+import threading
+import time
 
 import pytest
 
+from elmo_fast import manifest
 from elmo_fast.cli._shares import Place, place_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.parts import claims as claims_module
-from elmo_fast.parts import embed_parts, embedding
+from elmo_fast.parts import cutting, embed_parts, embedding
+from elmo_fast.parts import folder as parts_folder
 from elmo_fast.parts.claims import CLAIMS
 from elmo_fast.parts.embedding import Settings, Share
 from elmo_fast.text.sources import Lines
@@ -84,6 +89,8 @@ def test_a_killed_process_is_replaced_by_another_and_by_a_rerun(place, tmp_path,
         def dying(self, *arguments):
             parts.append(1)
             if len(parts) == 2:
+                while os.listdir(folder / CLAIMS) != ["part-00001"]:  # the first one is put in its place meanwhile
+                    time.sleep(0.001)
                 os.kill(os.getpid(), signal.SIGKILL)
             return write_text(self, *arguments)
 
@@ -161,25 +168,70 @@ def test_progress_counts_what_all_processes_have_done(embedder, source, tmp_path
     (tmp_path / CLAIMS).mkdir()
     with claims_module.Claims(tmp_path) as claims:
         (tmp_path / CLAIMS / "part-00001").write_text('{"tokens": 7}')
-        assert claims.others_tokens() == 7
+        with claims.claimed("part-00002"):
+            claims.tell("part-00002", 3)
+            assert claims.tokens() == {"part-00001": 7, "part-00002": 3}
 
 
 def test_sizes_of_parts(embedder, tmp_path):
-    """Eight for each process, at most 16 windows long; a short text is one part, which may carry state."""
+    """Eight for each process, at most 16 windows long; a short text is one part."""
 
     def parts(lines, processes, **settings):
-        found = embedding.cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
+        found = cutting.cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
         return found[0], [(part.first, part.sentences, part.tokens) for part in found[1]]
 
     assert parts(16 * 16, 1) == (32, [(start, 32, 64) for start in range(0, 256, 32)])
     assert parts(40, 4) == (16, [(0, 16, 32), (16, 16, 32), (32, 8, 16)])
     assert parts(16 * 400, 2)[0] == 16 * 16
-    embedder.elmo_bilm.stateful = True
     embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", Share(0, 4), Settings(batch_size=1))
     assert sorted(os.listdir(tmp_path / "one")) == ["manifest.json", "part-00000", "parts.json"]
-    with pytest.raises(ElmoFastError, match=r"x: a text in 2 parts cannot be .* carried state.*; use --no_stateful"):
-        embed_parts(embedder, Lines("x", ["a b"] * 17), tmp_path / "two", Share(0, 4), Settings(batch_size=1))
-    assert not (tmp_path / "two").exists()
+
+
+def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, source, tmp_path, monkeypatch):
+    """The digest of part 0 waits until part 1 is computed: it would wait forever if nothing were computed beside it."""
+    computed, waited, write_text, marked = threading.Event(), [], embedder.write_text, manifest.mark_of
+
+    def write(text, *arguments):
+        write_text(text, *arguments)
+        if text.source.place(0) == f"line {PART + 1}":
+            computed.set()
+
+    def mark(path):
+        waited.append(computed.wait(20))
+        return marked(path)
+
+    monkeypatch.setattr(embedder, "write_text", write)
+    monkeypatch.setattr(manifest, "mark_of", mark)
+    embed_parts(embedder, source, tmp_path / "out", settings=Settings("average", batch_size=1, part_sentences=PART))
+    assert all(waited)
+    assert len(waited) == 14  # names and vectors of seven parts
+
+
+def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
+    """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
+    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+    rename = parts_folder._rename_unless_there
+
+    def full(new, target):
+        if target.name == "part-00002":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(new, target)
+
+    monkeypatch.setattr(parts_folder, "_rename_unless_there", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
+        embed_parts(embedder, source, folder, settings=settings)
+    assert sorted(os.listdir(folder)) == ["part-00000", "part-00001", "part-00003", "parts.json"]
+    monkeypatch.undo()
+    assert embed_parts(embedder, source, folder, settings=settings).parts == 4
+
+
+def test_the_manifest_stays_where_nothing_was_done_and_a_damaged_one_is_written_again(place, whole):
+    before = (whole / "manifest.json").read_bytes(), (whole / "manifest.json").stat().st_mtime_ns
+    made_parts(place, whole)
+    assert (whole / "manifest.json").stat().st_mtime_ns == before[1]
+    (whole / "manifest.json").write_text("{")
+    made_parts(place, whole)
+    assert (whole / "manifest.json").read_bytes() == before[0]
 
 
 def test_the_place_of_a_process():
