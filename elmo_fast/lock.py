@@ -111,6 +111,7 @@ def folder_lock(
         unused = made and failed and os.listdir(folder) == [path.name]
         if unused or beside:
             path.unlink(missing_ok=True)
-        if unused:
-            folder.rmdir()
         os.close(handle)
+        if unused:
+            with contextlib.suppress(OSError):  # another process has begun there
+                folder.rmdir()

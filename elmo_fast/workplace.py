@@ -47,6 +47,7 @@ def remove_workplace(folder: pathlib.Path, lock: int) -> None:
     """Removes what `new_workplace` made."""
     _remove(folder)
     os.close(lock)
+    _remove_if_empty(folder)
 
 
 def usual_mode(target: pathlib.Path, work: pathlib.Path) -> int:
@@ -89,15 +90,20 @@ def _remove_if_dead(path: pathlib.Path) -> None:
         handle = os.open(path / _LOCK if path.is_dir() else path, os.O_RDWR)
     except OSError:
         # Its process was killed before it locked it, or is about to lock it and will then create another one.
-        with contextlib.suppress(OSError):
-            path.rmdir()
-        return
+        return _remove_if_empty(path)
     try:
         with contextlib.suppress(OSError):
             if hold(handle, wait=False):
                 _remove(path)
     finally:
         os.close(handle)
+    _remove_if_empty(path)
+
+
+def _remove_if_empty(path: pathlib.Path) -> None:
+    """Removes what is left of a workplace: on NFS a file that was removed while open stays until it is closed."""
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import hdf5_replacing, replacing, write_at
+from tests.nfs import remove_as_nfs
 
 
 def test_the_file_appears_at_the_end_only(tmp_path):
@@ -21,6 +22,16 @@ def test_the_file_appears_at_the_end_only(tmp_path):
         assert not target.exists()
         assert temporary.parent.parent == tmp_path
     assert target.read_text() == "new"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_nothing_else_stays_on_nfs_nor_of_a_dead_process(tmp_path, monkeypatch):
+    remove_as_nfs(monkeypatch)
+    dead = tmp_path / ".out.dead.partial"
+    dead.mkdir()
+    (dead / ".lock").touch()
+    with replacing(tmp_path / "out"):
+        assert not dead.exists()
     assert os.listdir(tmp_path) == ["out"]
 
 

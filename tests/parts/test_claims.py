@@ -84,6 +84,14 @@ def test_another_process_of_the_same_number_does_not_hold_it(tmp_path, claims):
     assert held(claims)
 
 
+def test_numbers_of_processes_are_not_compared_where_proc_shows_those_of_another_namespace(tmp_path, monkeypatch):
+    """`unshare --pid` without --mount-proc: the number is 4 here, and 4 in /proc is a process that never ends."""
+    monkeypatch.setattr(module.os, "getpid", lambda: 4)
+    with Claims(tmp_path) as claims, claims.claimed(NAME):
+        assert json.loads((tmp_path / CLAIMS / NAME).read_bytes())["system"] == ""
+        assert not held(claims)
+
+
 def test_other_machines_are_given_up_after_patience_without_a_beat(tmp_path, claims, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.15)
     for beat in range(3):

@@ -21,6 +21,7 @@ from elmo_fast.parts.claims import CLAIMS
 from elmo_fast.parts.embedding import Settings, Share
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
+from tests.nfs import remove_as_nfs
 from tests.parts.conftest import PART, embed, made_parts
 from tests.pretrain.killed_worker import in_a_child
 
@@ -43,6 +44,14 @@ def test_merged_parts_are_the_file_of_one_process_byte_for_byte(place, tmp_path,
     done = elmo_fast("merge", folder, tmp_path / "merged", "-q")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "merged").read_bytes() == (tmp_path / "alone").read_bytes()
+
+
+def test_parts_on_nfs(place, tmp_path, monkeypatch):
+    """A removed file stays in its folder while it is open."""
+    remove_as_nfs(monkeypatch)
+    folder = made_parts(place, tmp_path / "out")
+    assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
+    assert sorted(os.listdir(folder / PARTS[0])) == ["manifest.json", "names.json", "vectors.safetensors"]
 
 
 def test_names_of_datasets_and_records_of_fasta(place, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import LOCK_FILE, folder_lock
+from tests.nfs import remove_as_nfs
 
 HOLDER = """
 import pathlib, sys
@@ -27,6 +28,13 @@ def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
         assert (folder / LOCK_FILE).exists()
     with folder_lock(folder):
         pass
+
+
+def test_a_run_that_fails_at_once_tells_its_own_error_on_nfs_and_leaves_no_folder(tmp_path, monkeypatch):
+    remove_as_nfs(monkeypatch)
+    with pytest.raises(ElmoFastError, match="the run's"), folder_lock(tmp_path / "new"):
+        raise ElmoFastError("the run's")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_killed_process_leaves_the_folder_free(tmp_path):
