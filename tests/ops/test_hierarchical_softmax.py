@@ -5,19 +5,11 @@ import math
 import pytest
 import torch
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _native, hierarchical_softmax, huffman_tree
-from tests.backends import backends, needs
-from tests.ops.derivatives import check_second_derivative, dense_of
+from elmo_fast.ops import hierarchical_softmax, huffman_tree
+from tests.backends import needs
 from tests.ops.exact import assert_exactly, exact
-from tests.threads import with_one_and_two
-from tests.tolerances import assert_close, assert_no_worse
-
-needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
-kernels = pytest.mark.parametrize("backend", backends("hierarchical_softmax"))
-every = pytest.mark.parametrize("backend", backends("hierarchical_softmax", reference=True))
-doubles = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
-SHAPES = [(1, 1, 2), (3, 5, 9), (33, 33, 200), (7, 64, 500)]  # N, D, V
+from tests.ops.output_layer import LEAVES, OutputLayer, every, kernels, leaves_of, losses_and_gradients, needs_native
+from tests.tolerances import assert_close
 
 
 def tree_of(counts):
@@ -29,10 +21,12 @@ def zipf_tree(words):
     return tree_of(10**6 // torch.arange(1, words + 1))
 
 
-def problem(count=7, width=6, words=40, dtype=torch.float64, grad=False):
-    hidden, weight, bias = torch.randn(count, width), torch.randn(words - 1, width), torch.randn(words - 1)
-    hidden, weight, bias = (x.to(dtype).requires_grad_(grad) for x in (hidden, weight, bias))
-    return hidden, torch.randint(0, words, (count,)), weight, bias, zipf_tree(words)
+def problem(count=7, width=6, words=40, dtype=torch.float64):
+    """Arguments of a call."""
+    sizes = (count, width), (words - 1, width), (words - 1,)
+    hidden, weight, bias = (torch.randn(size, dtype=dtype) for size in sizes)
+    targets = torch.randint(0, words, (count,))
+    return {"hidden": hidden, "targets": targets, "weight": weight, "bias": bias, "tree": zipf_tree(words)}
 
 
 def by_hand(hidden, targets, weight, bias, tree):
@@ -49,12 +43,39 @@ def by_hand(hidden, targets, weight, bias, tree):
     return torch.tensor(losses, dtype=torch.float64)
 
 
-@every
-@pytest.mark.parametrize("shape", SHAPES)
-def test_loss_by_hand(backend, shape):
-    """Every term of the formula: biases, both children, paths of every length."""
-    arguments = problem(*shape, dtype=exact(backend))
-    assert_exactly("losses", hierarchical_softmax(*arguments, backend=backend), by_hand(*arguments), backend)
+class TestHierarchicalSoftmax(OutputLayer):
+    """Both children, paths of every length."""
+
+    loss, problem, by_hand = staticmethod(hierarchical_softmax), staticmethod(problem), staticmethod(by_hand)
+    shapes = [(1, 1, 2), (3, 5, 9), (33, 33, 200), (7, 64, 500)]
+    large = (20, 600, 700)
+    counts = [0, 1, 3, 67]
+    ways = [{"sparse": False}, {"sparse": True}]
+    chunks = [{}]
+    test_chunks_change_nothing_but_rounding = None  # it has none
+    tiny = (7, 6, 40)
+    cases = OutputLayer.cases | {
+        "one row": lambda given: {"hidden": given["hidden"][:1], "targets": given["targets"][:1] * 0},
+        "every word": lambda given: {"hidden": torch.randn(40, 6).to(given["hidden"]), "targets": torch.arange(40)},
+    }
+    small = OutputLayer.small | {"weight": torch.zeros(8, 3), "bias": torch.zeros(8), "tree": zipf_tree(9)}
+    refusals = [
+        ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8; got values from 0 to 9"),
+        ({"targets": torch.zeros(3, dtype=torch.long)}, r"targets must have shape \[N=2\]"),
+        ({"targets": torch.zeros(2, dtype=torch.int32)}, "targets must be int64"),
+        ({"weight": torch.zeros(9, 3)}, r"weight must have shape \[V - 1=8, D=3\].*got \(9, 3\)"),
+        ({"bias": torch.zeros(9)}, r"bias \[V - 1\]"),
+        ({"bias": torch.zeros(8).double()}, "share one device and dtype"),
+        ({"tree": zipf_tree(9)._replace(codes=torch.zeros(3, dtype=torch.uint8))}, "tree.codes must have shape"),
+        ({"tree": zipf_tree(9).to("meta")}, "targets, tree.first and tree.nodes must share"),
+        ({"precision": "int8"}, "precision must be one of float32"),
+    ]
+
+    def used(self, given):
+        """The nodes passed; behind a path's end its last one again."""
+        tree = given["tree"]
+        passed = [tree.nodes[tree.first[t] : tree.first[t + 1]] for t in given["targets"].tolist()]
+        return torch.cat([torch.cat([path, path[-1:].expand(tree.longest - len(path))]) for path in passed])
 
 
 @every
@@ -62,22 +83,11 @@ def test_loss_by_hand(backend, shape):
 def test_probabilities_sum_to_one(backend, words):
     """exp(-loss) over the vocabulary, for rows of any size."""
     words = min(words, 40) if backend == "triton" else words  # the interpreter runs a program for each row
-    _, _, weight, bias, tree = problem(words=words, dtype=exact(backend))
+    _, _, weight, bias, tree = problem(words=words, dtype=exact(backend)).values()
     for scale in (0.1, 1.0, 5.0):
         hidden = (scale * torch.randn(1, 6, dtype=exact(backend))).expand(words, 6)
         losses = hierarchical_softmax(hidden, torch.arange(words), weight, bias, tree, backend=backend)
         assert_exactly("sum", (-losses).exp().sum(), torch.ones(()), backend)
-
-
-@doubles
-def test_gradcheck(backend):
-    """Gradients to hidden, nodes and biases."""
-    hidden, targets, weight, bias, tree = problem(grad=True)
-
-    def f(hidden, weight, bias):
-        return hierarchical_softmax(hidden, targets, weight, bias, tree, backend=backend)
-
-    assert torch.autograd.gradcheck(f, (hidden, weight, bias))
 
 
 @kernels
@@ -85,43 +95,13 @@ def test_gradcheck(backend):
 def test_gradients_read_what_was_multiplied(precision, backend):
     """Rounded hidden states and nodes, as in the definition; without the rounding they would be nearer to the truth."""
     needs("hierarchical_softmax", backend, precision)
-    hidden, targets, weight, bias, tree = problem(33, 70, 90, torch.float32, grad=True)
-    g = torch.rand(33)
-    found = [
-        torch.autograd.grad(
-            hierarchical_softmax(hidden, targets, weight, bias, tree, precision=precision, backend=each),
-            (hidden, weight, bias),
-            g,
-        )
+    given = problem(33, 70, 90, torch.float32)
+    ours, wanted = (
+        losses_and_gradients(hierarchical_softmax, given, torch.float32, precision=precision, backend=each)
         for each in (backend, "reference")
-    ]
-    for name, ours, wanted in zip(("hidden", "weight", "bias"), *found, strict=True):
-        assert_close(name, ours, wanted)
-
-
-@every
-@pytest.mark.parametrize("case", ["mixed", "all targets equal", "one row", "every word"])
-def test_sparse_gradients_are_the_dense_ones(backend, case):
-    """Same numbers; indices are the distinct nodes passed, in order, and the flag can be had without another sort."""
-    hidden, targets, weight, bias, tree = problem(7, grad=True, dtype=exact(backend))
-    if case == "all targets equal":
-        targets = torch.full_like(targets, 39)
-    elif case == "one row":
-        hidden, targets = hidden.detach()[:1].requires_grad_(), targets[:1] * 0  # the shortest path
-    elif case == "every word":
-        hidden, targets = torch.randn(40, 6, dtype=exact(backend), requires_grad=True), torch.arange(40)
-    gradients = []
-    for sparse in (False, True):
-        hidden.grad = weight.grad = bias.grad = None
-        losses = hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=sparse, backend=backend)
-        (losses * torch.arange(1.0, len(targets) + 1)).sum().backward()
-        gradients.append((hidden.grad, weight.grad, bias.grad))
-    passed = [tree.nodes[tree.first[t] : tree.first[t + 1]] for t in targets.tolist()]
-    passed = torch.cat([torch.cat([path, path[-1:].expand(tree.longest - len(path))]) for path in passed])
-    for name, dense, sparse in zip(("hidden", "weight", "bias"), *gradients, strict=True):
-        if name != "hidden":
-            sparse = dense_of(sparse, passed)
-        assert_exactly(name, sparse, dense, backend)
+    )
+    for name in LEAVES:
+        assert_close(name, ours[name], wanted[name])
 
 
 @every
@@ -129,52 +109,12 @@ def test_sparse_gradients_are_the_dense_ones(backend, case):
 @pytest.mark.parametrize("shape", [(0, 6, 40), (5, 6, 1), (0, 6, 1)])
 def test_nothing_to_do(backend, shape, sparse):
     """No row, or a vocabulary of one word: zero losses, zero gradients."""
-    hidden, targets, weight, bias, tree = problem(*shape, grad=True, dtype=exact(backend))
-    losses = hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=sparse, backend=backend)
+    given = problem(*shape, dtype=exact(backend))
+    leaves = leaves_of(given)
+    losses = hierarchical_softmax(**given, sparse=sparse, backend=backend)
     assert torch.equal(losses, torch.zeros(shape[0], dtype=exact(backend)))
-    gradients = torch.autograd.grad(losses.sum(), (hidden, weight, bias), allow_unused=True)
+    gradients = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
     assert not any(g.to_dense().any() for g in gradients if g is not None)
-
-
-@every
-def test_strided_views(backend):
-    """Transposed hidden and nodes, every second target, bias and incoming gradient: losses and gradients."""
-    hidden, targets, weight, bias, tree = problem(dtype=exact(backend))
-    leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
-    wanted = hierarchical_softmax(hidden, targets, weight, bias, tree, backend=backend)
-    seeds = torch.rand(7, 2, dtype=exact(backend))[:, 1]
-    wanted_gradients = torch.autograd.grad(wanted, leaves, seeds.contiguous())
-    views = [x.detach().mT.contiguous().mT.requires_grad_() for x in (hidden, weight)]
-    second = [torch.stack([x, x], -1)[:, 0] for x in (targets, bias.detach())]
-    second[1].requires_grad_()
-    found = hierarchical_softmax(views[0], second[0], views[1], second[1], tree, backend=backend)
-    assert_exactly("losses", found, wanted, backend)
-    gradients = torch.autograd.grad(found, (*views, second[1]), seeds)
-    for name, a, b in zip("hwb", gradients, wanted_gradients, strict=True):
-        assert_exactly(name, a, b, backend)
-
-
-def losses_and_gradients(arguments, dtype, precision, backend, sparse=False):
-    hidden, targets, weight, bias, tree = arguments
-    leaves = [x.detach().to(dtype).requires_grad_() for x in (hidden, weight, bias)]
-    options = {"precision": precision, "backend": backend, "sparse": sparse}
-    losses = hierarchical_softmax(leaves[0], targets, *leaves[1:], tree, **options)
-    return [losses.detach(), *(g.to_dense() for g in torch.autograd.grad(losses.mean(), leaves))]
-
-
-@kernels
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("shape", [*SHAPES[1:], (20, 600, 700)])
-def test_no_worse_than_torch(shape, precision, sparse, backend):
-    """Losses and gradients of a mean against float64; torch's with the same operands rounded."""
-    needs("hierarchical_softmax", backend, precision)
-    arguments = problem(*shape, dtype=torch.float32)
-    truth = losses_and_gradients(arguments, torch.float64, "float32", "reference")
-    plain = losses_and_gradients(arguments, torch.float32, precision, "reference")
-    ours = losses_and_gradients(arguments, torch.float32, precision, backend, sparse)
-    for name, *triple in zip(("losses", "hidden", "weight", "bias"), ours, plain, truth, strict=True):
-        assert_no_worse(name, *triple, precision)
 
 
 @every
@@ -192,53 +132,10 @@ def test_large_scores_do_not_overflow(backend, score):
 
 @needs_native
 @pytest.mark.parametrize("sparse", [False, True])
-def test_threads(sparse):
-    """One thread and two give the same numbers to rounding."""
-    arguments = problem(60, 16, 1000, dtype=torch.float32)
-    results = with_one_and_two(lambda: losses_and_gradients(arguments, torch.float32, "float32", "native", sparse))
-    for name, a, b in zip("lhwb", *results, strict=True):
-        assert_close(name, a, b)
-
-
-@every
-def test_second_derivatives(backend):
-    hidden, *arguments = problem(grad=True, dtype=exact(backend))
-    check_second_derivative(hierarchical_softmax(hidden, *arguments, backend=backend), hidden, backend)
-
-
-@pytest.mark.parametrize(
-    ("change", "wanted"),
-    [
-        ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8; got values from 0 to 9"),
-        ({"targets": torch.zeros(3, dtype=torch.long)}, r"targets must have shape \[N=2\]"),
-        ({"targets": torch.zeros(2, dtype=torch.int32)}, "targets must be int64"),
-        ({"weight": torch.zeros(9, 3)}, r"weight must have shape \[V - 1=8, D=3\].*got \(9, 3\)"),
-        ({"bias": torch.zeros(9)}, r"bias \[V - 1\]"),
-        ({"bias": torch.zeros(8).double()}, "share one device and dtype"),
-        ({"tree": zipf_tree(9)._replace(codes=torch.zeros(3, dtype=torch.uint8))}, "tree.codes must have shape"),
-        ({"tree": zipf_tree(9).to("meta")}, "targets, tree.first and tree.nodes must share"),
-        ({"precision": "int8"}, "precision must be one of float32"),
-    ],
-)
-def test_bad_arguments_are_refused(change, wanted):
-    """Each in one sentence: argument, wanted, given."""
-    given = {
-        "hidden": torch.zeros(2, 3),
-        "targets": torch.tensor([0, 1]),
-        "weight": torch.zeros(8, 3),
-        "bias": torch.zeros(8),
-        "tree": zipf_tree(9),
-    } | change
-    with pytest.raises(ElmoFastError, match=wanted):
-        hierarchical_softmax(**given)
-
-
-@needs_native
-@pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_opcheck_native(precision, sparse):
     """Every registered op agrees with its fake, its schema and its autograd."""
-    hidden, targets, weight, bias, tree = problem(dtype=torch.float32)
+    hidden, targets, weight, bias, tree = problem(dtype=torch.float32).values()
     ops, options = torch.ops.elmo_fast, (tree.longest, precision, sparse)
     inputs = [x.detach().requires_grad_(not sparse) for x in (hidden, weight, bias)]
     torch.library.opcheck(ops.hierarchical_softmax.default, (inputs[0], targets, *inputs[1:], *tree[:3], *options))
@@ -250,26 +147,10 @@ def test_opcheck_native(precision, sparse):
 @needs_native
 def test_a_tree_that_leaves_its_nodes_is_an_error():
     """The kernel looks at every step before it reads memory there."""
-    hidden, targets, weight, bias, tree = problem(dtype=torch.float32)
+    hidden, targets, weight, bias, tree = problem(dtype=torch.float32).values()
     nodes = tree.nodes.clone()
     nodes[tree.first[targets[0]]] = 39
     with pytest.raises(IndexError, match=r"node 39 of a tree with 39 inner nodes"):
         hierarchical_softmax(hidden, targets, weight, bias, tree._replace(nodes=nodes), backend="native")
     with pytest.raises(IndexError, match=r"the path of word .* has .* steps"):
         hierarchical_softmax(hidden, targets, weight, bias, tree._replace(longest=2), backend="native")
-
-
-@every
-def test_the_dense_form_compiles_without_a_break(backend):
-    """fullgraph=True, forward and backward."""
-    hidden, targets, weight, bias, tree = problem(grad=True, dtype=exact(backend))
-
-    def f(hidden, weight, bias, targets):
-        return hierarchical_softmax(hidden, targets, weight, bias, tree, backend=backend)
-
-    results = []
-    for g in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
-        losses = g(hidden, weight, bias, targets)
-        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), (hidden, weight, bias))])
-    for name, a, b in zip("lhwb", *results, strict=True):
-        assert_exactly(name, a, b, backend)

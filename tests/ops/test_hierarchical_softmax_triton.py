@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.ops import HuffmanTree, _triton, hierarchical_softmax
-from tests.backends import backends, device_of
+from tests.backends import device_of
+from tests.ops.output_layer import alone
 from tests.ops.test_hierarchical_softmax import problem, zipf_tree
 
 if _triton.WHY_NOT is not None:
@@ -18,7 +19,6 @@ if _triton.WHY_NOT is not None:
 from elmo_fast.ops.hierarchical_softmax import triton
 from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
-alone = pytest.mark.parametrize("backend", [b for b in backends("hierarchical_softmax") if b.values == ("triton",)])
 FAR = [-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, -1, 9, 10]
 
 
@@ -76,18 +76,13 @@ def is_sound(target, tree):
 @alone
 def test_opcheck(backend):
     """Both ops agree with their fakes, schemas and autograd, and two runs give the same bits."""
-    hidden, targets, weight, bias, tree = problem(3, 6, 20, torch.float32, grad=True)
-    ops = torch.ops.elmo_fast_triton
-    torch.library.opcheck(
-        ops.hierarchical_softmax.default, (hidden, targets, weight, bias, *tree[:3], tree.longest, "float16", False)
-    )
-    plain = [x.detach() for x in (hidden, weight, bias)]
-    runs = [
-        ops.hierarchical_softmax(plain[0], targets, *plain[1:], *tree[:3], tree.longest, "float16", False)
-        for _ in range(2)
-    ]
+    hidden, targets, weight, bias, tree = problem(3, 6, 20, torch.float32).values()
+    ops, options = torch.ops.elmo_fast_triton, (*tree, "float16", False)
+    leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
+    torch.library.opcheck(ops.hierarchical_softmax.default, (leaves[0], targets, *leaves[1:], *options))
+    runs = [ops.hierarchical_softmax(hidden, targets, weight, bias, *options) for _ in range(2)]
     assert all(map(torch.equal, *runs))
-    torch.library.opcheck(ops.hierarchical_softmax_backward.default, (torch.ones(3), *runs[0][1:], plain[1], False))
+    torch.library.opcheck(ops.hierarchical_softmax_backward.default, (torch.ones(3), *runs[0][1:], weight, False))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of 0 times infinity

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.ops import _triton, negative_sampling
-from tests.backends import backends, device_of, needs
-from tests.ops.test_negative_sampling import losses_and_gradients, problem
+from tests.backends import device_of
+from tests.ops.output_layer import alone, losses_and_gradients
+from tests.ops.test_negative_sampling import problem
 
 if _triton.WHY_NOT is not None:
     pytest.skip(_triton.WHY_NOT, allow_module_level=True)
@@ -16,9 +17,7 @@ if _triton.WHY_NOT is not None:
 from elmo_fast.ops.negative_sampling import triton
 from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
 
-alone = pytest.mark.parametrize("backend", [b for b in backends("negative_sampling") if b.values == ("triton",)])
 ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
-words = st.lists(ids, min_size=1, max_size=5)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
@@ -48,47 +47,25 @@ def test_no_word_leaves_the_table(targets, samples, noise):
 
 
 @alone
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-def test_gradients_scale_exactly_by_powers_of_two(backend, precision):
-    """float16's scale follows the incoming gradient; zero stays zero; every run gives the same bits."""
-    needs("negative_sampling", backend, precision)
-    (hidden, targets, weight, bias, samples), options = problem(40, 16, 70, 200, dtype=torch.float32, grad=True)
-    options |= {"precision": precision, "backend": backend, "chunk_bytes": 4096}
-    losses = negative_sampling(hidden, targets, weight, bias, samples, **options)
-    seeds, leaves = torch.rand(40) + 0.5, (hidden, weight, bias)
-    base = torch.autograd.grad(losses, leaves, seeds, retain_graph=True)
-    for power in (0.0, -60.0, 40.0):
-        scaled = torch.autograd.grad(losses, leaves, seeds * 2**power, retain_graph=True)
-        for a, b in zip(scaled, base, strict=True):
-            assert torch.equal(a, b * 2**power)
-    for gradient in torch.autograd.grad(losses, leaves, torch.zeros(40)):
-        assert not gradient.any()
-
-
-@alone
 @pytest.mark.parametrize("negatives", [1e-4, 1e4])
 def test_float16_holds_slopes_of_any_share(backend, negatives):
     """K / S far from 1 does not leave float16's range: errors stay near its 2^-11."""
-    arguments, options = problem(30, 16, 70, 200, dtype=torch.float32)
-    options["negatives"] = negatives
-    truth, ours = (
-        losses_and_gradients(arguments, options, *how)
-        for how in ((torch.float64, "float32", "reference"), (torch.float32, "float16", backend))
-    )
-    others = arguments[4][~torch.isin(arguments[4], arguments[1])]
-    assert (ours[2][others] - truth[2][others]).norm() / truth[2][others].norm() < 2e-3
+    given = problem(30, 16, 200, dtype=torch.float32) | {"negatives": negatives}
+    truth = losses_and_gradients(negative_sampling, given, torch.float64)["weight"]
+    options = {"precision": "float16", "backend": backend}
+    ours = losses_and_gradients(negative_sampling, given, torch.float32, **options)["weight"]
+    others = given["samples"][~torch.isin(given["samples"], given["targets"])]
+    assert (ours[others] - truth[others]).norm() / truth[others].norm() < 2e-3
 
 
 @alone
 def test_opcheck(backend):
     """Both ops agree with their fakes, schemas and autograd."""
-    (hidden, targets, weight, bias, samples), options = problem(
-        9, 6, 20, 40, dtype=torch.float32, grad=True, noise=True
-    )
-    ops, how = torch.ops.elmo_fast_triton, (5.0, True, False, 100)
-    forward = (samples, options["log_noise"], *how, "float16")
-    torch.library.opcheck(ops.negative_sampling.default, (hidden, targets, weight, bias, *forward))
-    plain = [x.detach() for x in (hidden, weight, bias)]
+    hidden, targets, weight, bias, samples, _, log_noise = problem(9, dtype=torch.float32, noise=True).values()
+    ops, how, plain = torch.ops.elmo_fast_triton, (5.0, True, False, 100), (hidden, weight, bias)
+    forward = (samples, log_noise, *how, "float16")
+    leaves = [x.clone().requires_grad_() for x in plain]
+    torch.library.opcheck(ops.negative_sampling.default, (leaves[0], targets, *leaves[1:], *forward))
     _, *saved = ops.negative_sampling(plain[0], targets, *plain[1:], *forward)
     torch.library.opcheck(ops.negative_sampling_backward.default, (torch.ones(9), *saved, plain[1], *how))
 

@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.ops import _triton, sampled_softmax
 from elmo_fast.ops._table_rows import table_gradient
-from tests.backends import backends, device_of
-from tests.ops.test_sampled_softmax import exact_gradients, problem, refused
+from tests.backends import device_of
+from tests.ops.output_layer import alone, losses_and_gradients
+from tests.ops.test_sampled_softmax import problem
 
 if _triton.WHY_NOT is not None:
     pytest.skip(_triton.WHY_NOT, allow_module_level=True)
@@ -22,7 +23,6 @@ from elmo_fast.ops import _sampled_triton
 from elmo_fast.ops.sampled_softmax import triton
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
-alone = pytest.mark.parametrize("backend", [b for b in backends("sampled_softmax") if b.values == ("triton",)])
 ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
 
 
@@ -50,24 +50,6 @@ def test_no_word_leaves_the_table(targets, samples, tries):
             assert gradient._values().isfinite().all()
 
 
-@alone
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-def test_gradients_scale_exactly_by_powers_of_two(backend, precision):
-    """float16's scale follows the incoming gradient, so that tiny and huge ones lose nothing; zero stays zero."""
-    refused(backend, precision)
-    hidden, weight, bias, targets, samples, tries = problem(40, 16, 70, 200, dtype=torch.float32, grad=True)
-    options = {"precision": precision, "backend": backend}
-    losses = sampled_softmax(hidden, targets, weight, bias, samples, tries, **options)
-    seeds, leaves = torch.rand(40) + 0.5, (hidden, weight, bias)
-    base = torch.autograd.grad(losses, leaves, seeds, retain_graph=True)
-    for power in (-60.0, -14.0, 3.0, 40.0):
-        scaled = torch.autograd.grad(losses, leaves, seeds * 2**power, retain_graph=True)
-        for a, b in zip(scaled, base, strict=True):
-            assert torch.equal(a, b * 2**power)
-    for gradient in torch.autograd.grad(losses, leaves, torch.zeros(40)):
-        assert not gradient.any()
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("largest", [1e-45, 1e-39, 2.0**-126, 0.75, 1.0, 1.5, 65504.0, 3e38, math.inf, math.nan, 0.0])
 def test_the_scale_is_the_power_of_two_that_fits(largest):
@@ -84,20 +66,21 @@ def test_the_scale_is_the_power_of_two_that_fits(largest):
 @alone
 def test_the_same_inputs_give_the_same_bits(backend):
     """Twice, with chunks; and the order of a chunk's rows does not leak into another's."""
-    arguments = problem(300, 40, 150, 700, dtype=torch.float32)
-    first, second = (exact_gradients(*arguments, torch.float32, "float16", backend, 4096) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    given, how = problem(300, 40, 700, dtype=torch.float32), {"precision": "float16", "chunk_bytes": 4096}
+    first, second = (
+        losses_and_gradients(sampled_softmax, given, torch.float32, backend=backend, **how) for _ in range(2)
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @alone
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_opcheck(backend, precision):
     """Both ops agree with their fakes, schemas and autograd."""
-    hidden, weight, bias, targets, samples, tries = problem(40, 6, 20, 40, dtype=torch.float32, grad=True)
-    ops = torch.ops.elmo_fast_triton
-    options = ("allennlp", False, 100, precision)
-    torch.library.opcheck(ops.sampled_softmax.default, (hidden, targets, weight, bias, samples, tries, *options))
-    plain = [x.detach() for x in (hidden, weight, bias)]
+    hidden, targets, weight, bias, samples, tries = problem(40, dtype=torch.float32).values()
+    ops, plain, options = torch.ops.elmo_fast_triton, (hidden, weight, bias), ("allennlp", False, 100, precision)
+    leaves = [x.clone().requires_grad_() for x in plain]
+    torch.library.opcheck(ops.sampled_softmax.default, (leaves[0], targets, *leaves[1:], samples, tries, *options))
     saved = ops.sampled_softmax(plain[0], targets, *plain[1:], samples, tries, *options)
     torch.library.opcheck(ops.sampled_softmax_backward.default, (torch.ones(40), *saved, plain[1], False, 100))
 

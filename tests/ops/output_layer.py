@@ -1,0 +1,265 @@
+"""What every loss over a vocabulary is held to: a class of tests, whose subclasses say which loss it is."""
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _native, coalesced
+from elmo_fast.ops._autograd import overload
+from tests.backends import backends, needs
+from tests.ops.exact import assert_exactly, exact
+from tests.threads import with_one_and_two
+from tests.tolerances import assert_close, assert_no_worse
+
+LEAVES = "hidden", "weight", "bias"
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
+# All of these losses have the same backends.
+kernels = pytest.mark.parametrize("backend", backends("full_softmax"))
+every = pytest.mark.parametrize("backend", backends("full_softmax", reference=True))
+doubles = pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
+alone = pytest.mark.parametrize("backend", [each for each in backends("full_softmax") if each.values == ("triton",)])
+
+
+def leaves_of(given):
+    """The tensors of a call that have gradients, from now on."""
+    return [given[name].requires_grad_() for name in LEAVES]
+
+
+def losses_and_gradients(loss, given, dtype, **options):
+    """By name: losses, and the gradients of their weighted mean, of tensors in a dtype."""
+    given = {
+        name: x.detach().to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x for name, x in given.items()
+    }
+    leaves = leaves_of(given)
+    losses = loss(**given | {"backend": "reference"} | options)
+    weights = torch.linspace(-1, 2, len(losses), dtype=dtype) / max(1, len(losses))
+    gradients = torch.autograd.grad((losses * weights).sum(), leaves)
+    return dict(zip(("losses", *LEAVES), (losses.detach(), *(each.to_dense() for each in gradients)), strict=True))
+
+
+def dense_of(gradient, words):
+    """A sparse gradient as a dense one: its indices are the distinct words, in order, and the flag can be had without
+    another sort; on a GPU they are the words as they came."""
+    if gradient.device.type != "cpu":
+        assert torch.equal(gradient._indices()[0], words)
+        return gradient.to_dense()
+    assert torch.equal(gradient._indices()[0], words.unique())
+    values, gradient = gradient._values(), coalesced(gradient)
+    assert gradient._values().data_ptr() == values.data_ptr()
+    return gradient.to_dense()
+
+
+class OutputLayer:
+    """A subclass has `loss`, `problem` (a call's arguments by name) and `by_hand` (of them: the formula in float64)."""
+
+    shapes = [(1, 1, 2), (3, 5, 9), (129, 33, 200), (7, 64, 500)]  # N, D, V
+    large = (130, 40, 700)
+    counts = [0, 1, 3, 129]
+    ways = [{"chunk_bytes": 4096}, {"chunk_bytes": 2**25}]
+    chunks = [{"chunk_bytes": 1}, {"chunk_bytes": 200}, {"chunk_bytes": 2**25}]
+    tiny = (4, 3, 12)
+    cases = {"mixed": lambda given: {}, "all targets equal": lambda given: {"targets": torch.full((7,), 39)}}
+    small = {
+        "hidden": torch.zeros(2, 3), "targets": torch.tensor([0, 1]), "weight": torch.zeros(9, 3),
+        "bias": torch.zeros(9),
+    }  # fmt: skip
+
+    def pytest_generate_tests(self, metafunc):
+        """These parameters have a class's own values."""
+        lists = {
+            "shape": self.shapes, "larger": [*self.shapes[1:], self.large], "count": self.counts, "chunk": self.chunks,
+            "case": self.cases, "refusal": getattr(self, "refusals", {}),
+        }  # fmt: skip
+        for name in lists.keys() & set(metafunc.fixturenames):
+            metafunc.parametrize(name, list(lists[name]), ids=str)
+
+    def used(self, given):
+        """The rows of the table that a call reads, in the order of a sparse gradient's entries."""
+        return torch.cat([given["targets"], given["samples"]])
+
+    @every
+    def test_loss_by_hand(self, backend, shape):
+        """Every term of the formula."""
+        given = self.problem(*shape, dtype=exact(backend))
+        assert_exactly("losses", self.loss(**given, backend=backend), self.by_hand(**given), backend)
+
+    @doubles
+    def test_gradcheck(self, backend, chunk):
+        """Gradients to hidden, table and bias; in chunks of one, of some and of all."""
+        given = self.problem(*self.tiny)
+
+        def f(*leaves):
+            return self.loss(**given | dict(zip(LEAVES, leaves, strict=True)) | chunk, backend=backend)
+
+        assert torch.autograd.gradcheck(f, leaves_of(given))
+
+    @every
+    def test_sparse_gradients_are_the_dense_ones(self, backend, case):
+        """Same numbers; indices are the distinct rows used, in order, and the flag can be had without another sort."""
+        given = self.problem(dtype=exact(backend))
+        given |= self.cases[case](given)
+        leaves, gradients = leaves_of(given), []
+        for sparse in (False, True):
+            losses = self.loss(**given, sparse=sparse, backend=backend)
+            seeds = torch.arange(1.0, len(losses) + 1, dtype=losses.dtype)
+            gradients.append(torch.autograd.grad((losses * seeds).sum(), leaves))
+        for name, dense, sparse in zip(LEAVES, *gradients, strict=True):
+            found = sparse if name == "hidden" else dense_of(sparse, self.used(given))
+            assert_exactly(name, found, dense, backend)
+
+    @every
+    def test_row_counts(self, backend, count):
+        """No row gives no loss and zero gradients; any other count agrees with its rows taken in pieces."""
+        given = self.problem(max(count, 1), dtype=exact(backend))
+        leaves = leaves_of(given)
+
+        def losses_of(rows):
+            some = {name: given[name][rows] for name in ("hidden", "targets")}
+            return self.loss(**given | some, backend=backend)
+
+        losses = losses_of(slice(0, count))
+        assert losses.shape == (count,)
+        gradients = torch.autograd.grad(losses.sum(), leaves)
+        if count == 0:
+            assert not any(gradient.any() for gradient in gradients)
+            return
+        pieces = [slice(0, 1), slice(1, 2), slice(2, 66), slice(66, 129)]
+        apart = torch.cat([losses_of(piece) for piece in pieces if piece.start < count])
+        assert_exactly("losses", losses, apart, backend)
+        for name, a, b in zip(LEAVES, gradients, torch.autograd.grad(apart.sum(), leaves), strict=True):
+            assert_exactly(name, a, b, backend)
+
+    @every
+    def test_strided_views(self, backend):
+        """Transposed hidden and table, every second number of all others and of the gradient that comes in."""
+        given = self.problem(dtype=exact(backend))
+        views = {
+            name: x.mT.contiguous().mT if x.dim() == 2 else torch.stack([x, x], -1)[:, 0]
+            for name, x in given.items()
+            if torch.is_tensor(x) and x.dim()
+        }
+        seeds = torch.rand(7, 2, dtype=exact(backend))[:, 1]
+        results = []
+        for each, gradient in ((given, seeds.contiguous()), (given | views, seeds)):
+            leaves = leaves_of(each)
+            losses = self.loss(**each, backend=backend)
+            results.append([losses.detach(), *torch.autograd.grad(losses, leaves, gradient)])
+        for name, wanted, found in zip(("losses", *LEAVES), *results, strict=True):
+            assert_exactly(name, found, wanted, backend)
+
+    @kernels
+    @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+    def test_no_worse_than_torch(self, larger, precision, backend):
+        """Losses and gradients of a weighted mean against float64; torch's with the same operands rounded."""
+        needs(self.loss.__name__, backend, precision)
+        given = self.problem(*larger, dtype=torch.float32)
+        truth = losses_and_gradients(self.loss, given, torch.float64)
+        plain = losses_and_gradients(self.loss, given, torch.float32, precision=precision)
+        for way in self.ways:
+            ours = losses_and_gradients(self.loss, given, torch.float32, precision=precision, backend=backend, **way)
+            for name in truth:
+                assert_no_worse(f"{name}, {way}", ours[name], plain[name], truth[name], precision)
+
+    @every
+    def test_chunks_change_nothing_but_rounding(self, backend):
+        """One row (or word, or tile) at a time, a few, all at once."""
+        given = self.problem(70, 8, 100, dtype=torch.float32)
+        one, *others = (
+            losses_and_gradients(self.loss, given, torch.float32, backend=backend, **chunk) for chunk in self.chunks
+        )
+        for other in others:
+            for name in one:
+                assert_close(name, other[name], one[name])
+
+    @needs_native
+    @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+    def test_threads(self, precision):
+        """One thread and two give the same numbers to rounding."""
+        given = self.problem(60, 16, 1000, dtype=torch.float32)
+        for way in self.ways:
+            options = {"precision": precision, "backend": "native", **way}
+            one, two = with_one_and_two(lambda: losses_and_gradients(self.loss, given, torch.float32, **options))  # noqa: B023 (called at once)
+            for name in one:
+                assert_close(name, two[name], one[name])
+
+    @every
+    def test_second_derivatives(self, backend):
+        """A kernel's gradient has none of its own and says so; the reference's dense form has."""
+        given = self.problem(dtype=exact(backend))
+        hidden, *_ = leaves_of(given)
+        (first,) = torch.autograd.grad(self.loss(**given, backend=backend).sum(), hidden, create_graph=True)
+        if backend == "reference":
+            assert torch.autograd.grad(first.square().sum(), hidden)[0].abs().max() > 0
+            return
+        with pytest.raises(RuntimeError, match="not differentiable"):
+            first.sum().backward()
+
+    @every
+    def test_the_dense_form_compiles_without_a_break(self, backend):
+        """fullgraph=True, forward and backward."""
+        given = self.problem(dtype=exact(backend))
+        leaves, results = leaves_of(given), []
+        for compiled in (self.loss, torch.compile(self.loss, fullgraph=True, backend="aot_eager")):
+            losses = compiled(**given, backend=backend)
+            results.append([losses.detach(), *torch.autograd.grad(losses.sum(), leaves)])
+        for name, a, b in zip(("losses", *LEAVES), *results, strict=True):
+            assert_exactly(name, a, b, backend)
+
+    def test_bad_arguments_are_refused(self, refusal):
+        """Each in one sentence: argument, wanted, given."""
+        change, wanted = refusal
+        with pytest.raises(ElmoFastError, match=wanted):
+            self.loss(**self.small | change)
+
+
+class SampledLayer(OutputLayer):
+    """A loss over a shared sample of the vocabulary."""
+
+    cases = OutputLayer.cases | {"all targets sampled": lambda given: {"targets": given["samples"][:7]}}
+    small = OutputLayer.small | {"samples": torch.tensor([4])}
+    refusals = [
+        ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8; got values from 0 to 9"),
+        ({"targets": torch.tensor([0, -1])}, "got values from -1"),
+        ({"targets": torch.zeros(3, dtype=torch.long)}, r"targets must have shape \[N=2\]"),
+        ({"targets": torch.zeros(2, dtype=torch.int32)}, "share one device and dtype"),
+        ({"samples": torch.tensor([9])}, "samples must be words"),
+        ({"samples": torch.zeros(2, 1, dtype=torch.long)}, r"samples must have shape \[S\]"),
+        ({"samples": torch.zeros(0, dtype=torch.long)}, "at least one word"),
+        ({"weight": torch.zeros(0, 3), "bias": torch.zeros(0)}, "weight must hold at least one word"),
+        ({"weight": torch.zeros(9, 4)}, r"weight must have shape \[V, D=3\]"),
+        ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
+        ({"hidden": torch.zeros(2, 3, dtype=torch.float64)}, "share one device and dtype"),
+        ({"precision": "int8"}, "precision must be one of float32"),
+        ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
+    ]
+
+    @needs_native
+    @pytest.mark.parametrize("chunk_bytes", [100, 2**25])
+    @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+    def test_opcheck_native(self, chunk_bytes, precision):
+        """Every registered op agrees with its fake, its schema and its autograd."""
+        given = self.problem(dtype=torch.float32)
+        forward, backward = (overload(f"elmo_fast::{self.loss.__name__}{part}") for part in ("", "_backward"))
+        ids, options = self.used(given), (*self.native_options, precision, chunk_bytes)
+        plain = [given["hidden"], given["weight"][ids], given["bias"][ids]]
+        torch.library.opcheck(forward, (*(x.clone().requires_grad_() for x in plain), ids, *options, True))
+        names = [each.name for each in forward._schema.returns]
+        saved = dict(zip(names, forward(*plain, ids, *options, True), strict=True))
+        kept = [saved[each.name] for each in backward._schema.arguments if each.name in saved]
+        torch.library.opcheck(backward, (torch.ones(7), *plain, ids, *kept, *options))
+
+    @alone
+    @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+    def test_gradients_scale_exactly_by_powers_of_two(self, backend, precision):
+        """float16's scale follows the incoming gradient; zero stays zero; every run gives the same bits."""
+        needs(self.loss.__name__, backend, precision)
+        given = self.problem(40, 16, 200, dtype=torch.float32)
+        leaves, seeds = leaves_of(given), torch.rand(40) + 0.5
+        losses = self.loss(**given, precision=precision, backend=backend, chunk_bytes=4096)
+        base = torch.autograd.grad(losses, leaves, seeds, retain_graph=True)
+        for power in (0.0, -60.0, -14.0, 3.0, 40.0):
+            scaled = torch.autograd.grad(losses, leaves, seeds * 2**power, retain_graph=True)
+            for a, b in zip(scaled, base, strict=True):
+                assert torch.equal(a, b * 2**power)
+        for gradient in torch.autograd.grad(losses, leaves, torch.zeros(40)):
+            assert not gradient.any()
