@@ -35,6 +35,11 @@ def described(default: Any, sentence: str, within: str | None = None) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def described_as(kind: Any, name: str, default: Any) -> Any:
+    """A field with another default and the sentence of the field `name` of `kind`."""
+    return described(default, next(field.metadata["help"] for field in dataclasses.fields(kind) if field.name == name))
+
+
 def field_complaints(config: Any, choices: Mapping[str, Sequence[str]]) -> list[str]:
     """What the fields' types and ranges do not allow: names that are no choice, numbers out of range.
 

@@ -9,12 +9,15 @@ from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.threads import check_threads, unhindered_threads
 
+# One sentence for each option that names a text.
+TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst"
+
 
 def new_parser(
     command: str,
     description: str,
     config_action: Any = None,
-    config_help: str = "a YAML, JSON or TOML file of these options",
+    config_help: str = "YAML, JSON or TOML file of these options",
 ) -> Any:
     """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, --seed, --device, --threads.
 
@@ -26,6 +29,7 @@ def new_parser(
 
     parser = Parser(prog=f"elmo-fast {command}", description=description)
     parser.add_argument("--config", action=config_action or ConfigFile, help=config_help)
+    parser._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
     parser.add_argument("-v", "--verbose", action="store_true", help="print more")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     parser.shared("seed", "device", "threads")

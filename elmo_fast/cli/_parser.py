@@ -11,52 +11,57 @@ from typing import Any, NoReturn
 import jsonargparse
 
 from elmo_fast.cli._config_file import Given
+from elmo_fast.cli._help import HelpFormatter
 from elmo_fast.cli._outputs import check_outputs
 from elmo_fast.op_choices import InferencePrecision
 
 # The options that several commands have: name -> what add_argument takes.
 SHARED: dict[str, dict[str, Any]] = {
     "seed": {"type": int, "default": 0, "help": "random seed"},
-    "device": {"type": str, "default": "cpu", "help": 'where to run: "cpu", "cuda", "cuda:1"'},
+    "device": {"type": str, "default": "cpu", "help": 'device: "cpu", "cuda" or "cuda:1"'},
     "threads": {
         "type": int | None,
-        "help": "CPU threads (default: torch's choice; commands that run a trained model use one per processor that "
-        "other programs leave free)",
+        "help": "number of CPU threads (default: torch's; with a trained model: one per processor that other programs "
+        "leave free)",
     },
     "model": {
         "type": str | None,
-        "help": "folder with config.json + safetensors, or options.json + HDF5 (also as published: *_options.json "
-        "beside *_weights.hdf5), a checkpoint of bilm-tf, or an ELMoForManyLangs model; or a run's folder (if "
-        "unfinished: its newest checkpoint); or a .zip or .tar.gz of such a folder, or AllenNLP's model.tar.gz",
+        "help": "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
+        "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
+        "unfinished: its newest checkpoint); or AllenNLP's model.tar.gz",
     },
-    "options_file": {"type": str | None, "help": "bilm-tf's options.json; needs --weight_file"},
-    "weight_file": {"type": str | None, "help": "bilm-tf's HDF5 weights or .index, or AllenNLP's model.tar.gz"},
+    "options_file": {"type": str | None, "help": "instead of --model: options.json, with --weight_file"},
+    "weight_file": {
+        "type": str | None,
+        "help": "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
+    },
     "prefix": {
         "type": str | None,
-        "help": "where the names of the biLM begin in an AllenNLP model that contains several, as the error message "
-        "lists them",
+        "help": "which ELMo of an AllenNLP model that contains several: how its tensors' names begin, as the error "
+        "message lists them",
     },
     "softmax_file": {
         "type": str | None,
-        "help": "HDF5 with softmax/W and softmax/b, for --options_file and --weight_file without them",
+        "help": "HDF5 file with softmax/W and softmax/b, if --weight_file has none",
     },
     "precision": {
         "type": InferencePrecision,
         "default": "float32",
-        "help": "to what matrix products round their operands, for speed (see elmo-fast info); float32: not at all",
+        "help": "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds "
+        "nothing",
     },
     "train_prefix": {
         "type": str,
         "required": True,
-        "help": "a text file (plain, .gz or .zst), a folder of text files, or a glob in quotes: 'news/*.gz'",
+        "help": "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
     },
-    "processes": {"type": int | None, "help": "number of processes that read (default: one per core)"},
+    "processes": {"type": int | None, "help": "number of processes that read the text (default: one per core)"},
     "min_count": {"type": int, "default": 1, "help": "leave out words that occur less often"},
     "batch_size": {"type": int, "default": 64, "help": "maximum number of sentences per batch"},
     "max_tokens": {"type": int | None, "help": "maximum number of tokens per batch, including padding"},
-    "topn": {"type": int, "default": 10, "help": "how many to list"},
+    "topn": {"type": int, "default": 10, "help": "number of results"},
     "title": {"type": str, "default": "", "help": "title of the picture"},
-    "file_friendly_logging": {"action": "store_true", "help": "progress as lines instead of a bar"},
+    "file_friendly_logging": {"action": "store_true", "help": "print progress as lines instead of a bar"},
 }
 # Fields of a configuration that every command has as an option.
 COMMON = ("seed", "threads")
@@ -68,7 +73,7 @@ class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, whose errors are one line instead of the usage of all options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, formatter_class=HelpFormatter, **kwargs)
         self._writes: dict[str, tuple[str, ...]] = {}
         self.old_names: dict[str, str] = {}
         self.given_in_file: dict[str, tuple[str, Given]] = {}
@@ -81,6 +86,8 @@ class Parser(jsonargparse.ArgumentParser):
     def option(self, name: str, kind: Any, help: str, default: Any = None, **more: Any) -> None:
         """Adds --NAME; left out it is the default, or None, unless it is required."""
         if default is None and not more.get("required"):
+            if typing.get_origin(kind) is typing.Literal:
+                more.setdefault("metavar", "{" + ",".join(typing.get_args(kind)) + "}")
             kind = kind | None
         self.add_argument(f"--{name}", type=kind, default=default, help=help, **more)
 

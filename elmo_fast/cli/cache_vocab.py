@@ -12,10 +12,10 @@ def build_parser() -> Any:
         "cache-vocab", "Writes the dataset `embedding` [words, D]: the character encoder's vector of every word."
     )
     parser.shared(*_model.OPTIONS)
-    parser.option("vocab_file", str, "a vocabulary with <S>, </S> and <UNK>", required=True)
+    parser.option("vocab_file", str, "vocabulary: one word per line, including <S>, </S> and <UNK>", required=True)
     parser.output("output", "HDF5 file to write", required=True)
     parser.renamed("outfile", "output")
-    parser.shared("batch_size", default=1024, help="words encoded together")
+    parser.shared("batch_size", default=1024, help="words per batch")
     parser.shared("file_friendly_logging")
     return parser
 

@@ -26,24 +26,24 @@ TOLERANCE = 1e-5
 def build_parser() -> Any:
     parser = _common.new_parser(
         "convert",
-        "Reads a model, writes it in another format, reads that back and compares the vectors of both on sample text.",
+        "Converts a model to another format, reads the result back, and compares the vectors of both on sample text.",
     )
     parser.shared("model", "options_file", "weight_file", "prefix", "softmax_file")
     parser.option(
         "to",
         Literal["safetensors", "hdf5"],
         "safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
-        "softmax.hdf5 if the model has a softmax. Also copies vocab.txt from beside the model",
+        "softmax.hdf5 if the model has a softmax; either way with the model's vocab.txt",
         required=True,
     )
     parser.option(
         "precision",
         Literal["float32", "int8"],
-        "of the weights in safetensors: int8 takes about a quarter of the space and rounds them; other commands "
-        "compute with them as int8 where --precision int8 is given",
+        "with --to safetensors: int8 rounds the weights, to about a quarter of the size; to also compute in int8, give "
+        "--precision int8 to the other commands",
         default="float32",
     )
-    parser.option("out_dir", str, "folder to write; created if necessary", required=True)
+    parser.option("out_dir", str, "folder to write", required=True)
     parser.renamed("outdir", "out_dir")
     return parser
 

@@ -12,7 +12,7 @@ def build_parser() -> Any:
         "complete, and prints its folder, which every command accepts as --model.",
     )
     parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
-    parser.option("out_dir", str, "folder to write to (default: the hub's cache)")
+    parser.option("out_dir", str, "folder to write (default: the hub's cache)")
     parser.renamed("outdir", "out_dir")
     return parser
 

@@ -16,16 +16,18 @@ def build_parser() -> Any:
 
     parser = _common.new_parser(
         "embed",
-        "Writes the vectors of every token of INPUT (one sentence per line, tokens separated by white space; '-' is "
-        "standard input, .gz and .zst are decompressed; also FASTA, Parquet and Hugging Face datasets) to OUTPUT. The "
-        "file appears only when it is complete. "
-        "Several processes share the work when torchrun or srun starts them, or when each gets --shard: OUTPUT is then "
-        "a folder on a disk that all of them see, one file per part of the text. The same command, run again, resumes: "
-        "parts that are there stay, those of killed processes are done again. `elmo-fast merge` makes one file of the "
-        "folder; in Python elmo_fast.ElmoVectors opens the folder, or a file of --format safetensors.",
+        "Writes the vectors of every token of INPUT to OUTPUT. The file appears only when it is complete. "
+        "Several processes share the work if torchrun or srun starts them, or if each gets --shard. OUTPUT is then a "
+        "folder, on a disk that all of them see, with one file per part of the text. To resume, run the same command "
+        "again: it makes the parts that are missing. `elmo-fast merge` joins the parts into one file; in Python, "
+        "elmo_fast.ElmoVectors opens the folder, or a file written with --format safetensors.",
     )
-    parser.add_argument("input_file", type=str, help="text, one sentence per line, or what --format_in names")
-    parser.add_argument("output_file", type=str, help="file to write; of several processes, the folder of parts")
+    parser.add_argument(
+        "input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; - is the standard input; or as --format_in says"
+    )
+    parser.add_argument(
+        "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
+    )
     parser.writes("output_file")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true", help="all layers, [layers, tokens, 2D] per sentence")
@@ -35,41 +37,43 @@ def build_parser() -> Any:
     parser.option(
         "format_in",
         Literal["text", "fasta", "parquet", "dataset"],
-        "of INPUT; fasta: residues are tokens, and the first word of each '>' line names the dataset in hdf5; parquet: "
-        "a file, or a folder of .parquet files; dataset: a folder saved by Hugging Face's datasets, or a name on the "
-        "hub (default: parquet for .parquet files and folders, dataset for a saved one, else text)",
+        "format of INPUT; fasta: residues are tokens, and the first word of a '>' line names the dataset in hdf5; "
+        "parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's datasets, or a name "
+        "on the hub (default: parquet or dataset if INPUT is such a file or folder, else text)",
     )
-    parser.option("column", str, "of a Parquet file or dataset: strings, or lists of tokens", "text")
-    parser.option("split", str, "of a dataset that has several", "train")
+    parser.option(
+        "column", str, "with parquet or dataset: the column with the sentences, strings or lists of tokens", "text"
+    )
+    parser.option("split", str, "with dataset: which split, if it has several", "train")
     parser.option(
         "format",
         Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
-        "hdf5: a dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] and offsets",
+        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] "
+        "and offsets",
         "hdf5",
     )
-    parser.option("dtype", Literal["f32", "f16"], "of the output", "f32")
+    parser.option("dtype", Literal["f32", "f16"], "numbers in OUTPUT", "f32")
     parser.shared("batch_size", "max_tokens")
     parser.add_argument(
         "--stateful",
         action=ActionYesNo(no_prefix="no_"),
         default=True,
-        help="carry the state from batch to batch, as AllenNLP does; without it, a sentence always has the same "
-        "vectors and sentences of similar length run together; a text in parts needs --no_stateful",
+        help="carry the LSTM state from batch to batch, as AllenNLP does; with --no_stateful, a sentence always has "
+        "the same vectors, and several processes can share the work",
     )
-    parser.flag("forget_sentences", "omit the dataset sentence_to_index")
-    parser.flag("use_sentence_keys", "name the datasets by their sentences")
+    parser.flag("forget_sentences", "with hdf5: leave out the dataset sentence_to_index")
+    parser.flag("use_sentence_keys", "with hdf5: name the datasets by their sentences, not by their numbers")
     parser.option(
         "shard",
         str,
-        "this is process i of N, 'i/N' from 0/N, that embed INPUT together into the folder OUTPUT; under torchrun and "
-        "srun it is not needed. 0/1 makes a folder with one process, which resumes. On one machine, give each of N "
-        "processes its --threads",
+        "i/N, from 0/N: this is process i of N that embed INPUT into the folder OUTPUT (torchrun and srun set this); "
+        "0/1: one process writes a folder, and can resume; on one machine, also set --threads",
     )
     parser.option(
         "part_lines",
         int,
-        "lines of a part, a multiple of 16 times --batch_size (default: at most 16 times that, and eight parts a "
-        "process)",
+        "lines per part, a multiple of 16 times --batch_size (default: eight parts per process, of at most 256 times "
+        "--batch_size)",
     )
     parser.shared("file_friendly_logging")
     parser.option("cuda_device", int, "number of the GPU; -1 is the CPU", -1)

@@ -16,24 +16,24 @@ def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser = new_parser(
         "eval",
-        "Perplexity of held-out text: forward, backward and mean, over the whole vocabulary, whatever the training "
-        "loss was.",
+        "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",
     )
     parser.shared(*_model.OPTIONS, "softmax_file")
-    parser.option("save_dir", str, "folder of a run; another name for --model")
-    parser.option("vocab_file", str, "the training vocabulary (default: vocab.txt beside the model)")
+    parser.option("save_dir", str, "same as --model")
+    parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
     parser.option(
         "test_prefix",
         str,
-        "the text to evaluate: a file, a glob in quotes, a folder of `elmo-fast prepare`, or - for the standard input",
+        "text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard "
+        "input",
     )
-    parser.shared("batch_size", default=256, help="rows, each its own part of the text")
-    parser.option("unroll_steps", int, "words per row at a time", 20)
-    parser.output("output", "file for the figures as JSON")
+    parser.shared("batch_size", default=256, help="number of rows into which the text is cut")
+    parser.option("unroll_steps", int, "tokens per row and step", 20)
+    parser.output("output", "JSON file to write the figures to")
     parser.output(
         "per_sentence",
-        "where to write one row per sentence, separated by tabs: its line (counted over all files), its number of "
-        "words, the losses of these and its end in nats, and the perplexities",
+        "file to write one row per sentence to, separated by tabs: its line (counted over all files), its number of "
+        "words, its losses in nats, and its perplexities",
         metavar="FILE",
     )
     parser.renamed("output_file", "output")

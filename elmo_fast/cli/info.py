@@ -17,8 +17,8 @@ LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonarg
 def build_parser() -> Any:
     parser = _common.new_parser(
         "info",
-        "Shows versions, the CPU, and which kernels run here and why not the others; with --model, or --options_file "
-        "and --weight_file, what that model is instead, after all of it was read and checked.",
+        "Shows versions, the CPU, and which kernels run here and why not the others. With --model, or --options_file "
+        "and --weight_file, reads and checks a model and describes it instead.",
     )
     parser.shared("model", "options_file", "weight_file", "prefix")
     return parser

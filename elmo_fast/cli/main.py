@@ -22,17 +22,17 @@ COMMANDS = {
     "pretrain": "train a bidirectional language model on your own text",
     "eval": "measure the perplexity of held-out text under a pretrained model",
     "plot": "draw pictures: curves of a run, layer weights, words, senses of a word",
-    "report": "find out whether ELMo helps on your data: the paper's tables and figures on a small scale",
-    "embed": "write the vectors of every token of a text file (as `allennlp elmo`)",
-    "merge": "make one file of the parts that several processes of `embed` wrote",
-    "neighbours": "find the tokens of a corpus nearest to one token in its context",
+    "report": "measure whether ELMo helps on your data: the paper's tables and figures on a small scale",
+    "embed": "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)",
+    "merge": "join the parts that several processes of `embed` wrote into one file",
+    "neighbours": "find the tokens of a corpus that are nearest to a token in its sentence",
     "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",
     "convert": "convert a model of any format to config.json + safetensors, or to bilm-tf's options.json + HDF5",
     "upload": "upload a model and a page about it to the Hugging Face hub",
     "download": "download a model from the Hugging Face hub",
     "static": "static word vectors: train, evaluate, find neighbours, convert, export from a model",
-    "cache-vocab": "write context-free vectors of a vocabulary (bilm-tf's dump_token_embeddings)",
-    "tune": "measure this GPU, keep the fastest choices for it, and compare with cuDNN and torch.compile",
+    "cache-vocab": "write the context-free vector of each word of a vocabulary (bilm-tf's dump_token_embeddings)",
+    "tune": "measure this GPU, store its fastest settings, and compare with cuDNN and torch.compile",
     "info": "show versions, CPU, and which kernels run here and why not the others",
 }
 ALIASES = {
@@ -55,7 +55,7 @@ def overview() -> str:
     aliases = ", ".join(f"{alias} = {name}" for alias, name in ALIASES.items())
     return (
         "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help lists the options)\n\n"
-        f"ELMo at the speed of the hardware.\n\n{commands}\n\nOther names: {aliases}.\n"
+        f"Runs, trains and evaluates ELMo.\n\n{commands}\n\nOther names: {aliases}.\n"
         "Options may be written with hyphens or underscores (--weight-file, --weight_file)."
     )
 

@@ -8,17 +8,17 @@ from elmo_fast.cli import _common, _progress
 def build_parser() -> Any:
     parser = _common.new_parser(
         "merge",
-        "Writes the vectors of the folder PARTS, which `elmo-fast embed` wrote with several processes, to the file "
-        "OUTPUT: the one that a single process would have written. Every part is compared with its digest first. The "
-        "file appears only when it is complete; the folder stays.",
+        "Joins the folder PARTS, which several processes of `elmo-fast embed` wrote, into the file that one process "
+        "would have written. Checks the digest of every part first. The file appears only when it is complete; the "
+        "folder stays.",
     )
-    parser.add_argument("parts", type=str, help="a folder of parts, all of which are there")
-    parser.add_argument("output_file", type=str, help="file to write")
+    parser.add_argument("parts", type=str, metavar="PARTS", help="folder of parts; all of them must be complete")
+    parser.add_argument("output_file", type=str, metavar="OUTPUT", help="file to write")
     parser.writes("output_file")
     parser.option(
         "format",
         Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
-        "as in embed (default: the one that was given there)",
+        "format of the file, as in `elmo-fast embed` (default: the one given there)",
     )
     parser.shared("file_friendly_logging")
     return parser

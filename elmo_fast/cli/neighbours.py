@@ -11,19 +11,19 @@ CONTEXT = 6
 def build_parser() -> Any:
     parser = _common.new_parser(
         "neighbours",
-        "Lists the tokens of a corpus nearest to one token of a sentence, by the cosine of their vectors in context.",
+        "Lists the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors.",
     )
     parser.shared(*_model.OPTIONS)
-    parser.option("corpus", str, "text, one sentence per line", required=True)
-    parser.option("query", str, "a sentence, tokens separated by spaces", required=True)
-    parser.option("index", int, "which token of the query, from 0", required=True)
+    parser.option("corpus", str, _common.TEXT, required=True)
+    parser.option("query", str, "sentence that contains the token; tokens separated by spaces", required=True)
+    parser.option("index", int, "position of the token in --query, from 0", required=True)
     parser.shared("topn")
-    parser.option("layer", str, '"top", "average", "all" (a list for each), or a number from 0', "top")
+    parser.option("layer", str, '"top", "average", "all" (a list for each layer), or a number from 0', "top")
     parser.shared("batch_size", "max_tokens")
     parser.output(
         "cache",
-        "file for the corpus's vectors: written by the first query, read by the next, which take a second; "
-        "4 bytes x tokens x width (1024 for the published model) per layer",
+        "file for the vectors of the corpus, which the first query writes and later queries read; it takes 4 bytes x "
+        "tokens x width (1024 in the original model) per layer",
     )
     parser.shared("file_friendly_logging")
     return parser

@@ -16,11 +16,13 @@ def build_parser() -> Any:
     )
     parser.shared("train_prefix", "processes", "file_friendly_logging")
     parser.output("out_dir", "folder to write", required=True)
-    parser.option("vocab_file", str, "the words to predict; default: built from the text")
-    parser.shared("min_count", help="leave words that occur less often out of the vocabulary")
-    parser.option("max_vocab_size", int, "maximum size of the vocabulary, including the three markers")
+    parser.option("vocab_file", str, "vocabulary, the words to predict (default: built from the text)")
+    parser.shared("min_count", help="if the vocabulary is built from the text: leave out words that occur less often")
+    parser.option(
+        "max_vocab_size", int, "if the vocabulary is built from the text: its maximum size, including the three markers"
+    )
     parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
-    parser.flag("overwrite", "replace a prepared folder of that name")
+    parser.flag("overwrite", "replace OUT_DIR if it is a prepared folder")
     return parser
 
 

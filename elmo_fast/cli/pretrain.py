@@ -35,7 +35,7 @@ def build_parser() -> Any:
         "pretrain",
         f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
         PresetOrFile,
-        "a preset's name, or a YAML, JSON or TOML file of these options",
+        "name of a preset, or YAML, JSON or TOML file of these options",
     )
     parser.flag("dry_run", "report weights, memory and tokens per step; write and train nothing")
     parser.option("n_gpus", int, "bilm-tf's flag: prints the torchrun command to use instead")

@@ -11,9 +11,9 @@ def build_parser() -> Any:
     """Every field of ReportSettings as a flag; --seeds is how many, so that the common --seed is not used."""
     parser = _common.new_parser(
         "report",
-        "Does ELMo help on your data? Trains small taggers or classifiers with and without the biLM, several seeds "
-        "each, and writes the paper's tables and figures on a small scale: report.md with pictures. "
-        "Rerun the command to resume a stopped report. Experiments: "
+        "Measures whether ELMo helps on your data: trains small taggers or classifiers with and without it, with "
+        "several seeds, and writes the paper's tables and figures on a small scale, report.md with pictures. To resume "
+        "a stopped report, run the same command again. The experiments compare: "
         + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
         + ".",
     )

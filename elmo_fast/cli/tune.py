@@ -13,13 +13,12 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Precision
 
 DESCRIPTION = (
-    "Measures on this GPU what the code cannot know: the algorithm of the LSTM by batch size, the tiles of kernels, "
-    "CUDA graphs or launches, distinct words or all. Kernels that were never checked on it, the LSTM's persistent scan "
-    "among them, are checked first, and left out where they fail. The fastest are kept in ~/.cache/elmo_fast/gpu (or "
-    "under $XDG_CACHE_HOME), and every later process on this GPU uses them until the driver, torch, Triton or this "
-    "package changes. Without this command nothing is measured. It also prints how fast cuDNN, eager torch and "
-    "torch.compile are beside it. The file of --output holds all figures: no GPU of the authors has measured any, so "
-    "please send them yours."
+    "Measures on this GPU which settings are fastest: the algorithm of the LSTM by batch size, the tiles of kernels, "
+    "CUDA graphs or launches, distinct words or all. Kernels that this GPU has not run before are checked first, and "
+    "left out if they fail. The fastest settings are stored in ~/.cache/elmo_fast/gpu (or under $XDG_CACHE_HOME); "
+    "later processes on this GPU use them until the driver, torch, Triton or this package changes. Also prints the "
+    "speed of cuDNN, eager torch and torch.compile. No GPU has run this yet: please send the authors the file of "
+    "--output."
 )
 
 
@@ -27,12 +26,12 @@ def build_parser() -> Any:
     parser = _common.new_parser("tune", DESCRIPTION)
     parser.set_defaults(device="cuda")
     parser.shared("precision", type=Precision, default="float16")
-    parser.option("dim", int, "cells of an LSTM layer (4096: the original model)", 4096)
-    parser.option("projection_dim", int, "outputs of an LSTM layer (512: the original model)", 512)
-    parser.shared("batch_size", default=32, help="sentences of a batch")
-    parser.option("length", int, "words of a sentence", 20)
-    parser.option("rounds", int, "how often each side is timed; the median counts", 20)
-    parser.output("output", "JSON file of all figures, as `make gpu` writes them", default="gpu_tune.json")
+    parser.option("dim", int, "cells per LSTM layer and direction", 4096)
+    parser.option("projection_dim", int, "output width of an LSTM layer per direction", 512)
+    parser.shared("batch_size", default=32, help="sentences per batch")
+    parser.option("length", int, "words per sentence", 20)
+    parser.option("rounds", int, "how often each side is timed; the median is used", 20)
+    parser.output("output", "JSON file to write the figures to", default="gpu_tune.json")
     return parser
 
 

@@ -15,10 +15,10 @@ def build_parser() -> Any:
         "of FOLDER or, if there is none, one generated from the options and the run's metrics.jsonl). Nothing else is "
         "uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.",
     )
-    parser.add_argument("folder", type=str, help="folder of a model, or of a run (then its newest checkpoint)")
-    parser.add_argument("repo", type=str, help="user/name on the hub; created if necessary")
-    parser.flag("private", "private repository; refused if the repo exists and is public")
-    parser.option("licence", str, "license of the weights, as the hub spells it: mit")
+    parser.add_argument("folder", type=str, help="folder of a model; of an unfinished run: its newest checkpoint")
+    parser.add_argument("repo", type=str, help="user/name on the hub; created if it does not exist")
+    parser.flag("private", "make the repository private; refused if it exists and is public")
+    parser.option("licence", str, "license of the weights, as the hub spells it, such as mit")
     return parser
 
 

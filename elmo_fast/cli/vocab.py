@@ -11,9 +11,9 @@ def build_parser() -> Any:
         "vocab", "Writes the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."
     )
     parser.shared("train_prefix", "processes", "file_friendly_logging")
-    parser.output("vocab_file", "file to write, gzip if it ends in .gz", required=True)
+    parser.output("vocab_file", "file to write; compressed if its name ends in .gz", required=True)
     parser.shared("min_count")
-    parser.option("max_size", int, "maximum number of lines, including the three markers")
+    parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
     return parser
 
 

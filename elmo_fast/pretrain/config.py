@@ -26,25 +26,25 @@ class ModelConfig:
 
     input: Literal["characters", "words", "vectors"] = described(
         "characters",
-        "What the model reads of a word: characters; words (its number in the vocabulary, others are <UNK>); or "
-        "vectors (as words, but the table starts with the vectors of vectors_file).",
+        "what the model reads of a word: its characters; words: its number in the vocabulary, or that of <UNK>; "
+        "vectors: as words, starting from the vectors in vectors_file",
     )
-    train_vectors: bool = described(True, "Whether the vectors of `input: vectors` are trained, or stay as they are.")
-    filters: list[list[int]] = described(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions.")
-    char_embedding_dim: int = described(16, "Numbers per character embedding.")
+    train_vectors: bool = described(True, "with `input: vectors`: train the vectors")
+    filters: list[list[int]] = described(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions")
+    char_embedding_dim: int = described(16, "width of a character embedding")
     max_characters_per_token: int = described(
-        50, "Slots per word; a word keeps this many bytes less two.", "of at least 3"
+        50, "slots per word: its bytes and two marks; longer words are cut", "of at least 3"
     )
-    activation: Activation = described("relu", "What follows the maximum over a filter's windows: relu or tanh.")
-    n_highway: int = described(2, "Highway layers between the convolutions and the projection.", "0 or more")
-    dim: int = described(4096, "Cells per LSTM layer and direction.")
-    projection_dim: int = described(512, "Outputs per LSTM layer and direction, and of the character encoder.")
-    n_layers: int = described(2, "LSTM layers.")
-    cell_clip: float | None = described(3.0, "Bound of the cell state; null for none.")
-    proj_clip: float | None = described(3.0, "Bound of the projected output; null for none.")
-    use_skip_connections: bool = described(True, "Whether layers above the first add their input to their output.")
+    activation: Activation = described("relu", "activation after the maximum over a filter's windows")
+    n_highway: int = described(2, "highway layers between the convolutions and the projection", "0 or more")
+    dim: int = described(4096, "cells per LSTM layer and direction")
+    projection_dim: int = described(512, "output width of an LSTM layer per direction, and of the character encoder")
+    n_layers: int = described(2, "LSTM layers")
+    cell_clip: float | None = described(3.0, "bound of the cell state; null: none")
+    proj_clip: float | None = described(3.0, "bound of the projected output; null: none")
+    use_skip_connections: bool = described(True, "add the input of a layer to its output, from the second layer on")
     dropout: float = described(
-        0.1, "Chance of dropping an input of an LSTM layer or of the softmax.", "from 0 to below 1"
+        0.1, "dropout probability of the inputs of the LSTM layers and of the softmax", "from 0 to below 1"
     )
 
 
@@ -53,22 +53,23 @@ class DataConfig:
     """The text: one sentence per line, tokens split by white space."""
 
     train_prefix: str = described(
-        "", "A folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')."
+        "", "text to train on: a folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')"
     )
-    heldout_prefix: str | None = described(
-        None, "Glob of held-out text files, or a prepared folder, to be evaluated on."
-    )
+    heldout_prefix: str | None = described(None, "text to evaluate on during the run: as train_prefix")
     vocab_file: str | None = described(
-        None, "One word per line, <S>, </S> and <UNK> among them; absent: init_from's, or built from the training text."
+        None, "one word per line, including <S>, </S> and <UNK>; null: init_from's, or built from the training text"
     )
     vectors_file: str | None = described(
-        None, "Vectors for `input: vectors`, projection_dim wide: word2vec, GloVe or safetensors, plain or .gz."
+        None,
+        "for `input: vectors`: word vectors of width projection_dim (word2vec, GloVe or safetensors, plain or .gz)",
     )
-    min_count: int = described(3, "Occurrences a word needs to enter a vocabulary built here.")
-    max_vocab_size: int | None = described(None, "Most words of a vocabulary built here; null for no bound.")
-    shuffle: bool = described(True, "Whether sentences come in a new random order each epoch.")
+    min_count: int = described(3, "if the vocabulary is built from the text: leave out words that occur less often")
+    max_vocab_size: int | None = described(
+        None, "if the vocabulary is built from the text: its maximum size; null: none"
+    )
+    shuffle: bool = described(True, "read the sentences in a new random order in each epoch")
     placement: Literal["auto", "device", "host"] = described(
-        "auto", "Where the corpus is kept: device (GPU memory), host, or auto: the device if it fits."
+        "auto", "where the corpus is stored: device (GPU memory), host, or auto: on the device if it fits"
     )
 
 
@@ -76,50 +77,48 @@ class DataConfig:
 class OptimizerConfig:
     """The loss, the optimizer and its schedule."""
 
-    batch_size: int = described(128, "Rows of text of all processes together; fixed for the life of a run.")
-    micro_batches: int = described(1, "Parts in which each process computes its rows, to save memory; same numbers.")
+    batch_size: int = described(128, "rows of text, of all processes together; cannot change when a run resumes")
+    micro_batches: int = described(1, "each process computes its rows in this many parts, to save memory")
     exact_shards: int | None = described(
         None,
-        "S, a power of two: the rows are S virtual shards whose gradients are added in one fixed order, so that any "
-        "number of processes that divides S trains the same weights, to the bit; null: not so.",
+        "S, a power of two: any number of processes that divides S trains the same weights, to the bit (gradients are "
+        "summed over S virtual shards in a fixed order); null: the last bits depend on the number of processes",
     )
     unroll_steps: int = described(
-        20, "Tokens per row and step; the gradient is cut there, the LSTM state is carried on."
+        20, "tokens per row and step; gradients stop at the end of a step, the LSTM state continues"
     )
     state_reset: float = described(
         0.0,
-        "Chance, per row and step, that the LSTM state of a row is reset to zeros, from which evaluation and embedding "
-        "start; 0 as the original, 0.02 for short runs.",
+        "probability, per row and step, that a row starts from a zero LSTM state, as evaluation and embedding do; 0 in "
+        "the original; 0.02 helps short runs",
         "from 0 to 1",
     )
     loss: str = described(
         "sampled_softmax",
-        "What is trained: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman's "
-        "tree of the counts) or full_softmax.",
+        "training loss: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman "
+        "tree of the counts) or full_softmax",
     )
     n_negative_samples_batch: int = described(
-        8192, "Words drawn per direction and step, shared by all rows; of sampled_softmax and negative_sampling."
+        8192, "with sampled_softmax and negative_sampling: words drawn per direction and step, shared by all rows"
     )
     negatives: float | None = described(
-        None, "Of negative_sampling: as how many words of noise those drawn count against a target; null: all of them."
+        None, "with negative_sampling: K, as how many words the drawn ones count; null: as many as drawn"
     )
     optimiser: Literal["adagrad", "adamw"] = described(
-        "adagrad", "adagrad, as the original, or adamw (which goes over the whole softmax table)."
+        "adagrad", "adagrad, as in the original, or adamw, which updates the whole softmax table in each step"
     )
-    learning_rate: float | None = described(None, "Step size; null: 0.2 for adagrad, 0.001 for adamw.")
-    schedule: Literal["constant", "linear", "cosine"] = described(
-        "constant", "Learning rate after the warm-up: constant, linear or cosine."
-    )
-    warmup_steps: int = described(0, "Steps over which the learning rate rises in a line.", "0 or more")
+    learning_rate: float | None = described(None, "null: 0.2 with adagrad, 0.001 with adamw")
+    schedule: Literal["constant", "linear", "cosine"] = described("constant", "learning rate after the warm-up")
+    warmup_steps: int = described(0, "steps in which the learning rate rises linearly from 0", "0 or more")
     final_share: float = described(
-        0.0, "What is left of the learning rate at the end of a linear or cosine schedule.", "from 0 to 1"
+        0.0, "with a linear or cosine schedule: the final learning rate, as a share of learning_rate", "from 0 to 1"
     )
-    initial_accumulator_value: float = described(1.0, "Initial value of AdaGrad's sums of squares.")
-    weight_decay: float = described(0.0, "AdamW's decay of weights.", "0 or more")
-    all_clip_norm_val: float = described(10.0, "Largest norm of all gradients together.")
-    n_epochs: int = described(10, "Passes over the training text.")
+    initial_accumulator_value: float = described(1.0, "initial value of AdaGrad's sums of squares")
+    weight_decay: float = described(0.0, "AdamW's weight decay", "0 or more")
+    all_clip_norm_val: float = described(10.0, "maximum norm of all gradients together")
+    n_epochs: int = described(10, "passes over the training text")
     n_train_tokens: int | None = described(
-        None, "Words per pass, bilm-tf's way to plan steps; null: every word, exactly."
+        None, "words per pass, from which bilm-tf computes the number of steps; null: the words of the text"
     )
 
     @property
@@ -132,42 +131,42 @@ class OptimizerConfig:
 class RunConfig:
     """Where results go, how long the run may take, and on what it computes."""
 
-    save_dir: str = described("", "Folder for checkpoints, vocabulary, options and metrics.jsonl.")
+    save_dir: str = described("", "folder for checkpoints, vocabulary, options and metrics.jsonl")
     resume: str = described(
-        "auto", "auto: resume from the newest checkpoint of save_dir, if there is one; never; or a checkpoint."
+        "auto", "auto: from the newest checkpoint in save_dir, if there is one; never; or the folder of a checkpoint"
     )
-    allow_other_corpus: bool = described(
-        False, "Resume from a checkpoint with another text, from the start of that text."
+    allow_other_corpus: bool = described(False, "resume with another text, from its start")
+    init_from: str | None = described(
+        None, "model that a new run takes its weights from; words in both vocabularies keep theirs"
     )
-    init_from: str | None = described(None, "Model whose weights a new run starts from; words known to it keep theirs.")
-    max_steps: int | None = described(None, "Most steps; null for as many as n_epochs needs.")
-    max_seconds: float | None = described(None, "Most seconds of training until the run is resumed; null for no bound.")
-    checkpoint_interval: int = described(1250, "Steps between checkpoints; one is also written at the end.")
-    keep_checkpoints: int = described(2, "Newest checkpoints that stay; older ones are removed.")
+    max_steps: int | None = described(None, "maximum number of steps; null: those of n_epochs")
+    max_seconds: float | None = described(None, "save and stop after this many seconds; null: no limit")
+    checkpoint_interval: int = described(1250, "steps between checkpoints; one is also written at the end")
+    keep_checkpoints: int = described(2, "number of checkpoints to keep; older ones are removed")
     heldout_interval: int | None = described(
         None,
-        "Steps between evaluations of heldout_prefix, beside the one at the end; null: a tenth of the planned steps, "
-        "at least log_interval.",
+        "steps between evaluations of heldout_prefix, which is also evaluated at the end; null: a tenth of the planned "
+        "steps, at least log_interval",
     )
-    log_interval: int = described(100, "Steps between progress lines and rows of metrics.jsonl.")
-    tensorboard: bool = described(False, "Whether to write the same figures for TensorBoard, to save_dir/tensorboard.")
-    seed: int = described(0, "Seed of initial weights, sentence order, dropout and negative samples.", "0 or more")
+    log_interval: int = described(100, "steps between progress lines and rows of metrics.jsonl")
+    tensorboard: bool = described(False, "also write the figures for TensorBoard, to save_dir/tensorboard")
+    seed: int = described(0, "seed of initial weights, sentence order, dropout and negative samples", "0 or more")
     precision: Literal[Precision, "tf32"] = described(
         "float32",
-        "Precision of the operands of matrix products: float32, bfloat16, float16, or tf32 (NVIDIA GPUs; the large "
-        "products only).",
+        "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing; "
+        "tf32: the large products, on NVIDIA GPUs",
     )
     backend: Backend = described(
         "auto",
-        "Backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); an op "
-        "without it takes auto.",
+        "backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); ops that "
+        "do not have it use auto",
     )
     cuda_graph: bool = described(
         True,
-        "Whether a GPU replays training steps from CUDA graphs (with several processes or adamw: their forward and "
-        "backward passes, and no exchange of gradients overlaps them); false: the host launches each kernel.",
+        "on a GPU: replay training steps from CUDA graphs (with several processes or adamw: the forward and backward "
+        "passes only, after which gradients are exchanged); false: launch each kernel",
     )
-    threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
+    threads: int | None = described(None, "number of CPU threads; null: torch's")
 
 
 SECTIONS: dict[str, type] = {

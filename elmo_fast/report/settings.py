@@ -5,7 +5,8 @@ import os
 from dataclasses import dataclass
 
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.fields import described
+from elmo_fast.fields import described, described_as
+from elmo_fast.tasks import TaskConfig
 
 # The labelled text, and the settings that name its files.
 SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
@@ -23,39 +24,37 @@ EXPERIMENTS = {
 class ReportSettings:
     """All settings of a report."""
 
-    model: str = described("", "The pretrained biLM: a folder, or a name on the hub.")
-    train_path: str = described("", "Labelled text to train on: CoNLL-U, CoNLL columns or TSV.")
-    dev_path: str = described("", "Labelled text that chooses the epoch.")
-    test_path: str = described("", "Labelled text that is scored.")
-    save_dir: str = described("", "Folder of the report; existing results in it are not computed again.")
-    task: str = described("tag", "tag (a label for each word) or classify (one for each sentence).")
-    format: str = described("auto", "auto, conllu, columns or tsv.")
+    model: str = described("", "pretrained biLM: a folder or archive, or a name on the hub")
+    train_path: str = described_as(TaskConfig, "train_path", "")
+    dev_path: str = described_as(TaskConfig, "dev_path", "")
+    test_path: str = described("", "labelled sentences on which each run is scored")
+    save_dir: str = described("", "folder of the report; runs that are complete in it are not repeated")
+    task: str = described_as(TaskConfig, "task", "tag")
+    format: str = described_as(TaskConfig, "format", "auto")
     column: tuple[str, ...] = described(
-        (), "Columns of labels to learn, one model each (CoNLL-U: upos, xpos); none: the default."
+        (), "columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"
     )
-    vectors: str | None = described(
-        None, "Static vectors of the baseline (GloVe or word2vec); null: learned with the task."
-    )
-    experiments: tuple[str, ...] = described(tuple(EXPERIMENTS), f"Which of {', '.join(EXPERIMENTS)}.")
-    seeds: int = described(3, "Runs of each setting, with seeds 0, 1, ...")
-    train_share: float = described(1.0, "Share of the training sentences for all experiments except `share`.")
-    shares: tuple[float, ...] = described((0.01, 0.03, 0.1, 0.3, 1.0), "Shares of the training sentences for `share`.")
-    small_l2: float = described(0.001, "The small λ, as in the paper, which lets the mix's weights differ.")
-    large_l2: float = described(1.0, "The large λ, which keeps the mix close to an average.")
-    hidden: int = described(100, "Cells of the tagger's LSTM, per direction.")
-    lstm_layers: int = described(1, "Layers of the tagger's LSTM.")
-    dropout: float = described(0.5, "Dropout of the tagger.")
-    elmo_dropout: float = described(0.5, "Dropout of ELMo's vectors.")
-    epochs: int = described(10, "Maximum number of epochs of a run.")
-    patience: int = described(3, "A run ends after this many epochs without a better dev score.")
-    batch_size: int = described(32, "Sentences per step.")
-    learning_rate: float = described(0.001, "Adam's.")
+    vectors: str | None = described_as(TaskConfig, "vectors", None)
+    experiments: tuple[str, ...] = described(tuple(EXPERIMENTS), f"one or more of {', '.join(EXPERIMENTS)}")
+    seeds: int = described(3, "runs of each setting, with seeds 0, 1, ...")
+    train_share: float = described(1.0, "share of the training sentences for all experiments except `share`")
+    shares: tuple[float, ...] = described((0.01, 0.03, 0.1, 0.3, 1.0), "shares of the training sentences for `share`")
+    small_l2: float = described(0.001, "small λ, with which the weights of the mix may differ")
+    large_l2: float = described(1.0, "large λ, which keeps the mix close to an average")
+    hidden: int = described_as(TaskConfig, "hidden", 100)
+    lstm_layers: int = described_as(TaskConfig, "lstm_layers", 1)
+    dropout: float = described_as(TaskConfig, "dropout", 0.5)
+    elmo_dropout: float = described_as(TaskConfig, "elmo_dropout", 0.5)
+    epochs: int = described_as(TaskConfig, "epochs", 10)
+    patience: int = described_as(TaskConfig, "patience", 3)
+    batch_size: int = described_as(TaskConfig, "batch_size", 32)
+    learning_rate: float = described_as(TaskConfig, "learning_rate", 0.001)
     words: tuple[str, ...] = described(
-        (), "Words whose neighbours are shown; none: the most ambiguous words of the training text."
+        (), "words whose neighbours are shown; none: the most ambiguous words of the training text"
     )
-    neighbour_text: int = described(4000, "How many training sentences are searched for neighbours.")
-    note: str = described("", "A remark at the top of the page, such as how the biLM was trained.")
-    processes: int = described(1, "How many runs at a time, each on one thread.")
+    neighbour_text: int = described(4000, "number of training sentences in which neighbours are searched")
+    note: str = described("", "remark at the top of the page, such as how the biLM was trained")
+    processes: int = described(1, "number of runs at a time, each on one thread")
 
     def __post_init__(self) -> None:
         """Raises ElmoFastError that names what is missing or unknown."""

@@ -36,62 +36,66 @@ MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_di
 class TaskConfig:
     """Everything the training of a tagger or classifier can be told."""
 
-    task: str = described("tag", "tag: a label per word; classify: a label per sentence.")
-    train_path: str = described("", "File of training sentences.")
-    dev_path: str = described("", "File of sentences whose score stops training and chooses the epoch to keep.")
-    test_path: str | None = described(None, "File of sentences to score the kept epoch on; null: none.")
-    format: str = described("auto", "Format of the files: conllu, columns (CoNLL 2000/2003), tsv; auto: by the suffix.")
-    column: int | str | None = described(None, "Label column: upos, xpos, ... or a number; null: the format's default.")
-    save_dir: str = described("", "Folder for the trained model, its scores and the state for resuming.")
-
-    model: str | None = described(None, "Folder of a pretrained biLM; `elmo` chooses where it is used.")
-    elmo: str = described("none", "Where ELMo is used: none, input (of the BiLSTM), output (beside its output), both.")
-    layer: int | str = described("mix", "Layers of the biLM: mix (of all, learned), top, or a layer's number.")
-    mix_l2: float = described(0.001, "λ: weight of the mix's penalty.", within="0 or more")
-    mix_l2_kind: str = described("paper", "The penalty: paper, λ Σ w² before the softmax; or bilm-tf's form of it.")
-    elmo_dropout: float = described(0.5, "Dropout probability on ELMo's vectors.", within="from 0 to below 1")
-    fine_tune: bool = described(False, "Whether the biLM's own weights are trained too.")
-    elmo_learning_rate: float = described(0.0001, "Adam's step size for a fine-tuned biLM's weights.")
-    cache_dir: str | None = described(None, "Folder for the layers of a frozen biLM; null: save_dir/cache.")
-
-    vectors: str | None = described(None, "File of static word vectors (word2vec, GloVe, safetensors).")
-    train_vectors: bool = described(False, "Whether these vectors are trained too.")
-    word_dim: int = described(
-        100, "Width of random, trained word embeddings if no vectors are given; 0: none.", within="from 0 to 2^24"
+    task: str = described("tag", "tag: a label per word; classify: a label per sentence")
+    train_path: str = described("", "labelled sentences to train on")
+    dev_path: str = described("", "labelled sentences whose score chooses the epoch to keep and stops training")
+    test_path: str | None = described(None, "labelled sentences on which the kept epoch is scored; null: none")
+    format: str = described(
+        "auto", "format of the files: conllu, columns (CoNLL 2000/2003) or tsv; auto: by the suffix"
     )
-    characters: bool = described(False, "Whether to add a small character CNN, trained with the task, to the features.")
+    column: int | str | None = described(
+        None, "column of the labels: upos, xpos, ... or a number; null: the format's default"
+    )
+    save_dir: str = described("", "folder for the trained model, its scores and the state for resuming")
 
-    hidden: int = described(128, "Cells of the BiLSTM per layer and direction.", within="from 1 to 2^24")
-    lstm_layers: int = described(1, "Layers of the BiLSTM; 0: linear on the features.", within="from 0 to 2^24")
+    model: str | None = described(None, "pretrained biLM: a folder or archive; --elmo says where it is used")
+    elmo: str = described("none", "where ELMo is used: none, input (of the BiLSTM), output (beside its output) or both")
+    layer: int | str = described("mix", "layer of the biLM: mix (of all, learned), top, or a number from 0")
+    mix_l2: float = described(0.001, "λ, the weight of the penalty on the mix's weights", within="0 or more")
+    mix_l2_kind: str = described("paper", "form of the penalty: paper (λ Σ w², before the softmax) or bilm-tf")
+    elmo_dropout: float = described(0.5, "dropout probability of ELMo's vectors", within="from 0 to below 1")
+    fine_tune: bool = described(False, "also train the weights of the biLM")
+    elmo_learning_rate: float = described(0.0001, "with fine_tune: Adam's learning rate for the biLM")
+    cache_dir: str | None = described(None, "folder for the cached layers of a frozen biLM; null: save_dir/cache")
+
+    vectors: str | None = described(
+        None, "static word vectors: word2vec, GloVe or safetensors, plain or .gz; null: learned with the task"
+    )
+    train_vectors: bool = described(False, "also train the static vectors")
+    word_dim: int = described(
+        100, "without vectors: width of the word embeddings learned with the task; 0: none", within="from 0 to 2^24"
+    )
+    characters: bool = described(False, "add a small character CNN, trained with the task")
+
+    hidden: int = described(128, "cells of the BiLSTM per layer and direction", within="from 1 to 2^24")
+    lstm_layers: int = described(1, "layers of the BiLSTM; 0: none, linear on the features", within="from 0 to 2^24")
     dropout: float = described(
         0.5,
-        "Dropout probability at the BiLSTM's input, between its layers and at its output.",
+        "dropout probability at the BiLSTM's input, between its layers and at its output",
         within="from 0 to below 1",
     )
-    crf: bool = described(False, "Whether a CRF scores the tags of a sentence jointly.")
-    pooling: str = described("both", "A classifier's pooling over the words: max, mean, or both, concatenated.")
+    crf: bool = described(False, "score the tags of a sentence jointly, with a CRF")
+    pooling: str = described("both", "with classify: pooling over the words: max, mean or both (concatenated)")
 
-    batch_size: int = described(32, "Sentences per step.", within="from 1 to 2^24")
-    epochs: int = described(50, "Maximum number of passes over the training sentences.")
-    patience: int = described(
-        5, "Training stops after this many epochs without a better dev score; 0: never.", within="0 or more"
-    )
-    learning_rate: float = described(0.001, "Adam's step size.")
-    grad_clip: float = described(5.0, "Maximum norm of all gradients together.")
+    batch_size: int = described(32, "sentences per step", within="from 1 to 2^24")
+    epochs: int = described(50, "maximum number of passes over the training sentences")
+    patience: int = described(5, "stop after this many epochs without a better dev score; 0: never", within="0 or more")
+    learning_rate: float = described(0.001, "Adam's learning rate")
+    grad_clip: float = described(5.0, "maximum norm of all gradients together")
     train_share: float = described(
         1.0,
-        "Share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one.",
+        "share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one",
         within="above 0 and at most 1",
     )
-    seed: int = described(0, "Seed of initial weights, order, dropout and the share.", within="from 0 to 2^42")
+    seed: int = described(0, "seed of initial weights, order, dropout and the share", within="from 0 to 2^42")
     precision: str = described(
         "float32",
-        "Matrix products round their operands to float32 (not at all), bfloat16 or float16; int8: those of the frozen "
-        "biLM, what is trained stays float32.",
+        "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing; "
+        "int8: in the frozen biLM only",
     )
-    backend: str = described("auto", f"Backend of the ops: {', '.join(BACKENDS)}; an op without it takes auto.")
-    threads: int | None = described(None, "CPU threads; null leaves torch's choice.")
-    resume: bool = described(True, "Resume the run in save_dir; false: start over.")
+    backend: str = described("auto", f"backend of the ops: {', '.join(BACKENDS)}; ops that do not have it use auto")
+    threads: int | None = described(None, "number of CPU threads; null: torch's")
+    resume: bool = described(True, "resume the run in save_dir; false: start over")
 
     def features(self) -> str:
         """What the BiLSTM is given, for people; and that a model is named but not used."""

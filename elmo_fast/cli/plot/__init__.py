@@ -13,7 +13,9 @@ KINDS = {
 
 def build_parser() -> NestedParser:
     """The kinds of `elmo-fast plot`; if the first word names none, it is a run, whose curves are drawn."""
-    return NestedParser("plot", "Draws pictures; a run in a folder named like a kind is ./KIND.", KINDS, "curves")
+    return NestedParser(
+        "plot", "Draws pictures. If the folder of a run has the name of a kind, write ./NAME.", KINDS, "curves"
+    )
 
 
 run = Chosen.run

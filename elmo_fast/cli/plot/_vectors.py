@@ -22,13 +22,13 @@ class Labelled(NamedTuple):
 
 def add_options(parser: Any, count: int) -> None:
     """Adds --vectors, or a model with --words, --word_file or --text."""
-    parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, also .gz")
+    parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
     parser.shared(*_model.OPTIONS)
-    parser.option("words", str, "which words (with a model: by their characters)", [], nargs="+")
-    parser.option("word_file", str, "more words, one per line")
-    parser.option("text", str, "text whose tokens are drawn, by a model's vectors")
-    parser.option("layer", str, 'layer of the tokens: "top", or a number from 0', "top")
-    parser.option("count", int, "maximum number of words (the first of the file) or tokens (sampled)", count)
+    parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
+    parser.option("word_file", str, "file of more words, one per line")
+    parser.option("text", str, f"with a model: draw the tokens of this {_common.TEXT}")
+    parser.option("layer", str, 'with --text: layer, "top" or a number from 0', "top")
+    parser.option("count", int, "maximum number of words (the first) or tokens (a sample)", count)
     parser.shared("batch_size")
 
 

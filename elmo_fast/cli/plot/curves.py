@@ -9,12 +9,12 @@ from elmo_fast.cli import _common
 def build_parser() -> Any:
     parser = _common.new_parser(
         "plot curves",
-        "Draws the perplexity of training and of held-out text, the speed and the gradient norm of a pretraining run "
-        "over the words seen, from its metrics.jsonl, finished or not.",
+        "Draws the perplexity of training and held-out text, the speed and the gradient norm of a pretraining run, "
+        "finished or not, from its metrics.jsonl.",
     )
-    parser.add_argument("run", type=str, help="the folder of the run (--save_dir of `elmo-fast pretrain`)")
+    parser.add_argument("run", type=str, help="folder of the run (--save_dir of `elmo-fast pretrain`)")
     parser.output("output", "picture to write: .png, .pdf or .svg (default: RUN/curves.png)")
-    parser.option("also", str, "other runs to draw in the same picture", [], nargs="+", metavar="RUN")
+    parser.option("also", str, "folders of other runs to draw in the same picture", [], nargs="+", metavar="RUN")
     return parser
 
 

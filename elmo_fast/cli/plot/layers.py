@@ -12,7 +12,7 @@ def build_parser() -> Any:
         "Draws how much the scalar mixes use each layer, from a model with mixes (Elmo.save_pretrained) or a trained "
         "task (its folder or results.json).",
     )
-    parser.add_argument("source", type=str, nargs="+", help="folders of models or tasks, or files results.json")
+    parser.add_argument("source", type=str, nargs="+", help="folder of a model or task, or its results.json")
     parser.output("output", "picture to write: .png, .pdf or .svg", "layers.png")
     parser.shared("title")
     return parser

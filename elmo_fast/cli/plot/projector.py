@@ -13,7 +13,7 @@ def build_parser() -> Any:
         "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
     )
     _vectors.add_options(parser, count=10_000)
-    parser.option("out_dir", str, "folder to write to", required=True)
+    parser.option("out_dir", str, "folder to write", required=True)
     parser.renamed("outdir", "out_dir")
     parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
     return parser

@@ -11,19 +11,19 @@ from elmo_fast.errors import ElmoFastError
 def build_parser() -> Any:
     parser = _common.new_parser(
         "plot senses",
-        "Draws every occurrence of a word in a text as a point, coloured by clusters of the vectors that a model gives "
-        "it in its sentences. A .html page shows the sentence under the pointer; .png, .pdf and .svg are static.",
+        "Draws each occurrence of a word in a text as a point, by the vector that a model gives it in its sentence, "
+        "coloured by cluster. A .html page shows the sentence of the point under the mouse.",
     )
     parser.shared(*_model.OPTIONS)
-    parser.option("word", str, "the word, as a token of the text", required=True)
-    parser.option("text", str, "text, one sentence per line, tokens separated by spaces", required=True)
+    parser.option("word", str, "the word, a token of the text", required=True)
+    parser.option("text", str, _common.TEXT, required=True)
     parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
-    parser.option("layer", str, '"top", or a number from 0 (0 has no context)', "top")
-    parser.option("clusters", str, '"auto" (by their silhouette), or a number', "auto")
-    parser.option("clustering", Literal["kmeans", "agglomerative"], "clustering method", "kmeans")
+    parser.option("layer", str, 'layer: "top" or a number from 0 (0 has no context)', "top")
+    parser.option("clusters", str, 'number of clusters, or "auto" (the best silhouette)', "auto")
+    parser.option("clustering", Literal["kmeans", "agglomerative"], "method of clustering", "kmeans")
     parser.option("method", Literal["pca", "tsne"], "projection to two dimensions", "pca")
     parser.flag("match_case", "distinguish upper and lower case")
-    parser.option("most", int, "draw at most N occurrences, sampled by --seed", 2000)
+    parser.option("most", int, "maximum number of occurrences, sampled by --seed", 2000)
     parser.shared("batch_size")
     return parser
 

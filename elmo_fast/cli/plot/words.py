@@ -16,7 +16,7 @@ def build_parser() -> Any:
     )
     _vectors.add_options(parser, count=300)
     parser.option("method", Literal["tsne", "pca"], "projection to two dimensions", "tsne")
-    parser.option("most_labels", int, "words beyond these are points without labels", 300)
+    parser.option("most_labels", int, "maximum number of labels; further words are points without one", 300)
     parser.output("output", "picture to write: .png, .pdf or .svg", "words.png")
     parser.shared("title")
     return parser

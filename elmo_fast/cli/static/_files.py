@@ -10,11 +10,11 @@ Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetenso
 def add_reading(parser: Any) -> None:
     """Adds the file to read, positional, and how."""
     parser.add_argument(
-        "vectors", type=str, help="file of word2vec (binary or text), GloVe or our own format, plain or .gz"
+        "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain or .gz"
     )
-    parser.option("format", Format, "its format; auto detects it", "auto")
+    parser.option("format", Format, "format of the file; auto detects it", "auto")
     parser.option("limit", int, "read only the first N words")
-    parser.option("cache", bool, "cache text files of 32 MB or more beside the file (.cache.safetensors)", True)
+    parser.option("cache", bool, "cache a text file of 32 MB or more, as FILE.cache.safetensors", True)
 
 
 def read(arguments: Any) -> Any:
@@ -35,8 +35,8 @@ def set_up(arguments: Any) -> None:
 
 def add_output(parser: Any) -> None:
     """Adds the file to write, and how."""
-    parser.output("output", "file to write: .bin, .txt, .vec (+ .gz), .safetensors", required=True)
-    parser.option("output_format", Format, "its format; auto uses the name", "auto")
+    parser.output("output", "file to write: .bin, .txt or .vec (or these with .gz), or .safetensors", required=True)
+    parser.option("output_format", Format, "format of the output; auto: by the name", "auto")
 
 
 def write(arguments: Any, vectors: Any) -> None:

@@ -9,8 +9,8 @@ from elmo_fast.cli.static import _files
 def build_parser() -> Any:
     parser = _common.new_parser(
         "static convert",
-        "Reads word vectors and writes them in another format, exactly: text has the fewest digits that "
-        "give the same float32. .safetensors is the fastest to read.",
+        "Converts word vectors to another format without loss: text has the fewest digits that give the same float32. "
+        ".safetensors is the fastest to read.",
     )
     _files.add_reading(parser)
     _files.add_output(parser)

@@ -18,13 +18,13 @@ def build_parser() -> Any:
         "those in gensim: Google's analogies, WordSim-353, SimLex-999.",
     )
     _files.add_reading(parser)
-    parser.option("analogies", str, "lines of four words, sections begin with ': NAME'")
-    parser.option("pairs", str, "files with two words and a number per line, separated by tabs", [], nargs="+")
+    parser.option("analogies", str, "file of analogies: lines of four words; sections begin with ': NAME'")
+    parser.option("pairs", str, "files of word pairs: two words and a score per line, separated by tabs", [], nargs="+")
     parser.option("restrict_vocab", int, "use only the first N words", 300_000)
-    parser.option("case_insensitive", bool, "compare words in upper case", True)
-    parser.option("unknown_as_wrong", bool, "count questions with unknown words as wrong, pairs as cosine 0", False)
-    parser.shared("batch_size", default=256, help="analogies answered together")
-    parser.output("results", "JSON file to also write the scores to")
+    parser.option("case_insensitive", bool, "ignore case", True)
+    parser.option("unknown_as_wrong", bool, "count analogies with unknown words as wrong, and pairs as cosine 0", False)
+    parser.shared("batch_size", default=256, help="analogies per batch")
+    parser.output("results", "JSON file to write the scores to")
     parser.shared("file_friendly_logging")
     return parser
 

@@ -16,12 +16,12 @@ def build_parser() -> Any:
         "difference of words. For tokens in their sentences use `elmo-fast neighbours`.",
     )
     _files.add_reading(parser)
-    parser.option("words", str, "words, one table each; put the file before this option", [], nargs="+")
+    parser.option("words", str, "words to look up; put the file before this option", [], nargs="+")
     parser.option(
         "analogy", str, "words with + or - between them, separated by spaces: king - man + woman", [], nargs="+"
     )
     parser.shared("topn")
-    parser.output("results", "JSON file to also write them to")
+    parser.output("results", "JSON file to write them to")
     return parser
 
 

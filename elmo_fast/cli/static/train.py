@@ -23,25 +23,27 @@ GLOVE = Method({"epochs": 25, "window": 10, "learning_rate": 0.05}, ("x_max",))
 def build_parser() -> Any:
     parser = _common.new_parser(
         "static train",
-        "Trains word vectors on text of one sentence per line, words separated by spaces. sg and cbow are word2vec, "
-        "trained by gensim (pip install 'elmo-fast[static]'); glove is trained by elmo_fast. After every pass a line "
-        "gives its time and speed, and GloVe's loss (gensim's is known to be wrong and is not shown).",
+        "Trains word vectors on text of one sentence per line, words separated by spaces. gensim trains sg and cbow "
+        "(word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line shows its time and "
+        "speed, and GloVe's loss (gensim's is known to be wrong).",
     )
     parser.shared("train_prefix")
     parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
-    parser.option("dimension", int, "numbers per vector", 100)
+    parser.option("dimension", int, "width of the vectors", 100)
     parser.shared("min_count", default=5)
-    parser.option("epochs", int, "passes (sg, cbow: 5; glove: 25)")
-    parser.option("window", int, "words on each side (sg, cbow: 5; glove: 10)")
-    parser.option("learning_rate", float, "at the start (sg, cbow: 0.025; glove: 0.05)")
-    parser.option("objective", Literal["ns", "hs"], "sg, cbow: negative sampling or a hierarchical softmax", "ns")
-    parser.option("negative", int, "sg, cbow with ns: random words per true one", 5)
-    parser.option("sample", float, "sg, cbow: downsample words with a larger share than this", 1e-3)
-    parser.option("workers", int, "sg, cbow: threads; with more than 1, results are not reproducible", 1)
+    parser.option("epochs", int, "passes over the text (default: 5; glove: 25)")
+    parser.option("window", int, "words of context on each side (default: 5; glove: 10)")
+    parser.option("learning_rate", float, "initial learning rate (default: 0.025; glove: 0.05)")
+    parser.option(
+        "objective", Literal["ns", "hs"], "sg, cbow: ns (negative sampling) or hs (hierarchical softmax)", "ns"
+    )
+    parser.option("negative", int, "sg, cbow with ns: random words per word", 5)
+    parser.option("sample", float, "sg, cbow: downsample words with a larger share of the text than this", 1e-3)
+    parser.option("workers", int, "sg, cbow: number of threads; with more than 1, results are not reproducible", 1)
     parser.option("x_max", float, "glove: pairs this frequent have weight 1; use 10 for a few million words", 100.0)
     parser.shared("file_friendly_logging")
     _files.add_output(parser)
-    parser.output("results", "JSON file for settings and every pass")
+    parser.output("results", "JSON file to write the settings and a row per pass to")
     return parser
 
 

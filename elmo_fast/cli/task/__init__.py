@@ -3,7 +3,7 @@
 from elmo_fast.cli._nested import Chosen, NestedParser
 
 KINDS = {
-    "train": "train on labelled sentences; stop when the dev score no longer improves",
+    "train": "train on labelled sentences until the dev score no longer improves",
     "eval": "score a trained model on labelled sentences",
     "predict": "label sentences with a trained model",
 }

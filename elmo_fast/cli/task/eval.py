@@ -9,8 +9,8 @@ from elmo_fast.files import write_json
 
 def build_parser() -> Any:
     parser = new_parser("task eval", "Scores a trained model on labelled sentences, class by class.")
-    parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
-    parser.add_argument("path", type=str, help="file of labelled sentences")
+    parser.add_argument("save_dir", type=str, help="folder that `elmo-fast task train` wrote")
+    parser.add_argument("path", type=str, help="labelled sentences")
     parser.output("output", "JSON file to write the scores to")
     add_reading_options(parser)
     return parser
@@ -21,7 +21,7 @@ def add_reading_options(parser: Any) -> None:
     parser.option(
         "format",
         str,
-        "of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
+        "format of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
     )
     parser.option("batch_size", int, "sentences per batch; null: as in training")
 

@@ -13,8 +13,8 @@ def build_parser() -> Any:
         "Labels sentences: a tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence; a "
         "classifier writes label<TAB>sentence.",
     )
-    parser.add_argument("save_dir", type=str, help="the folder that `elmo-fast task train` wrote")
-    parser.add_argument("path", type=str, help="file of sentences; labels in it are ignored")
+    parser.add_argument("save_dir", type=str, help="folder that `elmo-fast task train` wrote")
+    parser.add_argument("path", type=str, help="sentences; labels in them are ignored")
     parser.add_argument("output", type=str, help="file to write")
     parser.writes("output")
     add_reading_options(parser)

@@ -10,8 +10,8 @@ from elmo_fast.tasks.config import TaskConfig
 def build_parser() -> Any:
     parser = new_parser(
         "task train",
-        "Trains a tagger or classifier and keeps the epoch that scores best on dev_path. Rerun the command to "
-        "resume a run that was killed. Options can also come from a YAML file: --config FILE.",
+        "Trains a tagger or classifier and keeps the epoch that scores best on --dev_path. To resume a run that was "
+        "killed, run the same command again.",
     )
     parser.fields(TaskConfig)
     return parser
