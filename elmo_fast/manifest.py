@@ -53,11 +53,12 @@ class NewFiles:
             self._marks[name] = mark_of(self.folder / name)
         return self._marks[name].sha256
 
-    def manifest(self) -> Manifest:
-        """The manifest of all files."""
-        for name in sorted(os.listdir(self.folder)):
+    def write_manifest(self) -> None:
+        """Writes the manifest of all files beside them."""
+        for name in os.listdir(self.folder):
             self.sha256(name)
-        return Manifest("elmo_fast manifest", 1, dict(sorted(self._marks.items())))
+        told = dataclasses.asdict(Manifest("elmo_fast manifest", 1, dict(sorted(self._marks.items()))))
+        (self.folder / MANIFEST).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -73,8 +74,7 @@ def writing_together(folder: str | os.PathLike[str]) -> Iterator[NewFiles]:
         new = NewFiles(work / "new")
         new.folder.mkdir()
         yield new
-        text = json.dumps(dataclasses.asdict(new.manifest()), indent=1) + "\n"
-        (new.folder / MANIFEST).write_text(text, encoding="utf-8")
+        new.write_manifest()
         move_together(new.folder, target, work)
 
 

@@ -120,8 +120,7 @@ def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
     """The first process shows the progress of all."""
     arguments.device = _shares.device_of(arguments.device, place)
     embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
-    from elmo_fast.parts import embed_parts
-    from elmo_fast.parts.embedding import Settings, Share
+    from elmo_fast.parts import Settings, embed_parts
 
     quiet = arguments.quiet or place.number > 0
     with _progress.ProgressBar(lines=arguments.file_friendly_logging, quiet=quiet) as progress:
@@ -129,7 +128,7 @@ def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
             embedder,
             source,
             arguments.output_file,
-            Share(place.number, place.processes),
+            (place.number, place.processes),
             Settings(**_settings(arguments), part_sentences=arguments.part_lines),
             progress=progress.reach,
             say=_common.logger().info,

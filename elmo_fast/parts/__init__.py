@@ -4,7 +4,8 @@ from elmo_fast._lazy import lazy
 
 _MODULES = {
     "vectors": ("ElmoVectors",),
-    "embedding": ("embed_parts", "Settings"),
+    "agreement": ("Settings",),
+    "embedding": ("embed_parts",),
     "merging": ("merge_parts",),
 }
 __getattr__, __dir__ = lazy("elmo_fast.parts", _MODULES)

@@ -14,7 +14,6 @@ from elmo_fast.parts.claims import Claims, looks
 from elmo_fast.parts.cutting import cut
 from elmo_fast.parts.plan import PLAN, Making, Plan, read_plan, write_once
 from elmo_fast.text import Source, SurveyedText
-from elmo_fast.token_files import Contents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,18 +62,13 @@ def agreed_plan(
     return plan
 
 
-def contents_of(text: SurveyedText, embedder: ElmoEmbedder, settings: Settings) -> Contents:
-    """What the file of a part's vectors is to hold."""
-    return text_contents(
-        text, embedder.elmo_bilm, embedder.model_name, settings.output_format, settings.dtype,
-        as_keys=False, remembers=False,
-    )  # fmt: skip
-
-
 def _new_plan(making: Making, embedder: ElmoEmbedder, source: Source, settings: Settings, processes: int) -> Plan:
     as_keys = making.names == "keys" and settings.file_format == "hdf5"
     each, parts = cut(source, settings.window, processes, settings.part_sentences, as_keys)
-    contents = contents_of(SurveyedText(source.name, np.zeros(0, np.int64), [], False, source), embedder, settings)
+    contents = text_contents(
+        SurveyedText(source.name, np.zeros(0, np.int64), [], False, source), embedder.elmo_bilm, embedder.model_name,
+        settings.output_format, settings.dtype, as_keys=False, remembers=False,
+    )  # fmt: skip
     return Plan(
         "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
         contents.layers, contents.width, contents.metadata, parts,

@@ -38,7 +38,7 @@ def cut(
         for index, sentence in enumerate(chunk, first):
             checks.take(index, sentence)
         first += len(chunk)
-        windows.append((len(chunk), _tokens(chunk), _digest(chunk)))
+        windows.append((len(chunk), sum(len(sentence.tokens) for sentence in chunk), _digest(chunk)))
     checks.end()
     fair = math.ceil(len(windows) / (PARTS_EACH * processes))
     each = min(fair, MOST_WINDOWS) if part_sentences is None else part_sentences // window
@@ -63,10 +63,6 @@ def _digest(sentences: Iterable[Sentence]) -> bytes:
     # Separators that stand in no token, so that no two texts give the same bytes.
     joined = "".join(f"{chr(31).join(tokens)}\x1e{name}\x1d" for tokens, name in sentences)
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).digest()
-
-
-def _tokens(sentences: Iterable[Sentence]) -> int:
-    return sum(len(sentence.tokens) for sentence in sentences)
 
 
 class _PartOfText(Source):

@@ -10,26 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+import numpy as np
+
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.text_embedding import check_formats
-from elmo_fast.parts.agreement import Settings, agreed_plan, contents_of
+from elmo_fast.parts.agreement import Settings, agreed_plan
 from elmo_fast.parts.claims import Claims, looks
 from elmo_fast.parts.cutting import PartReader
 from elmo_fast.parts.folder import NAMES, VECTORS, done_parts, finish, made_folder, writing_part
 from elmo_fast.parts.plan import Plan, name_of
 from elmo_fast.progress import Progress
 from elmo_fast.text import Source
-from elmo_fast.token_files import FORMATS, check_room
+from elmo_fast.token_files import FORMATS, Contents, check_room
 
 WORKING = 2.0  # seconds between two looks at what the others have done, while this process works
-
-
-class Share(NamedTuple):
-    """This process is `number` of `processes`, from 0. That decides only where it begins."""
-
-    number: int
-    processes: int
 
 
 class Written(NamedTuple):
@@ -44,7 +39,7 @@ def embed_parts(
     embedder: ElmoEmbedder,
     source: Source,
     folder: str | os.PathLike[str],
-    share: Share = Share(0, 1),  # noqa: B008 (a tuple)
+    share: tuple[int, int] = (0, 1),
     settings: Settings | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
@@ -57,7 +52,7 @@ def embed_parts(
         embedder: the model, without carried state.
         source: the text, the same for all processes.
         folder: on a disk that all processes share; created if it does not exist.
-        share: this process among all.
+        share: the number of this process, from 0, and of all; it decides only where this one begins.
         progress: called with the tokens that all processes have done since this one began, and those that were to do.
         say: takes a line about what this process found.
 
@@ -73,7 +68,7 @@ def embed_parts(
         )
     with made_folder(place), Claims(place) as claims:
         there = len(done_parts(place))
-        plan = agreed_plan(place, claims, embedder, source, settings, share.processes)
+        plan = agreed_plan(place, claims, embedder, source, settings, share[1])
         reader = PartReader(source, plan, settings.window)
         if there:
             if say is not None:
@@ -88,7 +83,7 @@ def embed_parts(
 class _Worker:
     embedder: ElmoEmbedder
     folder: pathlib.Path
-    share: Share
+    share: tuple[int, int]
     settings: Settings
     claims: Claims
     plan: Plan
@@ -120,7 +115,7 @@ class _Worker:
     def _pending(self) -> list[int]:
         """The parts that are not there, from this process's place on."""
         there, total = done_parts(self.folder), len(self.plan.parts)
-        start = total * (self.share.number % self.share.processes) // self.share.processes
+        start = total * self.share[0] // self.share[1]
         order = ((start + step) % total for step in range(total))
         return [number for number in order if name_of(number) not in there]
 
@@ -138,8 +133,8 @@ class _Worker:
         return None
 
     def _embed(self, number: int, stack: contextlib.ExitStack) -> None:
-        text, settings = self.reader.read(number), self.settings
-        contents = contents_of(text, self.embedder, settings)
+        text, settings, plan = self.reader.read(number), self.settings, self.plan
+        contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), plan.metadata)
         check_room(self.folder / name_of(number), contents.nbytes)
 
         def told(done: int, total: int) -> None:
@@ -147,7 +142,7 @@ class _Worker:
             self._show()
 
         new = stack.enter_context(writing_part(self.folder, number))
-        if self.plan.making.names != "none":
+        if plan.making.names != "none":
             (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
         write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, contents))
         self.embedder.write_text(

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import json
 import os
 import pathlib
 from collections.abc import Iterator
@@ -59,28 +58,20 @@ def writing_part(folder: pathlib.Path, number: int) -> Iterator[pathlib.Path]:
             new = NewFiles(work / "new")
             new.folder.mkdir()
             yield new.folder
-            text = json.dumps(dataclasses.asdict(new.manifest()), indent=1) + "\n"
-            (new.folder / MANIFEST).write_text(text, encoding="utf-8")
+            new.write_manifest()
             for name in os.listdir(new.folder):
                 flush(new.folder / name)
             flush(new.folder)
-            with contextlib.suppress(FileExistsError):
-                _rename_unless_there(new.folder, target)
+            try:
+                new.folder.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # a rename replaces no folder that holds files
+                    raise
             flush(folder)
     except OSError as error:
         if error.errno in NO_ROOM:
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         raise
-
-
-def _rename_unless_there(new: pathlib.Path, target: pathlib.Path) -> None:
-    """A rename replaces no folder that holds files. Raises FileExistsError."""
-    try:
-        new.rename(target)
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        raise FileExistsError(os.fspath(target)) from error
 
 
 def finish(folder: pathlib.Path, parts: int) -> None:

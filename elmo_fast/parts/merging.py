@@ -40,12 +40,12 @@ def merge_parts(
     contents = _contents(plan, vectors, file_format)
     check_room(output, contents.nbytes)
     with FORMATS[file_format](output, contents) as write:
-        for part, first in enumerate(vectors.part_starts):
-            vectors.verify(part)
-            for index in range(first, plan.parts[part].end):
+        for number, part in enumerate(plan.parts):
+            vectors.verify(number)
+            for index in range(part.first, part.end):
                 write(index, vectors[index])
             if progress is not None:
-                progress(plan.parts[part].end, len(vectors))
+                progress(part.end, len(vectors))
     return len(vectors)
 
 

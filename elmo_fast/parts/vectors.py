@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,10 +72,8 @@ class ElmoVectors(Sequence[Vectors]):
         number %= self._count
         part = bisect.bisect_right(self._firsts, number) - 1
         file, row = self._part(part), number - self._firsts[part]
-        return self._shaped(file.embeddings[file.offsets[row] : file.offsets[row + 1]])
-
-    def __iter__(self) -> Iterator[Vectors]:
-        return map(self.__getitem__, range(self._count))
+        rows = file.embeddings[file.offsets[row] : file.offsets[row + 1]]
+        return rows.swapaxes(0, 1) if self.metadata.get("layers") == "all" else rows[:, 0]
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """The tokens of each sentence, [N] int64."""
@@ -96,14 +94,6 @@ class ElmoVectors(Sequence[Vectors]):
             if self._digests:
                 check_part(self.path, self._digests, number)
 
-    @property
-    def part_starts(self) -> list[int]:
-        """The number of each part's first sentence."""
-        return list(self._firsts)
-
-    def _shaped(self, rows: Vectors) -> Vectors:
-        return rows.swapaxes(0, 1) if self.metadata.get("layers") == "all" else rows[:, 0]
-
     def _opened(self, number: int) -> FlatFile:
         path = self.path / name_of(number) / VECTORS if self.path.is_dir() else self.path
         found = read_flat(path)
@@ -119,11 +109,6 @@ class ElmoVectors(Sequence[Vectors]):
         return found
 
 
-def _is_hdf5(path: pathlib.Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(8) == b"\x89HDF\r\n\x1a\n"
-
-
 def read_flat(path: pathlib.Path) -> FlatFile:
     """Opens a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
     from safetensors import SafetensorError, safe_open
@@ -136,7 +121,9 @@ def read_flat(path: pathlib.Path) -> FlatFile:
             vectors = file.get_slice("embeddings")
             shape, dtype = tuple(vectors.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(vectors.get_dtype())
     except SafetensorError as error:
-        if _is_hdf5(path):
+        import h5py
+
+        if h5py.is_hdf5(path):
             raise ElmoFastError(
                 f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
                 "`elmo-fast embed` or `merge` wrote with --format safetensors"

@@ -14,11 +14,10 @@ import pytest
 from elmo_fast import manifest
 from elmo_fast.cli._shares import Place, place_of
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.parts import Settings, cutting, embed_parts, embedding
 from elmo_fast.parts import claims as claims_module
-from elmo_fast.parts import cutting, embed_parts, embedding
 from elmo_fast.parts import folder as parts_folder
 from elmo_fast.parts.claims import CLAIMS
-from elmo_fast.parts.embedding import Settings, Share
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
 from tests.nfs import remove_as_nfs
@@ -192,7 +191,7 @@ def test_sizes_of_parts(embedder, tmp_path):
     assert parts(16 * 16, 1) == (32, [(start, 32, 64) for start in range(0, 256, 32)])
     assert parts(40, 4) == (16, [(0, 16, 32), (16, 16, 32), (32, 8, 16)])
     assert parts(16 * 400, 2)[0] == 16 * 16
-    embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", Share(0, 4), Settings(batch_size=1))
+    embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", (0, 4), Settings(batch_size=1))
     assert sorted(os.listdir(tmp_path / "one")) == ["manifest.json", "part-00000", "parts.json"]
 
 
@@ -219,14 +218,14 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
     """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
-    rename = parts_folder._rename_unless_there
+    flush = parts_folder.flush
 
-    def full(new, target):
-        if target.name == "part-00002":
+    def full(path):
+        if ".part-00002." in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
-        rename(new, target)
+        flush(path)
 
-    monkeypatch.setattr(parts_folder, "_rename_unless_there", full)
+    monkeypatch.setattr(parts_folder, "flush", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
         embed_parts(embedder, source, folder, settings=settings)
     assert sorted(os.listdir(folder)) == ["part-00000", "part-00001", "part-00003", "parts.json"]
