@@ -35,15 +35,26 @@ def flags() -> list[str]:
 
 
 def processor() -> dict[str, Any]:
-    """The processor's model name and flags, the cores this process may use, and the instruction set of products."""
+    """The processor's name and flags, the cores this process may use, and the instruction set of products."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "cpu": cpuinfo().get("model name", platform.processor() or platform.machine()),
+        "cpu": " ".join([cpuinfo().get("model name", platform.processor() or platform.machine()), *generation()]),
         "cores": cores,
         "flags": flags(),
         "instruction set": instruction_set(),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def generation() -> list[str]:
+    """The processor's family and model where Linux says them: a virtual machine may hide them from its name."""
+    found = cpuinfo()
+    return [f"{name} {found[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in found]
+
+
+def folder() -> str:
+    """The name of the folder for results that hold for one generation of processors and one instruction set."""
+    return "-".join([instruction_set(), *(each.split()[-1] for each in generation())])
 
 
 def instruction_set() -> str:

@@ -8,7 +8,7 @@ import sys
 import time
 
 from benchmarks import machine, results, table
-from benchmarks.cases import BY_INSTRUCTION_SET, CASES, Settings
+from benchmarks.cases import BY_CPU, CASES, Settings
 
 RESULTS = machine.ROOT / "benchmarks" / "results"
 QUICK_RESULTS = machine.ROOT / "build" / "quick-benchmarks"
@@ -58,7 +58,7 @@ def main(words: list[str] | None = None) -> int:
         start = time.monotonic()
         report = importlib.import_module(f"benchmarks.cases.{case}").run(settings)
         about["seconds"] = round(time.monotonic() - start)
-        into = folder / about["machine"]["instruction set"] if case in BY_INSTRUCTION_SET else folder
+        into = folder / machine.folder() if case in BY_CPU else folder
         path = results.save(into, case, report, about)
         for each in report.rows:
             print(f"  {each.told(aim=not given.quick)}")

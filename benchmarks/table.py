@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import results
-from benchmarks.cases import BY_INSTRUCTION_SET, CASES
+from benchmarks.cases import BY_CPU, CASES
 from benchmarks.gpu import predict
 from benchmarks.machine import ROOT
 from benchmarks.results import GpuRow, Row
@@ -321,7 +321,9 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     if name == "gpu_predicted":
         return predict.table(table)
     case, function = ("embed", None) if name == "comparison" else RENDERED.get(name, (name, case_table))
-    folders = [folder / name for name in reversed(INSTRUCTION_SETS)] if case in BY_INSTRUCTION_SET else [folder]
+    sets = reversed(INSTRUCTION_SETS)
+    folders = [each for name in sets for each in (folder / name, *sorted(folder.glob(f"{name}-*")))]
+    folders = folders if case in BY_CPU else [folder]
     if found := [content for each in folders if (content := results.load(each, case)) is not None]:
         return "\n\n".join(map(function, found)) if function else comparison(found)
     command = f"python -m benchmarks.run --case {case}" if case in CASES else f"make {case}"

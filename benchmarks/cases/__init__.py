@@ -16,8 +16,8 @@ class Settings(NamedTuple):
     peer_python: str | None
 
 
-# Cases whose results are kept for each instruction set of the CPU, in a folder of its name.
-BY_INSTRUCTION_SET = ("embed", "train_step", "precision", "projected_lstm", "threads", "embed_file")
+# Cases whose results are kept for each CPU and instruction set, in a folder of their own (`machine.folder`).
+BY_CPU = ("embed", "train_step", "precision", "projected_lstm", "threads", "embed_file", "embed_parts", "exact_shards")
 
 CASES = {
     "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",

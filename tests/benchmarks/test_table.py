@@ -34,7 +34,7 @@ def results_of(folder, *, ratio):
     carried = {"float32": "3.0e-05", "bfloat16": "1.5e+00"}
     notes = {"AllenNLP": "2.10.1", "text": "a text", "max difference when the state is carried over 4": carried}
     about = machine.describe("python -m it")
-    save(folder / about["machine"]["instruction set"], "embed", Report(rows, notes), about)
+    save(folder / machine.folder(), "embed", Report(rows, notes), about)
 
 
 def test_text_between_markers_is_written_anew(tmp_path):
@@ -60,6 +60,22 @@ def test_text_between_markers_is_written_anew(tmp_path):
     assert table.filled(filled, tmp_path) == filled
     results_of(tmp_path, ratio=6)
     assert table.filled(filled, tmp_path) != filled
+
+
+def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
+    """Two generations: both are told, with names that differ; a CPU without family and model has the set alone."""
+    for generation, ratio in (
+        ({"cpu family": "25", "model": "17"}, 5),
+        ({"cpu family": "26", "model": "2"}, 6),
+        ({}, 7),
+    ):
+        monkeypatch.setattr(machine, "cpuinfo", lambda generation=generation: {"model name": "A CPU"} | generation)
+        results_of(tmp_path, ratio=ratio)
+    used = machine.instruction_set()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [used, f"{used}-25-17", f"{used}-26-2"]
+    told = table.render("comparison", tmp_path)
+    for name, speed in (("A CPU", 700), ("A CPU family 25 model 17", 500), ("A CPU family 26 model 2", 600)):
+        assert f"| {used} ({name}) | 100 | {speed} " in told
 
 
 def test_a_case_that_was_never_run_says_so(tmp_path):
