@@ -54,12 +54,14 @@ class Draw:
         """Distinct whole numbers from 0 to below - 1."""
         return torch.randperm(below, generator=self.generator, device="cpu")[:count]
 
-    def output_layer(self, rows: int, size: int, words: int) -> dict[str, Tensor]:
-        """hidden [rows, size], weight [words, size] and bias [words] of a softmax or its likes."""
+    def output_layer(self, rows: int, size: int, words: int, table: int | None = None) -> dict[str, Tensor]:
+        """hidden [rows, size], weight [table or words, size], its bias and targets [rows] of a softmax or its likes."""
+        table = words if table is None else table
         return {
             "hidden": self.normal(rows, size),
-            "weight": self.normal(words, size, scale=size**-0.5),
-            "bias": self.normal(words),
+            "weight": self.normal(table, size, scale=size**-0.5),
+            "bias": self.normal(table),
+            "targets": self.whole(words, rows),
         }
 
 
@@ -71,6 +73,21 @@ def numbered(name: str, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
 def listed(name: str, tensors: Tensors) -> list[Tensor]:
     """The list that `numbered` took."""
     return [tensor for key, tensor in tensors.items() if key.rpartition(" ")[0] == name]
+
+
+def with_other_tiles(op: str, cases: Callable[[Draw], list[Case]]) -> Callable[[Draw, str, torch.device], list[Case]]:
+    """`cases_of_tiles` of a softmax or its likes: the first of `cases` with each tile but the first."""
+
+    def cases_of_tiles(draw: Draw, precision: str, device: torch.device) -> list[Case]:
+        from elmo_fast.ops import _softmax
+
+        case, dtype = cases(draw)[0], getattr(torch, precision)
+        (rows, width), words = case.tensors["hidden"].shape, len(case.tensors.get("samples", case.tensors["weight"]))
+        known = _softmax.candidates(rows, words, width, dtype, device)
+        name, places = _softmax.name_of(op, rows, width, dtype), [known.index(tile) for tile in dict.fromkeys(known)]
+        return [case._replace(choices={name: place}) for place in places[1:]]
+
+    return cases_of_tiles
 
 
 def results(case: Case, how: How, device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:

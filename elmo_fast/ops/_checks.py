@@ -57,8 +57,14 @@ def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
         check_device(op, f"{name} and count", rows, count)
 
 
-def check_output_layer(op: str, hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> None:
-    """Raises unless these are the rows [N, D], words [N] and table [V, D], [V] (V > 0) of a softmax or its likes."""
+def check_output_layer(
+    op: str, hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, chunk_bytes: int, **samples: Tensor
+) -> None:
+    """Raises unless these are the rows [N, D], words [N] and table [V, D], [V] (V > 0) of a softmax or its likes;
+    samples [S] (S > 0), words too, where it has some."""
+    for name, ids in samples.items():
+        check_shape(op, name, ids, "S")
+        check_same(op, f"targets and {name}", [targets, ids])
     check_shape(op, "hidden", hidden, "N D")
     check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
     check_shape(op, "bias", bias, "V", V=weight.shape[0])
@@ -69,6 +75,11 @@ def check_output_layer(op: str, hidden: Tensor, targets: Tensor, weight: Tensor,
     check_device(op, "targets and hidden", targets, hidden)
     if weight.shape[0] == 0:
         raise ElmoFastError(f"{op}: weight must hold at least one word; got none")
+    if any(len(ids) == 0 for ids in samples.values()):
+        raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
+    if chunk_bytes < 1:
+        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
+    check_words(op, weight.shape[0], targets=targets, **samples)
 
 
 def check_words(op: str, num_words: int, **words: Tensor) -> None:

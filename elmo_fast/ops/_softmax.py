@@ -43,15 +43,6 @@ def name_of(op: str, rows: int, width: int, dtype: torch.dtype) -> str:
     return _tuned.tile_of(op, rows, width, str(dtype).removeprefix("torch."))
 
 
-def other_choices(
-    op: str, rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device
-) -> list[dict[str, int]]:
-    """The choices with which each candidate but the first runs once."""
-    known = candidates(rows, words, width, dtype, device)
-    places = [known.index(tile) for tile in dict.fromkeys(known)]
-    return [{name_of(op, rows, width, dtype): place} for place in places[1:]]
-
-
 def tiles(op: str, rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
     """What was measured on the device, else the first candidate."""
     known = candidates(rows, words, width, dtype, device)

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_output_layer, check_words
+from elmo_fast.ops._checks import check_output_layer
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
@@ -60,10 +59,7 @@ def full_softmax(
     op = "full_softmax"
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
-    check_output_layer(op, hidden, targets, weight, bias)
-    if chunk_bytes < 1:
-        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
-    check_words(op, weight.shape[0], targets=targets)
+    check_output_layer(op, hidden, targets, weight, bias, chunk_bytes)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
     with without_autocast(hidden.device):
         return kernel.run(FullSoftmaxArguments(hidden, targets, weight, bias, precision, chunk_bytes))

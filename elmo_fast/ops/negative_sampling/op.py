@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
+from elmo_fast.ops._checks import check_output_layer, check_same, check_shape
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops._table_rows import table_rows
@@ -96,20 +96,13 @@ def negative_sampling(
     op = "negative_sampling"
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
-    check_shape(op, "samples", samples, "S")
-    check_same(op, "targets and samples", [targets, samples])
-    check_output_layer(op, hidden, targets, weight, bias)
+    check_output_layer(op, hidden, targets, weight, bias, chunk_bytes, samples=samples)
     if log_noise is not None:
         check_shape(op, "log_noise", log_noise, "V", V=weight.shape[0])
         check_same(op, "hidden and log_noise", [hidden, log_noise])
-    if len(samples) == 0:
-        raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
     negatives = float(len(samples) if negatives is None else negatives)
     if not 0 < negatives < float("inf"):
         raise ElmoFastError(f"{op}: negatives must be above 0 and finite; got {negatives}")
-    if chunk_bytes < 1:
-        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {chunk_bytes}")
-    check_words(op, weight.shape[0], targets=targets, samples=samples)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
     a = NegativeSamplingArguments(
         hidden, targets, weight, bias, samples, log_noise, negatives, sparse, chunk_bytes, precision

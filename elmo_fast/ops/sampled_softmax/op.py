@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_words
+from elmo_fast.errors import check_choice
+from elmo_fast.ops._checks import check_output_layer
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops._table_rows import table_rows
@@ -87,24 +87,14 @@ def sampled_softmax(
 
     Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
     """
+    op = "sampled_softmax"
     precision, cast = under_autocast(precision, hidden.device)
+    hidden = cast(hidden)
+    check_output_layer(op, hidden, targets, weight, bias, chunk_bytes, samples=samples)
+    check_choice(f"{op}: correction", correction, CORRECTIONS)
+    kernel = select(op, backend, hidden.device, hidden.dtype, precision)
     a = SampledSoftmaxArguments(
-        cast(hidden), targets, weight, bias, samples, tries, correction, sparse, chunk_bytes, precision
+        hidden, targets, weight, bias, samples, tries, correction, sparse, chunk_bytes, precision
     )
-    _check(a)
-    kernel = select("sampled_softmax", backend, hidden.device, a.hidden.dtype, precision)
     with without_autocast(hidden.device):
         return kernel.run(a)
-
-
-def _check(a: SampledSoftmaxArguments) -> None:
-    op = "sampled_softmax"
-    check_shape(op, "samples", a.samples, "S")
-    check_same(op, "targets and samples", [a.targets, a.samples])
-    check_output_layer(op, a.hidden, a.targets, a.weight, a.bias)
-    if len(a.samples) == 0:
-        raise ElmoFastError(f"{op}: samples must hold at least one word; got none")
-    check_choice(f"{op}: correction", a.correction, CORRECTIONS)
-    if a.chunk_bytes < 1:
-        raise ElmoFastError(f"{op}: chunk_bytes must be at least 1; got {a.chunk_bytes}")
-    check_words(op, a.weight.shape[0], targets=a.targets, samples=a.samples)

@@ -4,14 +4,7 @@ import random
 
 import torch
 
-from elmo_fast.ops import (
-    full_softmax,
-    hierarchical_softmax,
-    huffman_tree,
-    log_uniform_sample,
-    negative_sampling,
-    sampled_softmax,
-)
+from elmo_fast import ops
 from tests.fuzz.tensors import compare, floating, kind, numbers, precision, size, threads, whole
 
 
@@ -30,8 +23,12 @@ def case(rng: random.Random) -> None:
     options: dict = {} if op == "hierarchical_softmax" else {"chunk_bytes": rng.choice((32 << 20, 1, 64, 1000, 5000))}
     if op != "full_softmax":
         options["sparse"] = rng.random() < 0.4
-    call = {"full_softmax": _full, "sampled_softmax": _sampled, "negative_sampling": _negative,
-            "hierarchical_softmax": _hierarchical}[op](rng, max(words, 1), targets, options, tensors)  # fmt: skip
+    more = _more(op, rng, max(words, 1), options)
+
+    def call(t, backend, precision):
+        how = {name: x.to(t[0].dtype) if torch.is_tensor(x) else x for name, x in options.items()}
+        yield getattr(ops, op)(t[0], targets, t[1], t[2], *more, precision=precision, backend=backend, **how)
+
     compare(op, call, tensors, rng, precision=precision(rng, op, dtype), cancelling=_cancelling(*tensors))
 
 
@@ -44,45 +41,19 @@ def _cancelling(hidden, rows, offsets):
     return {0: logit * float(sizes[1].max()), 1: logit * float(sizes[0].max()), 2: logit}
 
 
-def _full(rng, words, targets, options, tensors):
-    def call(t, backend, precision):
-        yield full_softmax(t[0], targets, t[1], t[2], precision=precision, backend=backend, **options)
-
-    return call
-
-
-def _sampled(rng, words, targets, options, tensors):
-    count = min(size(rng, 30, zero=False), words)
-    samples, tries = log_uniform_sample(count, words, seed=rng.getrandbits(30))
-    options["correction"] = rng.choice(("tensorflow", "allennlp", "allennlp-0.9"))
-
-    def call(t, backend, precision):
-        yield sampled_softmax(
-            t[0], targets, t[1], t[2], samples, tries, precision=precision, backend=backend, **options
-        )
-
-    return call
-
-
-def _negative(rng, words, targets, options, tensors):
-    samples = whole(rng, (size(rng, 30),), words)
-    options["negatives"] = rng.choice((None, 5, 0.5))
-    noise = rng.random() < 0.4
-    log_noise = torch.full((words,), -2.0, dtype=tensors[0].dtype)
-
-    def call(t, backend, precision):
-        law = log_noise.to(t[0].dtype) if noise else None
-        yield negative_sampling(
-            t[0], targets, t[1], t[2], samples, log_noise=law, precision=precision, backend=backend, **options
-        )
-
-    return call
-
-
-def _hierarchical(rng, words, targets, options, tensors):
-    tree = huffman_tree(whole(rng, (words,), rng.choice((2, 1000, 2**40))).contiguous())
-
-    def call(t, backend, precision):
-        yield hierarchical_softmax(t[0], targets, t[1], t[2], tree, precision=precision, backend=backend, **options)
-
-    return call
+def _more(op, rng, words, options):
+    """What an op takes behind its table; options of its own are added."""
+    if op == "sampled_softmax":
+        count = min(size(rng, 30, zero=False), words)
+        drawn = ops.log_uniform_sample(count, words, seed=rng.getrandbits(30))
+        options["correction"] = rng.choice(("tensorflow", "allennlp", "allennlp-0.9"))
+        return drawn
+    if op == "negative_sampling":
+        samples = whole(rng, (size(rng, 30),), words)
+        options["negatives"] = rng.choice((None, 5, 0.5))
+        if rng.random() < 0.4:
+            options["log_noise"] = torch.full((words,), -2.0)
+        return (samples,)
+    if op == "hierarchical_softmax":
+        return (ops.huffman_tree(whole(rng, (words,), rng.choice((2, 1000, 2**40))).contiguous()),)
+    return ()
