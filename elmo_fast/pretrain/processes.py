@@ -158,7 +158,10 @@ def _store() -> dist.Store | None:
 
 
 class join_processes:
-    """While open, the processes that torchrun started form a group: gloo between CPUs, NCCL between GPUs."""
+    """While open, the processes that torchrun started form a group: gloo between CPUs, NCCL between GPUs.
+
+    Raises ElmoFastError where a connection to another process breaks.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -171,9 +174,15 @@ class join_processes:
             dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
         return Processes()
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.began:
             # DistributedDataParallel is in a reference cycle and holds the group, whose threads must end before Python.
             gc.collect()
             dist.destroy_process_group()
             gc.collect()
+        if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error)):
+            raise ElmoFastError(
+                "another process of this run has ended, or the network to it is gone; its own messages say why. The "
+                "same command, run again, resumes from the newest checkpoint. The connection's error: "
+                f"{str(error).splitlines()[0]}"
+            ) from error

@@ -6,9 +6,13 @@ import signal
 import time
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.processes import join_processes
 from tests.pretrain.processes import SECONDS, losses, outcome, pretrain, torchrun, words_of
+from tests.torture.children import ended, started
 
 
 @pytest.mark.slow
@@ -59,6 +63,21 @@ def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path
     assert status != 0
     assert "elmo-fast pretrain: error: batch_size=5 rows cannot be shared out evenly among 2 processes" in output
     assert "elmo_fast/pretrain/" not in output  # no traceback of ours
+
+
+def test_the_loss_of_another_process_is_one_sentence(tmp_path):
+    def work():
+        with join_processes(torch.device("cpu")) as processes:
+            processes.max_(0)
+            if processes.rank == 1:
+                os._exit(0)
+            processes.max_(0)
+
+    def told():
+        with pytest.raises(ElmoFastError, match=r"another process of this run has ended.*run again, resumes.*gloo"):
+            work()
+
+    assert ended(started(told, 2, tmp_path / "log"), tmp_path / "log")
 
 
 def workers_of(parent: int) -> list[int]:
