@@ -10,9 +10,9 @@ WIDTH, WORDS, CHUNK = 512, 793_471, 32 * 2**20
 SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float32")]
 
 
-def forward(count, precision, words=WORDS):
-    targets, weight, bias = torch.empty(count, dtype=torch.int64), torch.empty(words, WIDTH), torch.empty(words)
-    saved = undispatched("full_softmax")(torch.empty(count, WIDTH), targets, weight, bias, precision, CHUNK)
+def forward(count, precision, words=WORDS, width=WIDTH):
+    targets, weight, bias = torch.empty(count, dtype=torch.int64), torch.empty(words, width), torch.empty(words)
+    saved = undispatched("full_softmax")(torch.empty(count, width), targets, weight, bias, precision, CHUNK)
     return saved, weight, bias
 
 

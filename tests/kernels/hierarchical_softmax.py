@@ -9,15 +9,16 @@ ARCHITECTURES = (80, 86, 90, 100, 120)
 WIDTH, WORDS, STEPS, LONGEST = 512, 793_471, 15_000_000, 30
 
 
-def both_passes(count, precision, sparse=True):
-    """Forward, then backward on what it saved."""
-    weight, bias = torch.empty(WORDS - 1, WIDTH), torch.empty(WORDS - 1)
+def both_passes(count, precision, sparse=True, width=WIDTH, backward=True):
+    """Forward and, with `backward`, that on what it saved."""
+    weight, bias = torch.empty(WORDS - 1, width), torch.empty(WORDS - 1)
     first, nodes, targets = (torch.empty(n, dtype=torch.int64) for n in (WORDS + 1, STEPS, count))
     tree = first, nodes, torch.empty(STEPS, dtype=torch.uint8), LONGEST
     _, *saved = undispatched("hierarchical_softmax")(
-        torch.empty(count, WIDTH), targets, weight, bias, *tree, precision, sparse
+        torch.empty(count, width), targets, weight, bias, *tree, precision, sparse
     )
-    undispatched("hierarchical_softmax_backward")(torch.empty(count), *saved, weight, sparse)
+    if backward:
+        undispatched("hierarchical_softmax_backward")(torch.empty(count), *saved, weight, sparse)
 
 
 def launches():

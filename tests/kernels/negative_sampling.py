@@ -10,13 +10,13 @@ WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
 SIZES = [(2560, "float16", False), (2560, "bfloat16", False), (20480, "bfloat16", False), (2560, "float32", True)]
 
 
-def both_passes(count, precision, noise):
+def both_passes(count, precision, noise=False, width=WIDTH):
     """Forward, then backward on what it saved."""
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
-    weight, law = torch.empty(WORDS, WIDTH), torch.empty(WORDS) if noise else None
+    weight, law = torch.empty(WORDS, width), torch.empty(WORDS) if noise else None
     options = 64.0, noise, False, CHUNK
     _, *saved = undispatched("negative_sampling")(
-        torch.empty(count, WIDTH), targets, weight, torch.empty(WORDS), samples, law, *options, precision
+        torch.empty(count, width), targets, weight, torch.empty(WORDS), samples, law, *options, precision
     )
     return undispatched("negative_sampling_backward")(torch.empty(count), *saved, weight, *options)
 

@@ -10,13 +10,13 @@ WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
 SIZES = [(2560, "float16"), (2560, "bfloat16"), (20480, "bfloat16"), (2560, "float32")]
 
 
-def both_passes(count, precision, correction="tensorflow"):
+def both_passes(count, precision, correction="tensorflow", width=WIDTH):
     """Forward, then backward on what it saved."""
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
-    weight, tries = torch.empty(WORDS, WIDTH), torch.empty((), dtype=torch.int64)
+    weight, tries = torch.empty(WORDS, width), torch.empty((), dtype=torch.int64)
     options = correction, False, CHUNK, precision
     saved = undispatched("sampled_softmax")(
-        torch.empty(count, WIDTH), targets, weight, torch.empty(WORDS), samples, tries, *options
+        torch.empty(count, width), targets, weight, torch.empty(WORDS), samples, tries, *options
     )
     return undispatched("sampled_softmax_backward")(torch.empty(count), *saved, weight, False, CHUNK)
 

@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.ops import _triton, negative_sampling
 from tests.backends import device_of
+from tests.kernels.negative_sampling import both_passes
 from tests.ops.output_layer import alone, losses_and_gradients
 from tests.ops.test_negative_sampling import problem
 
@@ -76,11 +77,8 @@ def test_no_value_is_read_on_the_host():
         hidden, weight, bias = (torch.empty(n) for n in ((256, 64), (9000, 64), (9000,)))
         targets, samples = torch.empty(256, dtype=torch.int64), torch.empty(512, dtype=torch.int64)
         assert negative_sampling(hidden, targets, weight, bias, samples, backend="triton").shape == (256,)
-        forward, backward = (_triton.undispatched(f"negative_sampling{part}") for part in ("", "_backward"))
-        how = 5.0, False, False, 2**20
         with _triton.recording() as launches:
-            _, *saved = forward(hidden, targets, weight, bias, samples, None, *how, "float16")
-            backward(torch.empty(256), *saved, weight, *how)
+            both_passes(256, "float16")
     assert [each.kernel.fn.__name__ for each in launches] == [
         "true_logits", "gather_samples", "softplus_sums", "finish", "power_of_two", "score_gradients", "finish_rows",
     ]  # fmt: skip
