@@ -17,8 +17,10 @@ COUNTS = torch.arange(WORDS).flip(0) ** 2
 
 def made(kind, **more):
     """A loss with a random bias."""
-    arguments = {NegativeSamplingLoss: (SAMPLES, COUNTS), HierarchicalSoftmaxLoss: (COUNTS,)}.get(kind, ())
-    loss = kind(WORDS, WIDTH, *arguments, **more)
+    arguments = {
+        SampledSoftmaxLoss: (SAMPLES,), NegativeSamplingLoss: (SAMPLES, COUNTS), HierarchicalSoftmaxLoss: (COUNTS,),
+    }  # fmt: skip
+    loss = kind(WORDS, WIDTH, *arguments.get(kind, ()), **more)
     torch.nn.init.normal_(loss.softmax_b.weight if more.get("sparse") else loss.softmax_b)
     return loss
 
@@ -50,20 +52,16 @@ def test_the_full_softmax_is_the_cross_entropy_and_what_the_sampled_one_evaluate
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("negatives", [None, 3.0])
-def test_negative_sampling_is_the_formula_over_the_words_drawn(monkeypatch, sparse, negatives):
-    """-ln σ(s_t) - K/S Σ ln σ(-s_k), samples equal to the target left out; drawn by counts^0.75."""
+def test_negative_sampling_is_the_op_over_the_words_drawn(monkeypatch, sparse, negatives):
+    """Drawn by counts^0.75."""
     loss, (hidden, targets) = made(NegativeSamplingLoss, sparse=sparse, negatives=negatives), inputs()
     samples = torch.cat([torch.randint(0, WORDS, (SAMPLES - 2,)), targets[:2]])
     given = []
     monkeypatch.setattr(ops, "alias_sample", lambda count, table, **more: given.append((count, table)) or samples)
     w = (loss.softmax_w.weight if sparse else loss.softmax_w).double()
     b = (loss.softmax_b.weight.squeeze(1) if sparse else loss.softmax_b).double()
-    wanted = 0.0
-    for row, target in zip(hidden.double(), targets.tolist(), strict=True):
-        wanted -= F.logsigmoid(row @ w[target] + b[target]).item()
-        for k in samples.tolist():
-            if k != target:
-                wanted -= (negatives or SAMPLES) / SAMPLES * F.logsigmoid(-(row @ w[k] + b[k])).item()
+    how = {"negatives": negatives, "backend": "reference"}
+    wanted = ops.negative_sampling(hidden.double(), targets, w, b, samples, **how).sum().item()
     assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-5)
     assert given[0][0] == SAMPLES
     assert torch.equal(given[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
@@ -102,14 +100,13 @@ def test_the_hierarchical_softmax_sums_to_one_and_frequent_words_have_short_path
     assert lengths[0] == lengths.min() < lengths[-1]
 
 
-@pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss])
-def test_gradients_as_rows_equal_the_dense_ones(monkeypatch, kind):
-    samples = torch.randint(0, WORDS, (SAMPLES,))
-    monkeypatch.setattr(ops, "alias_sample", lambda *arguments, **more: samples)
+@pytest.mark.parametrize("kind", [SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss])
+def test_gradients_as_rows_equal_the_dense_ones(kind):
     dense, sparse, (hidden, targets) = made(kind), made(kind, sparse=True), inputs(3)
     sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
     sparse.softmax_b.weight.data.copy_(dense.softmax_b.data[:, None])
     for loss in (dense, sparse):
+        torch.manual_seed(1)  # for the words that are drawn
         loss(hidden, targets).backward()
     assert sparse.softmax_w.weight.grad.is_sparse
     assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)

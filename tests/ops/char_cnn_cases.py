@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import pytest
 import torch
 from torch import Tensor
 
 from elmo_fast.ops import char_cnn
-from elmo_fast.ops._dispatch import _REGISTRY
-from tests.backends import GPU, HAS_CUDA, backends, device_of
+from tests.backends import GPU, HAS_CUDA, backends
+from tests.ops.encoder_op import fixed
 
 BACKENDS = backends("char_cnn", reference=True)
 
@@ -45,7 +44,7 @@ class Case(NamedTuple):
         )
         return Case(self.ids, embedding, rest[: len(self.weights)], rest[len(self.weights) :])
 
-    def parameters(self) -> list[Tensor]:
+    def tensors(self) -> list[Tensor]:
         return [self.embedding, *self.weights, *self.biases]
 
 
@@ -74,16 +73,8 @@ def case(kind: str = "mixed", rows: int = 129, slots: int = 50, size: int = 16, 
 
 def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
     features = char_cnn(c.ids, c.embedding, c.weights, c.biases, **options)
-    generator = torch.Generator(torch.get_default_device()).manual_seed(1)
-    grad = torch.randn(features.shape, generator=generator).to(features.dtype)
-    return features, list(torch.autograd.grad(features, c.parameters(), grad))
+    return features, list(torch.autograd.grad(features, c.tensors(), fixed(features)))
 
 
 def few(backend: str, widths: tuple = WIDTHS) -> tuple:
     return FEW if backend in GPU and INTERPRETED else widths
-
-
-def served(backend: str, precision: str) -> None:
-    """Skips what the backend does not serve here, with its own sentence."""
-    if why := _REGISTRY["char_cnn"][backend].unsupported(device_of(backend), torch.float32, precision):
-        pytest.skip(why)

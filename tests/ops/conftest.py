@@ -20,6 +20,15 @@ def isa(request):
     _native.C.limit_isa("")
 
 
+@pytest.fixture
+def small(monkeypatch):
+    """Small tiles of the persistent scan, so that a small layer has several blocks, tiles and slices."""
+    from elmo_fast.ops.projected_lstm import host_persistent
+
+    for name, value in (("CELLS", 8), ("COLUMNS", 16), ("DEPTH", 16)):
+        monkeypatch.setattr(host_persistent, name, value)
+
+
 @pytest.fixture(autouse=True)
 def on_its_device(request):
     """Tests with a parameter `backend` make their tensors where that backend runs."""

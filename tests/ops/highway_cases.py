@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _dispatch, highway
 from tests.backends import backends, device_of
+from tests.ops.encoder_op import fixed
 
 BACKENDS = backends("highway")
 
@@ -58,12 +59,6 @@ def case(rows: int = 70, width: int = 40, layers: int = 2, projection: int = 24,
     )
 
 
-def fixed(shape: tuple[int, ...]) -> Tensor:
-    """The same numbers on every device."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1), device="cpu")
-
-
 def gradients(c: Case, **options) -> tuple[Tensor, list[Tensor]]:
     y = highway(*c, **options)
-    grad = fixed(y.shape).to(y)
-    return y, list(torch.autograd.grad(y, c.tensors(), grad))
+    return y, list(torch.autograd.grad(y, c.tensors(), fixed(y)))

@@ -52,6 +52,9 @@ def leaves(case):
 
 
 def outputs_and_gradients(case, backend, precision="float32", **options):
+    """recurrent_masks: in any dtype."""
+    if "recurrent_masks" in options:
+        options["recurrent_masks"] = [mask.to(case[0][0].dtype) for mask in options["recurrent_masks"]]
     out, (h, c) = projected_lstm(*case, backend=backend, precision=precision, **options)
     torch.manual_seed(7)
     loss = sum((t * torch.randn(t.shape, dtype=torch.float64).to(t.dtype)).sum() for t in (out, h, c))

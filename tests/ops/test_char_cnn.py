@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
-from tests.backends import GPU, device_of
+from tests.backends import GPU, device_of, needs
 from tests.ops.char_cnn_cases import (
     BACKENDS,
     FEW,
@@ -20,7 +20,6 @@ from tests.ops.char_cnn_cases import (
     case,
     few,
     gradients,
-    served,
 )
 from tests.tolerances import assert_no_worse
 
@@ -28,7 +27,7 @@ FLOAT64 = ["reference", "native"]
 
 
 def assert_matches_truth(c: Case, backend: str, precision: str = "float32", activation: str = "relu") -> None:
-    served(backend, precision)
+    needs("char_cnn", backend, precision)
     truth, d_truth = gradients(c.to(torch.float64), activation=activation, backend="reference")
     torchs, d_torchs = gradients(c.to(torch.float32), activation=activation, precision=precision, backend="reference")
     ours, d_ours = gradients(c.to(torch.float32), activation=activation, precision=precision, backend=backend)
@@ -122,7 +121,7 @@ def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -
     copy = c.to(torch.float32)
     features = char_cnn(*copy, precision="float16", backend=backend)
     grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), device="cpu").to(features) * scale
-    for one, other in zip(plain, torch.autograd.grad(features, copy.parameters(), grad), strict=True):
+    for one, other in zip(plain, torch.autograd.grad(features, copy.tensors(), grad), strict=True):
         torch.testing.assert_close(other / scale, one, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
 
 
@@ -139,7 +138,7 @@ def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activatio
     torch.testing.assert_close(features[:kept], wanted)
     assert not features[kept:].any()
     grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), device="cpu").to(features)[:kept]
-    wanted_grads = torch.autograd.grad(wanted, copy.parameters(), grad)
+    wanted_grads = torch.autograd.grad(wanted, copy.tensors(), grad)
     for ours, theirs in zip(grads, wanted_grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
@@ -156,7 +155,7 @@ def test_words_with_ids_outside_the_table_are_nan_and_no_other(backend: str, num
     ids = ids.int() if narrow else ids
     bad = ((ids < 0) | (ids > 4)).any(1)
     c = case("mixed", 1, 3, 3, ((1, 4), (3, 2))).to(torch.float32)
-    tensors = [c.embedding, *c.weights, *c.biases] if device.type == "cpu" else [t.to(device) for t in c.parameters()]
+    tensors = [c.embedding, *c.weights, *c.biases] if device.type == "cpu" else [t.to(device) for t in c.tensors()]
     embedding, weights, biases = tensors[0][:5].detach().requires_grad_(), tensors[1:3], tensors[3:]
     features, winners = torch.ops.elmo_fast_triton.char_cnn(
         ids, embedding, weights, biases, None, True, "float32", True
@@ -186,7 +185,7 @@ def test_gradcheck(backend: str, activation: str) -> None:
     def run(embedding: Tensor, *rest: Tensor) -> Tensor:
         return char_cnn(c.ids, embedding, rest[:3], rest[3:], activation=activation, backend=backend)
 
-    assert torch.autograd.gradcheck(run, c.parameters())
+    assert torch.autograd.gradcheck(run, c.tensors())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

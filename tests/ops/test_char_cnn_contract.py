@@ -1,32 +1,50 @@
 """char_cnn as an op: strides, threads, batches, saved tensors, compilation, opcheck, and what it refuses."""
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
-from tests.backends import needs_rows_alone
-from tests.ops.char_cnn_cases import BACKENDS, FEW, KERNELS, PAD, TRITON, Case, case, few, gradients, served
-from tests.ops.saved import outputs_of
-from tests.threads import with_one_and_two
+from tests.backends import needs, needs_rows_alone
+from tests.ops.char_cnn_cases import FEW, KERNELS, PAD, TRITON, Case, case, few, gradients
+from tests.ops.encoder_op import EncoderOp
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_no_rows(backend: str) -> None:
-    c = case(rows=0).to(torch.float32)
-    features, grads = gradients(c, backend=backend)
-    assert features.shape == (0, 162)
-    assert all(g.eq(0).all() for g in grads)
+class TestCharCnn(EncoderOp):
+    """Weights and biases of three filters; gradients are asked for by kind."""
+
+    op, case, gradients = staticmethod(char_cnn), staticmethod(case), staticmethod(gradients)
+    few = {"slots": 9, "widths": FEW}
+    small = {"slots": 9}
+    kept = (5, 42)
+    subsets = [
+        [i for i, kind in enumerate((0, 1, 1, 1, 2, 2, 2)) if kind in kinds]
+        for kinds in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
+    ]
+    refusals = [
+        ({"ids": torch.zeros(3, 4, 5, dtype=torch.int64)}, r"ids must have shape \[N, C\]"),
+        ({"ids": torch.zeros(3, 9)}, "ids must be int64 or int32"),
+        ({"ids": torch.zeros(3, 6, dtype=torch.int64)}, r"width of weights\[4\] must be from 1 to 6"),
+        ({"ids": torch.full((3, 9), -1)}, "ids must lie from 0 to 30"),
+        ({"embedding": torch.zeros(31, 8)}, r"weights\[0\] must have shape \[filters, E=8, width\]"),
+        ({"embedding": torch.zeros(31, 16, dtype=torch.int64)}, "embedding must hold floating-point numbers"),
+        ({"embedding": torch.zeros(31, 16).double()}, "must share one device and dtype"),
+        ({"biases": [torch.zeros(5)]}, "one tensor per width each; got 5 and 1"),
+        ({"biases": [torch.zeros(5)] * 5}, r"biases\[1\] must have shape \[filters=3\]"),
+        ({"activation": "gelu"}, "activation must be one of relu, tanh; got 'gelu'"),
+        ({"precision": "fp16"}, "precision must be one of"),
+        ({"backend": "tpu"}, "backend must be one of auto, native, .*reference"),
+        ({"count": torch.zeros(1, dtype=torch.int64)}, r"count must have shape \[\]"),
+        ({"count": torch.zeros(())}, "count must be int64"),
+    ]
 
 
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
     """Bit-equal alone, in any order and among any others: encoding unique words only changes no bit."""
-    served(backend, precision)
+    needs("char_cnn", backend, precision)
     needs_rows_alone(backend)
     c = case("mixed", 67, 9, widths=few(backend))
     options = {"precision": precision, "backend": backend}
@@ -66,22 +84,6 @@ def test_filters_are_packed_once(backend: str) -> None:
     assert not _packed._kept
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_threads_change_nothing(precision: str) -> None:
-    c = case("mixed", 129).to(torch.float32)
-    (one, d_one), (two, d_two) = with_one_and_two(lambda: gradients(c, precision=precision))
-    assert torch.equal(one, two)
-    assert all(torch.equal(a, b) for a, b in zip(d_one, d_two, strict=True))
-
-
-@pytest.mark.parametrize("backend", KERNELS)
-def test_saving_for_backward_changes_nothing(backend: str) -> None:
-    c = case("mixed", 20, 9, widths=few(backend)).to(torch.float32)
-    with torch.no_grad():
-        without = char_cnn(*c, backend=backend)
-    assert torch.equal(without, char_cnn(*c, backend=backend))
-
-
 @pytest.mark.parametrize("backend", KERNELS)
 def test_strided_views(backend: str) -> None:
     """Transposed ids, every second embedding column, permuted weights, strided biases and an expanded gradient."""
@@ -93,29 +95,14 @@ def test_strided_views(backend: str) -> None:
         [w.permute(2, 0, 1).contiguous().permute(1, 2, 0) for w in c.weights],
         [torch.stack([b, b], 1)[:, 0] for b in c.biases],
     )
-    assert not any(t.is_contiguous() for t in (strided.ids, *strided.parameters()))
-    parameters = [t.requires_grad_() for t in strided.parameters()]
+    assert not any(t.is_contiguous() for t in (strided.ids, *strided.tensors()))
+    parameters = [t.requires_grad_() for t in strided.tensors()]
     features = char_cnn(*strided, backend=backend)
     assert torch.equal(features, wanted)
     plain = c.to(torch.float32)
-    expected = torch.autograd.grad(char_cnn(*plain, backend="reference").sum(), plain.parameters())
+    expected = torch.autograd.grad(char_cnn(*plain, backend="reference").sum(), plain.tensors())
     for ours, theirs in zip(torch.autograd.grad(features.sum(), parameters), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("wanted", list(itertools.product([True, False], repeat=3))[:-1])
-@pytest.mark.parametrize("backend", KERNELS)
-def test_some_gradients_only(wanted: tuple[bool, bool, bool], backend: str) -> None:
-    c = case("mixed", 12, 8, widths=FEW).to(torch.float32)
-    features, everything = gradients(c, backend=backend)
-    count = len(c.weights)
-    flags = [wanted[0], *[wanted[1]] * count, *[wanted[2]] * count]
-    for parameter, flag in zip(c.parameters(), flags, strict=True):
-        parameter.requires_grad_(flag)
-    grad = torch.randn(12, 42, generator=torch.Generator().manual_seed(1), device="cpu").to(features)
-    char_cnn(*c, backend=backend).backward(grad)
-    for parameter, flag, grad in zip(c.parameters(), flags, everything, strict=True):
-        assert torch.equal(parameter.grad, grad) if flag else parameter.grad is None
 
 
 @pytest.mark.parametrize("backend", KERNELS)
@@ -155,9 +142,9 @@ def test_opcheck_triton(backend: str, counted: bool) -> None:
     plain[4:6] = [[t.detach() for t in each] for each in plain[4:6]]
     upstream = torch.randn_like(features)
     torch.library.opcheck(ops.char_cnn_backward.default, (upstream, *plain, True, True))
-    for needs in () if counted else ((True, False), (False, True)):  # which results there are, the fake alone must know
+    for asked in () if counted else ((True, False), (False, True)):  # which results there are, the fake alone must know
         torch.library.opcheck(
-            ops.char_cnn_backward.default, (upstream, *plain, *needs), test_utils=("test_schema", "test_faketensor")
+            ops.char_cnn_backward.default, (upstream, *plain, *asked), test_utils=("test_schema", "test_faketensor")
         )
 
 
@@ -167,27 +154,6 @@ def test_opcheck_backward(needs: tuple[bool, bool]) -> None:
     features, winners = torch.ops.elmo_fast.char_cnn(*c, True, "bfloat16", True)
     arguments = (torch.randn_like(features), features, winners, *c[:3], True, "bfloat16", *needs)
     torch.library.opcheck(torch.ops.elmo_fast.char_cnn_backward.default, arguments)
-
-
-@pytest.mark.parametrize("backend", KERNELS)
-def test_second_derivative_is_refused(backend: str) -> None:
-    c = case("mixed", 5, 9, widths=FEW).to(torch.float32)
-    features = char_cnn(*c, activation="tanh", backend=backend)
-    (grad,) = torch.autograd.grad(features.sum(), c.embedding, create_graph=True)
-    with pytest.raises(RuntimeError, match='backend="reference"'):
-        grad.sum().backward()
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_compiles_to_one_graph(backend: str) -> None:
-    c = case("mixed", 6, 12, 4, ((2, 6), (3, 4))).to(torch.float32)
-    expected, d_expected = gradients(c, backend=backend)
-    compiled = torch.compile(char_cnn, fullgraph=True, backend="aot_eager")
-    features = compiled(*c, backend=backend)
-    grad = torch.randn(features.shape, generator=torch.Generator(torch.get_default_device()).manual_seed(1))
-    torch.testing.assert_close(features, expected)
-    for ours, theirs in zip(torch.autograd.grad(features, c.parameters(), grad), d_expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
 
 
 def test_an_id_outside_the_embedding_is_named_even_when_compiled() -> None:
@@ -201,30 +167,6 @@ def test_an_id_outside_the_embedding_is_named_even_when_compiled() -> None:
         torch.ops.elmo_fast.char_cnn(*c, False, "float32", False)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"ids": torch.zeros(3, 4, 5, dtype=torch.int64)}, r"ids must have shape \[N, C\]"),
-        ({"ids": torch.zeros(3, 9)}, "ids must be int64 or int32"),
-        ({"ids": torch.zeros(3, 6, dtype=torch.int64)}, r"width of weights\[4\] must be from 1 to 6"),
-        ({"ids": torch.full((3, 9), -1)}, "ids must lie from 0 to 30"),
-        ({"embedding": torch.zeros(31, 8)}, r"weights\[0\] must have shape \[filters, E=8, width\]"),
-        ({"embedding": torch.zeros(31, 16, dtype=torch.int64)}, "embedding must hold floating-point numbers"),
-        ({"embedding": torch.zeros(31, 16).double()}, "must share one device and dtype"),
-        ({"biases": [torch.zeros(5)]}, "one tensor per width each; got 5 and 1"),
-        ({"biases": [torch.zeros(5)] * 5}, r"biases\[1\] must have shape \[filters=3\]"),
-        ({"activation": "gelu"}, "activation must be one of relu, tanh; got 'gelu'"),
-        ({"precision": "fp16"}, "precision must be one of"),
-        ({"backend": "tpu"}, "backend must be one of auto, native, .*reference"),
-        ({"count": torch.zeros(1, dtype=torch.int64)}, r"count must have shape \[\]"),
-        ({"count": torch.zeros(())}, "count must be int64"),
-    ],
-)
-def test_errors_name_the_argument(change: dict, message: str) -> None:
-    with pytest.raises(ElmoFastError, match=message):
-        char_cnn(**{**case(slots=9)._asdict(), **change})
-
-
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 def test_more_slots_than_the_kernel_counts_are_left_to_the_reference() -> None:
     ids, weights = torch.zeros(1, 2**15, dtype=torch.int64), [torch.ones(1, 1, 1)]
@@ -232,23 +174,3 @@ def test_more_slots_than_the_kernel_counts_are_left_to_the_reference() -> None:
         char_cnn(ids, torch.ones(1, 1), weights, [torch.zeros(1)], backend="native")
     assert char_cnn(ids, torch.ones(1, 1), weights, [torch.zeros(1)], backend="reference").item() == 1
     assert char_cnn(ids[:, 1:], torch.ones(1, 1), weights, [torch.zeros(1)], backend="native").item() == 1
-
-
-def test_float64_with_rounded_operands_is_left_to_the_reference() -> None:
-    c = case("mixed", 3).to(torch.float64)
-    with pytest.raises(ElmoFastError, match="float64"):
-        char_cnn(*c, precision="bfloat16", backend="native")
-    assert char_cnn(*c, precision="bfloat16", backend="reference").dtype == torch.float64
-
-
-@pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
-def test_winners_are_kept_only_where_a_gradient_is_wanted():
-    c = case("mixed", 5, 12)
-
-    def winners(asked):
-        return outputs_of("char_cnn", lambda: char_cnn(*asked, backend="native"))[1]
-
-    assert len(winners(c.to(torch.float32))) == 5
-    assert len(winners(c)) == 0
-    with torch.no_grad():
-        assert len(winners(c.to(torch.float32))) == 0

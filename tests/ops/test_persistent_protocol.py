@@ -26,12 +26,6 @@ SIZES = {
 }
 
 
-@pytest.fixture
-def small(monkeypatch):
-    for name, value in (("CELLS", 8), ("COLUMNS", 16), ("DEPTH", 16)):
-        monkeypatch.setattr(host_persistent, name, value)
-
-
 def layer_of(size, cells, batch=1):
     return Layer(1, batch, STEPS, 4, size, cells, (False,), 3.0, 3.0, False, torch.float16)
 

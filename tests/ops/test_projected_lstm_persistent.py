@@ -13,8 +13,8 @@ from elmo_fast.ops import LSTMWeights, _triton, _tuned, persistent_failure, proj
 from elmo_fast.ops.projected_lstm import triton_persistent
 from tests.backends import device_of
 from tests.ops.at_once import at_once
-from tests.ops.lstm_cases import cast, make, outputs_and_gradients
-from tests.tolerances import SMALL, assert_no_worse
+from tests.ops.lstm_cases import cast, check, make
+from tests.tolerances import SMALL
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 if _triton.WHY_NOT is None:
@@ -28,26 +28,11 @@ ENOUGH_POLLS = 5000  # in the interpreter: a fault is then a failed test within 
 interpreted = pytest.mark.skipif(not _triton.INTERPRETED, reason="runs the blocks in the interpreter")
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Small tiles, so that a small layer has several blocks, tiles and slices."""
-    for name, value in (("CELLS", 8), ("COLUMNS", 16), ("DEPTH", 16)):
-        monkeypatch.setattr(host_persistent, name, value)
-
-
-def check(case, precision, **options):
-    truth = outputs_and_gradients(cast(case, torch.float64), "reference", **options)
-    plain = outputs_and_gradients(cast(case, torch.float32), "reference", precision, **options)
-    ours = outputs_and_gradients(cast(case, torch.float32), "triton_persistent", precision, **options)
-    for i, (a, b, t) in enumerate(zip(ours, plain, truth, strict=True)):
-        assert_no_worse(f"result {i}", a, b, t, precision)
-
-
 @on_backend
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_tiles_of_production(backend, precision):
     """Two tiles and two slices, none of them full, and something in each quarter of W_hh."""
-    check(make(2, 2, 9, 100, 260, directions=1, lengths=torch.tensor([2, 1])), precision, reverse=(True,))
+    check(make(2, 2, 9, 100, 260, directions=1, lengths=torch.tensor([2, 1])), backend, precision, reverse=(True,))
 
 
 @on_backend
@@ -57,7 +42,7 @@ def test_odd_shapes(backend, precision, sizes, small):
     batch, width, size, cells = sizes
     lengths = torch.randint(0, 4, (batch,))
     lengths[0] = 3
-    check(make(batch, 3, width, size, cells, lengths=lengths), precision, residual=width == size)
+    check(make(batch, 3, width, size, cells, lengths=lengths), backend, precision, residual=width == size)
 
 
 @on_backend
@@ -65,7 +50,7 @@ def test_odd_shapes(backend, precision, sizes, small):
 def test_saturated_clips(backend, clips, small):
     scale = 1.0 if clips[1] is None else 2.0  # without that clip a larger recurrence is chaotic: every rounding grows
     case = make(4, 4, 20, 20, 28, scale=scale, lengths=torch.tensor([4, 1, 0, 3]))
-    check(case, "float16", cell_clip=clips[0], projection_clip=clips[1], residual=clips[1] is None)
+    check(case, backend, "float16", cell_clip=clips[0], projection_clip=clips[1], residual=clips[1] is None)
 
 
 @on_backend
@@ -82,18 +67,7 @@ def test_clips_hold(backend, small):
 def test_recurrent_masks_and_one_direction(backend, reverse, small):
     case = make(3, 3, 9, 20, 28, directions=1, state=False, lengths=torch.tensor([1, 3, 2]))
     masks = [torch.rand(3, 20).round() * 2]
-    results = [
-        outputs_and_gradients(
-            cast(case, dtype), name, precision, reverse=(reverse,), recurrent_masks=[m.to(dtype) for m in masks]
-        )
-        for dtype, name, precision in (
-            (torch.float32, backend, "float16"),
-            (torch.float32, "reference", "float16"),
-            (torch.float64, "reference", "float32"),
-        )
-    ]
-    for a, b, t in zip(*results, strict=True):
-        assert_no_worse("masked", a, b, t, "float16")
+    check(case, backend, "float16", reverse=(reverse,), recurrent_masks=masks)
 
 
 @on_backend

@@ -98,17 +98,6 @@ def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp
     assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
 
 
-def test_a_run_of_word_ids_that_goes_on_ends_as_one_that_never_stopped(tmp_path):
-    states = []
-    for name, sittings in (("whole", (8,)), ("halves", (3, 8))):
-        for steps in sittings:
-            taught(tmp_path, input="words", save_dir=str(tmp_path / name), max_steps=steps, dropout=0.1)
-        states.append(load_folder(tmp_path / name)[0])
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    with pytest.raises(ElmoFastError, match="input was 'words', now 'characters'"):
-        taught(tmp_path, save_dir=str(tmp_path / "whole"), max_steps=9)
-
-
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("train", [False, True])
 def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted(tmp_path, train, optimizer):

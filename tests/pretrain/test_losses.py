@@ -55,25 +55,15 @@ def test_counts_are_of_what_both_directions_predict():
     assert dict(zip(corpus.vocabulary.words, target_counts(corpus).tolist(), strict=True)) == wanted
 
 
-def hand_losses(model, hidden, targets, draw, negatives=None):
-    """Each position's loss by its formula over the whole table, in float64."""
-    weight, bias, counts = model.softmax_weight, model.softmax_bias, model.counts
+def defined_losses(model, hidden, targets, draw, negatives=None):
+    """Each position's loss by the op's definition, which tests/ops hold to the formula."""
+    table, counts = (hidden, targets, model.softmax_weight, model.softmax_bias), model.counts
     if model.loss.name == "full_softmax":
-        return -(hidden @ weight.T + bias).log_softmax(1)[range(len(targets)), targets]
+        return ops.full_softmax(*table, backend="reference")
     if model.loss.name == "negative_sampling":
-        table = ops.alias_table(counts.cpu(), power=0.75)
-        samples = ops.alias_sample(SAMPLES, table, seed=SEED, offset=draw)
-        scores = hidden @ weight.T + bias
-        own = -torch.nn.functional.logsigmoid(scores[range(len(targets)), targets])
-        noise = -torch.nn.functional.logsigmoid(-scores[:, samples])
-        share = (negatives or SAMPLES) / SAMPLES
-        return own + share * noise.masked_fill(samples == targets[:, None], 0).sum(1)
-    tree, losses = ops.huffman_tree(counts.long()), []
-    for row, target in zip(hidden, targets.tolist(), strict=True):
-        path = slice(tree.first[target], tree.first[target + 1])
-        scores = weight[tree.nodes[path]] @ row + bias[tree.nodes[path]]
-        losses.append(-torch.nn.functional.logsigmoid((1 - 2.0 * tree.codes[path]) * scores).sum())
-    return torch.stack(losses)
+        samples = ops.alias_sample(SAMPLES, ops.alias_table(counts.cpu(), power=0.75), seed=SEED, offset=draw)
+        return ops.negative_sampling(*table, samples, negatives=negatives, backend="reference")
+    return ops.hierarchical_softmax(*table, ops.huffman_tree(counts.long()), backend="reference")
 
 
 @pytest.mark.parametrize(("loss", "negatives"), [*((loss, None) for loss in OTHERS), ("negative_sampling", 2.5)])
@@ -85,7 +75,7 @@ def test_a_step_is_the_formula_and_so_is_its_gradient(loss, negatives):
     result = Step(model, AdaGrad(model.parameters()), clip_norm=1e9, seed=SEED)(batches[0], None, 4)
     hidden, _ = twin(batches[0].types, batches[0].characters, None)
     losses = [
-        hand_losses(twin, rows, targets.flatten(), 2 * 4 + way, negatives)
+        defined_losses(twin, rows, targets.flatten(), 2 * 4 + way, negatives)
         for way, (rows, targets) in enumerate(zip(hidden.flatten(1, 2), batches[0].targets, strict=True))
     ]
     assert [result.forward, result.backward] == pytest.approx([each.mean().item() for each in losses], rel=1e-10)
@@ -149,16 +139,18 @@ def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_pa
     assert not any("sampled_perplexity" in row for row in rows)
 
 
-@pytest.mark.parametrize("loss", OTHERS)
-def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, loss):
+@pytest.mark.parametrize(("name", "value"), [*(("loss", loss) for loss in OTHERS), ("input", "words")])
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, name, value):
+    usual = {"loss": "sampled_softmax", "input": "characters"}
     states = []
-    for name, sittings in (("whole", (8,)), ("halves", (3, 8))):
+    for place, sittings in (("whole", (8,)), ("halves", (3, 8))):
         for steps in sittings:
-            taught(tmp_path, loss, save_dir=str(tmp_path / name), max_steps=steps, dropout=0.1)
-        states.append(load_folder(tmp_path / name)[0])
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    with pytest.raises(ElmoFastError, match=f"loss was '{loss}', now 'sampled_softmax'"):
-        taught(tmp_path, "sampled_softmax", save_dir=str(tmp_path / "whole"), max_steps=9)
+            more = {"save_dir": str(tmp_path / place), "max_steps": steps, "dropout": 0.1}
+            taught(tmp_path, **usual | {name: value}, **more)
+        states.append(load_folder(tmp_path / place)[0])
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    with pytest.raises(ElmoFastError, match=f"{name} was '{value}', now '{usual[name]}'"):
+        taught(tmp_path, **usual, save_dir=str(tmp_path / "whole"), max_steps=9)
 
 
 @pytest.mark.parametrize("loss", OTHERS)
