@@ -161,3 +161,10 @@ def load(folder: pathlib.Path, case: str) -> dict[str, Any] | None:
     kind = GpuRow if "gpu" in content else Row
     content["rows"] = [kind(**each) for each in content.get("rows", [])]  # tools/mutants has none
     return content
+
+
+def table(align: str, *rows: Sequence[str]) -> list[str]:
+    """The lines of a table in Markdown, its heading first; align: "l" or "r" for each column."""
+    heading, *others = rows
+    sides = [{"l": ":--", "r": "--:"}[each] for each in align]
+    return [f"| {' | '.join(cells)} |" for cells in (heading, sides, *others)]

@@ -7,21 +7,20 @@ they are not what it would write.
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import results
 from benchmarks.cases import BY_CPU, CASES
 from benchmarks.gpu import predict
 from benchmarks.machine import ROOT
-from benchmarks.results import GpuRow, Row
+from benchmarks.results import GpuRow, Row, table
 from elmo_fast.ops._products import INSTRUCTION_SETS
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 LONG_NOTE = 200  # characters
-ALIGN = {"l": ":--", "r": "--:"}
 Content = dict[str, Any]
 BATCHES = "batches of 32"  # of the case `embed`, in README.md
 GPU_SECTIONS = ("ceilings", "check", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
@@ -42,12 +41,6 @@ def small(value: float) -> str:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
-
-
-def table(align: str, *rows: Sequence[str]) -> list[str]:
-    """The lines of a table, its heading first; align: "l" or "r" for each column."""
-    heading, *others = rows
-    return [f"| {' | '.join(cells)} |" for cells in (heading, [ALIGN[each] for each in align], *others)]
 
 
 def case_table(content: Content) -> str:
@@ -319,7 +312,7 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     if name == "gpu":
         return gpu(folder)
     if name == "gpu_predicted":
-        return predict.table(table)
+        return predict.table()
     case, function = ("embed", None) if name == "comparison" else RENDERED.get(name, (name, case_table))
     sets = reversed(INSTRUCTION_SETS)
     folders = [each for name in sets for each in (folder / name, *sorted(folder.glob(f"{name}-*")))]

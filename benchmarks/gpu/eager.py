@@ -6,8 +6,6 @@ So eager torch is counted at its best: an op on a list of tensors is one launch,
 is counted of shared memory.
 """
 
-import json
-import pathlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +17,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from benchmarks.gpu import predict
 from elmo_fast.ops import LSTMWeights
 from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 from elmo_fast.tuning import rivals
 
-PATH = pathlib.Path(__file__).with_name("counted_eager.json")
 FREE = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "_unsafe_view", "detach"}
 LOOKED_UP = {"embedding", "index_select", "gather"}  # of whose first input only what they give is read
 HALF = torch.float16
@@ -133,11 +131,7 @@ def counted(name: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Writes the counts of all."""
-    lines = []
-    for name in WORKS:
-        rows = ",\n".join(f"  {json.dumps(row)}" for row in counted(name))
-        lines.append(f" {json.dumps(name)}: [\n{rows}\n ]")
-    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    predict.write(predict.OF_EAGER, {name: counted(name) for name in WORKS})
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ keeps busy longest, at that unit's peak, and LAUNCH. Waits within a kernel are n
 import json
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from benchmarks import results
 
 COUNTED, OF_EAGER = (pathlib.Path(__file__).with_name(f"{name}.json") for name in ("counted", "counted_eager"))
 Launches = list[dict[str, Any]]
@@ -109,8 +111,15 @@ def slower() -> list[str]:
     return [f"{name} ({', '.join(gpus)})" for name, gpus in where.items() if gpus]
 
 
-def table(form: Callable[..., list[str]]) -> str:
-    """As Markdown; `form` is `benchmarks.table.table`."""
+def write(path: pathlib.Path, counted: Mapping[str, Launches]) -> None:
+    """A file as `read` takes it, a launch a line."""
+    rows = {name: ",\n".join(f"  {json.dumps(row)}" for row in found) for name, found in counted.items()}
+    lines = (f" {json.dumps(name)}: [\n{each}\n ]" for name, each in rows.items())
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def table() -> str:
+    """The predictions as Markdown."""
     ours, eagers = read(COUNTED), read(OF_EAGER)
     lines = [["predicted, not measured", "launches", *(gpu.name for gpu in GPUS), f"bound on {GPUS[0].name} by"]]
 
@@ -138,14 +147,12 @@ def table(form: Callable[..., list[str]]) -> str:
     sources = "; ".join(f"{gpu.name}: {gpu.source}" for gpu in GPUS)
     longer = "Predicted to take longer than eager torch: " + ("; ".join(slower()) or "nothing") + "."
     reproduce = "Reproduce: `python -m benchmarks.gpu.predict`."
-    return "\n".join([*form("lrrrrrl", *lines), "", f"{longer} Peaks: {sources}. {reproduce}"])
+    return "\n".join([*results.table("lrrrrrl", *lines), "", f"{longer} Peaks: {sources}. {reproduce}"])
 
 
 def main() -> None:
     """Prints the table."""
-    from benchmarks.table import table as form
-
-    print(table(form))
+    print(table())
 
 
 if __name__ == "__main__":

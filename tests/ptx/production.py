@@ -8,7 +8,6 @@ addresses of these kernels do not depend on. Products that torch computes are co
 import contextlib
 import itertools
 import json
-import pathlib
 import sys
 from collections.abc import Callable, Iterator
 from unittest import mock
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 import triton
 
+from benchmarks.gpu import predict
 from benchmarks.op_calls import OpCalls
 from elmo_fast import ops
 from elmo_fast.ops import _sampled_triton, _triton
@@ -27,7 +27,6 @@ from tests.ptx.lanes import WARP
 from tests.ptx.launch import Launch, interleave, together
 from tests.ptx.races import Intervals, Shadow
 
-PATH = pathlib.Path(__file__).parents[2] / "benchmarks" / "gpu" / "counted.json"
 BLOCKS = 16  # of a launch, so many are run
 WRITTEN = 1 << 43  # set in a sector's number where it is written
 PRODUCT = "product by torch"
@@ -218,15 +217,11 @@ def main() -> None:
     from tests.ptx import plugin
 
     emulator = plugin.install()
-    kept = json.loads(PATH.read_text(encoding="utf-8")) if PATH.is_file() else {}
+    kept = json.loads(predict.COUNTED.read_text(encoding="utf-8")) if predict.COUNTED.is_file() else {}
     for name in sys.argv[1:] or WORKS:
         print(name, file=sys.stderr)
         kept[name] = counted(emulator, name)
-    lines = []
-    for name in WORKS:
-        rows = ",\n".join(f"  {json.dumps(row)}" for row in kept.get(name, []))
-        lines.append(f" {json.dumps(name)}: [\n{rows}\n ]")
-    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    predict.write(predict.COUNTED, {name: kept.get(name, []) for name in WORKS})
 
 
 if __name__ == "__main__":
