@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, coalesced
 from elmo_fast.ops._autograd import overload
-from tests.backends import backends, needs
+from tests.backends import backends, device_of, needs
 from tests.ops.exact import assert_exactly, exact
 from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
@@ -47,6 +48,30 @@ def dense_of(gradient, words):
     values, gradient = gradient._values(), coalesced(gradient)
     assert gradient._values().data_ptr() == values.data_ptr()
     return gradient.to_dense()
+
+
+IDS = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
+SOME_IDS = st.lists(IDS, min_size=1, max_size=5)
+
+
+def check_no_word_leaves_the_table(call, targets, samples):
+    """Of any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read.
+
+    call: of (hidden, targets, table, bias, samples), with sparse gradients.
+    """
+    with torch.device(device_of("triton")):
+        around, edge = torch.full((30, 4), torch.nan), torch.full((30,), torch.nan)
+        around[10:20], edge[10:20] = torch.linspace(-1, 1, 40).view(10, 4), 0.5
+        table, hidden = around[10:20].requires_grad_(), torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
+        losses = call(hidden, torch.tensor(targets), table, edge[10:20], torch.tensor(samples))
+        inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
+        assert losses.isfinite().tolist() == inside
+        (gradient,) = torch.autograd.grad(losses.sum(), table)
+        found = gradient._indices()[0]
+        assert found.min() >= 0
+        assert found.max() < 10
+        if all(inside):
+            assert gradient._values().isfinite().all()
 
 
 class OutputLayer:

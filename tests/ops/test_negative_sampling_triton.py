@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.ops import _triton, negative_sampling
-from tests.backends import device_of
 from tests.kernels.negative_sampling import both_passes
-from tests.ops.output_layer import alone, losses_and_gradients
+from tests.ops.output_layer import SOME_IDS, alone, check_no_word_leaves_the_table, losses_and_gradients
 from tests.ops.test_negative_sampling import problem
 
 if _triton.WHY_NOT is not None:
@@ -18,33 +17,16 @@ if _triton.WHY_NOT is not None:
 from elmo_fast.ops.negative_sampling import triton
 from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
 
-ids = st.one_of(st.integers(-3, 12), st.sampled_from([-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, 9, 10]))
-
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
 @settings(max_examples=12, deadline=None)
-@given(
-    targets=st.lists(ids, min_size=1, max_size=5), samples=st.lists(ids, min_size=1, max_size=5), noise=st.booleans()
-)
+@given(targets=SOME_IDS, samples=SOME_IDS, noise=st.booleans())
 def test_no_word_leaves_the_table(targets, samples, noise):
-    """Any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read."""
-    with torch.device(device_of("triton")):
-        around = torch.full((30, 4), torch.nan)
-        around[10:20] = torch.linspace(-1, 1, 40).view(10, 4)
-        table, edge = around[10:20].requires_grad_(), torch.full((30,), torch.nan)
-        edge[10:20] = 0.5
-        hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
-        numbers, law = [torch.tensor(x) for x in (targets, samples)], edge[10:20] if noise else None
-        options = law, 5.0, True, 2**20, "float32"
-        losses = triton.run(NegativeSamplingArguments(hidden, numbers[0], table, edge[10:20], numbers[1], *options))
-        inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
-        assert losses.isfinite().tolist() == inside
-        (gradient,) = torch.autograd.grad(losses.sum(), table)
-        found = gradient._indices()[0]
-        assert found.min() >= 0
-        assert found.max() < 10
-        if all(inside):
-            assert gradient._values().isfinite().all()
+    def call(*given):
+        law = given[3] if noise else None
+        return triton.run(NegativeSamplingArguments(*given, law, 5.0, True, 2**20, "float32"))
+
+    check_no_word_leaves_the_table(call, targets, samples)
 
 
 @alone
