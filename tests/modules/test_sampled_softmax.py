@@ -26,7 +26,7 @@ def test_names_and_initialisation():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("semantics", "tries"), [("allennlp", 12), ("tensorflow", 12), ("tensorflow", 5)])
+@pytest.mark.parametrize(("semantics", "tries"), [("allennlp", 5), ("tensorflow", 12), ("tensorflow", 5)])
 def test_the_sampled_loss_is_the_op(sparse, semantics, tries):
     """Summed over the batch, by the definition in float64."""
     loss = SampledSoftmaxLoss(100, 8, 5, sparse, semantics=semantics)
