@@ -69,11 +69,12 @@ def run_projected_lstm(batch=5, size=160, cells=288, precision="float16"):
     backward(out, *state)
 
 
-def run_persistent(batch=3, size=20, cells=28):
-    lengths = 3 - torch.arange(batch) % 2
-    made = lstm_cases.make(batch, 3, 9, size, cells, directions=1, lengths=lengths)
-    with torch.no_grad():
-        projected_lstm(*made, precision="float16", reverse=(False,), backend="triton_persistent")
+def run_persistent(batch=3, size=20, cells=28, longest=3, masked=False, save=False):
+    lengths = longest - torch.arange(batch) % 2
+    made = lstm_cases.cast(lstm_cases.make(batch, 3, 9, size, cells, directions=1, lengths=lengths), torch.float32)
+    masks = [torch.randn(batch, size)] if masked else None
+    with torch.set_grad_enabled(save):
+        projected_lstm(*made, precision="float16", reverse=(False,), recurrent_masks=masks, backend="triton_persistent")
 
 
 def run_scalar_mix(shape=(3, 5, 70), mixes=3):

@@ -11,12 +11,19 @@ from elmo_fast.ops import _softmax
 from elmo_fast.ops._triton import undispatched
 from elmo_fast.ops.projected_lstm import host, triton
 from elmo_fast.ops.scalar_mix import host as scalar_mix_host
+from tests.kernels import (
+    char_cnn,
+    full_softmax,
+    hierarchical_softmax,
+    negative_sampling,
+    sampled_softmax,
+    scalar_mix,
+)
 from tests.kernels import projected_lstm_persistent as on_chip
 from tests.ptx.far import TAIL, Values
 
 WORDS, WIDTH, ROWS = 793_471, 4096, 600_000  # words · width and rows · width lie between 2^31 and 2^32
-CHUNK = 32 * 2**20
-STEPS, LONGEST = 15_000_000, 30  # of the paths of a tree
+STEPS, LONGEST = hierarchical_softmax.STEPS, hierarchical_softmax.LONGEST
 
 
 class Case(NamedTuple):
@@ -61,41 +68,17 @@ def adagrad_rows() -> None:
     undispatched("adagrad_merged_square_norm")(ids(ROWS).int(), order, rows, WORDS)
 
 
-def sampled_softmax() -> None:
-    weight, tries = torch.empty(WORDS, WIDTH), torch.empty((), dtype=torch.int64)
-    options = "tensorflow", False, CHUNK, "float16"
-    saved = undispatched("sampled_softmax")(
-        torch.empty(ROWS, WIDTH), ids(ROWS), weight, torch.empty(WORDS), ids(8192), tries, *options
-    )
-    undispatched("sampled_softmax_backward")(torch.empty(ROWS), *saved, weight, False, CHUNK)
-
-
-def negative_sampling() -> None:
-    weight, options = torch.empty(WORDS, WIDTH), (64.0, False, False, CHUNK)
-    _, *saved = undispatched("negative_sampling")(
-        torch.empty(ROWS, WIDTH), ids(ROWS), weight, torch.empty(WORDS), ids(8192), None, *options, "float16"
-    )
-    undispatched("negative_sampling_backward")(torch.empty(ROWS), *saved, weight, *options)
-
-
-def full_softmax() -> None:
-    weight, bias = torch.empty(WORDS, WIDTH), torch.empty(WORDS)
-    saved = undispatched("full_softmax")(torch.empty(ROWS, WIDTH), ids(ROWS), weight, bias, "float16", CHUNK)
+def all_words() -> None:
+    saved, weight, bias = full_softmax.forward(ROWS, "float16", width=WIDTH)
     with mock.patch.object(_softmax, "logit_gradients"):  # hundreds of thousands of launches, of tiles of one chunk
         undispatched("full_softmax_backward")(
-            torch.empty(2560), *(s[:2560] for s in saved[:-1]), saved[-1], weight, bias, CHUNK
+            torch.empty(2560), *(s[:2560] for s in saved[:-1]), saved[-1], weight, bias, full_softmax.CHUNK
         )
 
 
-def hierarchical_softmax() -> None:
-    weight, bias = torch.empty(WORDS - 1, WIDTH), torch.empty(WORDS - 1)
-    tree = ids(WORDS + 1), ids(STEPS), torch.empty(STEPS, dtype=torch.uint8), LONGEST
+def paths() -> None:
     for rows in (ROWS // LONGEST, ROWS):  # far are the rows of gradients, then hidden
-        _, *saved = undispatched("hierarchical_softmax")(
-            torch.empty(rows, WIDTH), ids(rows), weight, bias, *tree, "float16", True
-        )
-        if rows < ROWS:
-            undispatched("hierarchical_softmax_backward")(torch.empty(rows), *saved, weight, True)
+        hierarchical_softmax.both_passes(rows, "float16", width=WIDTH, backward=rows < ROWS)
 
 
 def highway() -> None:
@@ -105,22 +88,10 @@ def highway() -> None:
     undispatched("highway_backward")(torch.empty_like(y), x, *saved, weights, None, None, "float16", True, True)
 
 
-def char_cnn() -> None:
-    widths = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-    weights, biases = [torch.empty(n, 16, k) for k, n in widths], [torch.empty(n) for _, n in widths]
-    given = ids(1_200_000, 50), torch.empty(262, 16), weights, biases, None, False, "float16"
-    features, winners = undispatched("char_cnn")(*given, True)
-    undispatched("char_cnn_backward")(features, features, winners, *given, True, True)
-
-
-def scalar_mix(layer_norm: bool) -> None:
-    layers, factors = [torch.empty(2_200_000, 1024, dtype=torch.float16) for _ in range(5)], torch.empty(3, 5)
-    seed = None if layer_norm else torch.empty((), dtype=torch.int64)
-    counted = torch.empty(2_200_000, dtype=torch.bool) if layer_norm else None
-    dropout = 0.0 if layer_norm else 0.5
+def mix(layer_norm: bool) -> None:
     with mock.patch.object(scalar_mix_host, "PROGRAMS", 2**31):  # else a block's share is thousands of tiles
-        y, found = undispatched("scalar_mix")(layers, factors, counted, seed, layer_norm, 1e-12, dropout)
-        undispatched("scalar_mix_backward")(y, layers, factors, counted, seed, found, layer_norm, dropout, True, True)
+        dropout = 0.0 if layer_norm else 0.5
+        scalar_mix.passes(torch.float16, 3, dropout, layer_norm, layers=5, shape=(2_200_000, 1024))
 
 
 BATCH = 128
@@ -159,17 +130,21 @@ CASES = {
     "adagrad_rows": Case(
         adagrad_rows, {"ids": LAST_WORDS, "order": ROWS - 1}, {"sum_pieces": {"ids": WORDS - 1, "order": ROWS - 1}}
     ),
-    "sampled_softmax": Case(sampled_softmax, OF_WORDS),
-    "negative_sampling": Case(negative_sampling, OF_WORDS),
-    "full_softmax": Case(full_softmax, OF_WORDS),
+    "sampled_softmax": Case(functools.partial(sampled_softmax.both_passes, ROWS, "float16", width=WIDTH), OF_WORDS),
+    "negative_sampling": Case(functools.partial(negative_sampling.both_passes, ROWS, "float16", width=WIDTH), OF_WORDS),
+    "full_softmax": Case(all_words, OF_WORDS),
     "hierarchical_softmax": Case(
-        hierarchical_softmax,
+        paths,
         {"targets": WORDS - 1, "first": LAST_PATH, "nodes": WORDS - 2, "ids": WORDS - 2, "slopes": 1},
     ),
     "highway": Case(highway, {}),
-    "char_cnn": Case(char_cnn, {"ids": torch.arange(TAIL) % 2}, left_out={"weight_sums": "a block adds 75,000 rows"}),
-    "scalar_mix": Case(functools.partial(scalar_mix, False), {}),
-    "scalar_mix, layer norm": Case(functools.partial(scalar_mix, True), {"counted_ptr": 1}),
+    "char_cnn": Case(
+        functools.partial(char_cnn.both_ways, 1_200_000, "float16", counted=False),
+        {"ids": torch.arange(TAIL) % 2},
+        left_out={"weight_sums": "a block adds 75,000 rows"},
+    ),
+    "scalar_mix": Case(functools.partial(mix, False), {}),
+    "scalar_mix, layer norm": Case(functools.partial(mix, True), {"counted_ptr": 1}),
     **{
         f"projected_lstm, {name}": Case(
             functools.partial(lstm, *sizes),

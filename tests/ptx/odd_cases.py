@@ -13,6 +13,7 @@ from elmo_fast.ops import (
     scalar_mix,
 )
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
+from tests.ptx import cases
 from tests.ptx.cases import BACKEND, backward, named, softmax_case
 
 
@@ -61,21 +62,13 @@ def run_projected_lstm_bfloat16():
     lstm(precision="bfloat16")
 
 
-def persistent(longest, masked=False, save=False, batch=3, size=20, cells=28):
-    lengths = longest - torch.arange(batch) % 2
-    made = lstm_cases.cast(lstm_cases.make(batch, 3, 9, size, cells, directions=1, lengths=lengths), torch.float32)
-    masks = [torch.randn(batch, size)] if masked else None
-    with torch.set_grad_enabled(save):
-        projected_lstm(*made, precision="float16", reverse=(False,), recurrent_masks=masks, backend="triton_persistent")
-
-
 def run_persistent_ended():
     """A step that no row has."""
-    persistent(2)
+    cases.run_persistent(longest=2)
 
 
 def run_persistent_masked():
-    persistent(3, masked=True, save=True)
+    cases.run_persistent(masked=True, save=True)
 
 
 def run_scalar_mix_deep():
