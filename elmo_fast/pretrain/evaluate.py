@@ -110,7 +110,7 @@ def evaluate(
 
 def _check(model: LanguageModel, corpus: Corpus) -> None:
     if corpus.tokens == 0:
-        raise ElmoFastError("the text to evaluate has no words")
+        raise ElmoFastError("the text to evaluate contains no words; every line is blank")
     if len(corpus.vocabulary) != model.vocabulary_size:
         raise ElmoFastError(
             f"the vocabulary must have the {model.vocabulary_size:,} words the model was trained with; "

@@ -147,8 +147,8 @@ def _store() -> dist.Store | None:
     if os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"]:
         if os.environ["LOCAL_RANK"] == "0" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
             warnings.warn(
-                "after a restart the processes may look for those of the attempt before, as torchrun's rendezvous "
-                "shares its store with them; on every machine start torchrun with --rdzv-backend=c10d and "
+                "after a restart, processes may wait for those that died, because torchrun's rendezvous shares its "
+                "store with them; start torchrun on every machine with --rdzv-backend=c10d, and set "
                 "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment",
                 stacklevel=4,
             )

@@ -42,7 +42,7 @@ def _settings(config: PretrainConfig, device: torch.device) -> Any:
     before = torch.backends.cuda.matmul.allow_tf32
     if config.run.precision == "tf32":
         if device.type != "cuda":
-            raise ElmoFastError("precision tf32 is of NVIDIA GPUs; on the CPU give float32 or bfloat16")
+            raise ElmoFastError(f"precision tf32 needs an NVIDIA GPU; got device {device}: give float32 or bfloat16")
         torch.backends.cuda.matmul.allow_tf32 = True
     try:
         with torch_threads(config.run.threads):

@@ -68,7 +68,7 @@ class ReportSettings:
             raise ElmoFastError(f"--experiments must be among {', '.join(EXPERIMENTS)}; got {', '.join(unknown)}")
         check_counts(**{"--seeds": self.seeds, "--processes": self.processes})
         if bad := [share for share in [*self.shares, self.train_share] if not 0 < share <= 1]:
-            raise ElmoFastError(f"shares of the training data must be above 0 and at most 1; got {bad[0]}")
+            raise ElmoFastError(f"--shares and --train_share must be above 0 and at most 1; got {bad[0]}")
         if not self.shares:
             raise ElmoFastError("--shares must name at least one share of the training data")
 

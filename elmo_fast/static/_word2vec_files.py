@@ -160,10 +160,13 @@ def _encoded_fields(words: Sequence[str], blanks_in: str | None) -> list[bytes]:
     fields = encoded(words)
     for word, data in zip(words, fields, strict=True):
         if not data:
-            raise ElmoFastError("an empty word can be kept in .safetensors only")
+            raise ElmoFastError(
+                "an empty word can be written to .safetensors only; choose that format, or remove the word"
+            )
         if blanks_in is not None and data.split() != [data]:
             raise ElmoFastError(
-                f"the word {word!r} cannot be kept in {blanks_in}, where white space separates fields; use .safetensors"
+                f"the word {word!r} cannot be written as {blanks_in}, where white space separates fields; "
+                "use .safetensors"
             )
     return fields
 

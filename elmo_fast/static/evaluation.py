@@ -16,7 +16,7 @@ def bundled(name: str) -> str:
     """The path of an evaluation set within gensim: questions-words.txt, wordsim353.tsv, simlex999.txt."""
     path = str(require("gensim.test.utils", "static", f"the evaluation set {name}").datapath(name))
     if not os.path.exists(path):
-        raise ElmoFastError(f"this gensim has no {name}; name a file")
+        raise ElmoFastError(f"the installed gensim has no evaluation set {name}; give a file of your own")
     return path
 
 

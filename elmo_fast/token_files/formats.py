@@ -77,8 +77,8 @@ def warn_if_named_otherwise(path: Path, file_format: str) -> None:
     ending = os.path.splitext(os.fspath(path))[1]
     if (named := ENDINGS.get(ending)) and not file_format.startswith(named):
         warnings.warn(
-            f"{os.fspath(path)} is written in the format {file_format}, whatever its name; "
-            f"for {named}, give that format",
+            f"{os.fspath(path)} is written in the format {file_format}, not in {named} as its name says; for {named}, "
+            f"give the format {named}",
             stacklevel=3,
         )
 

@@ -142,4 +142,4 @@ def test_n_gpus_tells_the_torchrun_line(toy):
 def test_tf32_is_refused_on_a_cpu(toy):
     done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--precision", "tf32")
     assert done.returncode == 2
-    assert "precision tf32 is of NVIDIA GPUs" in done.stderr
+    assert "precision tf32 needs an NVIDIA GPU; got device cpu" in done.stderr

@@ -76,7 +76,9 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     def tree(self) -> ops.HuffmanTree:
         """Huffman's tree of the counts, on their device."""
         if self.counts.is_meta:
-            raise ElmoFastError("hierarchical_softmax: the tree is made of the counts, which have no values on meta")
+            raise ElmoFastError(
+                "hierarchical_softmax: the tree needs the values of counts, which has none on the device meta"
+            )
         device = self.counts.device
         made: ops.HuffmanTree = self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
         return made

@@ -97,7 +97,7 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     """The loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
     model, optimizer = config.model, config.optimizer
     samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
-    noise = f"{samples:,} words drawn a direction and step"
+    noise = f"{samples:,} words drawn per direction and step"
     drawn = {
         "sampled_softmax": f", {noise} by the log-uniform law",
         "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
@@ -107,7 +107,7 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     lstm = 12.0 * model.n_layers * 9 * model.dim * model.projection_dim
     own = 12.0 * LOSS_CLASSES[optimizer.loss].products(vocabulary_size, samples) * model.projection_dim
     return (
-        f"loss   {optimizer.loss}{drawn.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP a token in the LSTM, "
+        f"loss   {optimizer.loss}{drawn.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP per token in the LSTM, "
         f"{own / 1e6:.2f} in the loss"
     )
 
@@ -128,12 +128,12 @@ def describe_model(
     return [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
-        f"memory about {size(sum(needed.values()))} a process: {purposes}",
+        f"memory about {size(sum(needed.values()))} per process: {purposes}",
         *_describe_shortage(sum(needed.values()), device, shards),
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
         f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
-        + (f" | a row is reset with a chance of {optimizer.state_reset:g} a step" if optimizer.state_reset else ""),
+        + (f" | a row is reset with probability {optimizer.state_reset:g} per step" if optimizer.state_reset else ""),
         _describe_loss(config, vocabulary_size),
         *describe_backends(
             config.run.precision,
@@ -180,14 +180,14 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
     """The steps, checkpoints and evaluations of a run, in a line of text."""
     limit = config.run.max_seconds
     return (
-        f"plan   {total:,} steps, {steps_per_epoch:,} an epoch"
+        f"plan   {total:,} steps, {steps_per_epoch:,} per epoch"
         + (f", or {duration(limit)}" if limit else "")
         + (f" | resumes after step {done:,}" if done else "")
         + (": nothing is left to do; raise max_steps or n_epochs to train on" if done >= total else "")
         + (
             f" | a checkpoint every {config.run.checkpoint_interval:,} steps"
             if config.run.checkpoint_interval < total
-            else " | a checkpoint at the end only: a run that is killed before starts over"
+            else " | a checkpoint at the end only: if the run is killed before, it starts over"
         )
         + (
             f" | held-out text every {heldout_interval(config, total):,} steps and at the end"

@@ -84,7 +84,9 @@ class AdaGrad(torch.optim.Adagrad):
             self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
         for group in self.param_groups:
             if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
-                raise ElmoFastError(f"AdaGrad: there is no {' and no '.join(extras)} here; got a state_dict that asks")
+                raise ElmoFastError(
+                    f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got a state_dict that sets them"
+                )
             rate = group["lr"] if learning_rate is None else learning_rate
             self._update([p for p in group["params"] if p.grad is not None], rate, scale, orders or {})
 

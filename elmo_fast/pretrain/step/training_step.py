@@ -93,8 +93,8 @@ class Step:
         if exact_shards is not None:
             if _capture.enabled(device):
                 warnings.warn(
-                    "training without a CUDA graph, launch by launch: with exact_shards the gradients of each shard "
-                    "are taken away from the parameters, which the host does",
+                    "training without CUDA graphs, which is slower: with exact_shards the host moves the gradients of "
+                    "each shard",
                     PerformanceWarning,
                     stacklevel=3,
                 )
