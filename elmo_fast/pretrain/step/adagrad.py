@@ -85,7 +85,7 @@ class AdaGrad(torch.optim.Adagrad):
         for group in self.param_groups:
             if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
                 raise ElmoFastError(
-                    f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got a state_dict that sets them"
+                    f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
                 )
             rate = group["lr"] if learning_rate is None else learning_rate
             self._update([p for p in group["params"] if p.grad is not None], rate, scale, orders or {})
