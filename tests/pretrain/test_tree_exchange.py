@@ -232,7 +232,7 @@ def test_every_process_knows_that_a_step_is_not_filled():
 def test_a_gpus_user_is_told_that_shards_are_launched(monkeypatch):
     monkeypatch.setattr(_capture, "enabled", lambda device: True)
     model = toy_model(toy_config(), toy_corpus())
-    with pytest.warns(PerformanceWarning, match=r"without a CUDA graph, .* with exact_shards"):
+    with pytest.warns(PerformanceWarning, match=r"without CUDA graphs, .* with exact_shards"):
         step = Step(model, AdaGrad(model.parameters()), clip_norm=1.0, exact_shards=2)
     assert step.captured is None
 
