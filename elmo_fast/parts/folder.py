@@ -13,7 +13,7 @@ from elmo_fast.json_files import read_json
 from elmo_fast.manifest import MANIFEST, FileMark, Manifest, NewFiles, check_mark, check_written, mark_of
 from elmo_fast.parts.claims import CLAIMS
 from elmo_fast.parts.plan import PLAN, name_of
-from elmo_fast.workplace import NO_ROOM, workplace
+from elmo_fast.workplace import NO_ROOM, remove_leftovers, workplace
 
 # The files of a part.
 VECTORS, NAMES = "vectors.safetensors", "names.json"
@@ -75,7 +75,11 @@ def writing_part(folder: pathlib.Path, number: int) -> Iterator[pathlib.Path]:
 
 
 def finish(folder: pathlib.Path, parts: int) -> None:
-    """Writes the manifest of all files. Raises ElmoFastError naming a part's file that is not as it was written."""
+    """Removes what killed processes left beside the parts, and writes the manifest of all files.
+
+    Raises ElmoFastError naming a part's file that is not as it was written.
+    """
+    remove_leftovers(folder, ".part-")
     files = {PLAN: mark_of(folder / PLAN)}
     for number in range(parts):
         for name, mark in read_json(folder / name_of(number) / MANIFEST, Manifest).files.items():

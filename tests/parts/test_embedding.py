@@ -215,6 +215,27 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
     assert len(waited) == 14  # names and vectors of seven parts
 
 
+def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, source, tmp_path, monkeypatch):
+    """The part is there, so nobody begins it again: what lies beside it goes when all parts are there."""
+    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+
+    def dies():
+        flush = parts_folder.flush
+
+        def killed(path):
+            if path == folder and (folder / "part-00002").exists():
+                os.kill(os.getpid(), signal.SIGKILL)
+            flush(path)
+
+        parts_folder.flush = killed
+        embed_parts(embedder, source, folder, settings=settings)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(in_a_child(dies), 0)[1]) == -signal.SIGKILL
+    assert [name for name in os.listdir(folder) if name.startswith(".part-00002.")]
+    assert embed_parts(embedder, source, folder, settings=settings).parts == 4
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+
+
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
     """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
