@@ -1,6 +1,6 @@
 """Runs a command on two hosts: namespaces of this machine with their own network, host name and process numbers.
 
-    python tools/two_hosts.py torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=10.99.0.1:29400 -m elmo_fast ...
+    python tools/two_hosts.py torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host1:29400 -m elmo_fast ...
 
 The hosts are host1 (10.99.0.1) and host2 (10.99.0.2), and reach each other and nothing else; the command finds its
 number, 0 or 1, in $HOST_NUMBER. `ip -n host2 link set eth0 down` cuts the link. Needs root, iproute2 and util-linux.
@@ -11,6 +11,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 
 HOSTS = ("host1", "host2")
@@ -40,9 +41,9 @@ def hosts() -> Iterator[None]:
             ip("netns", "del", host)
 
 
-def started(host: str, number: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The command on a host. What it has left running ends with it."""
-    inside = ["sh", "-c", 'hostname "$0" && "$@"', host, *command]
+def started(host: str, number: int, names: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The command on a host. What it has left running ends with it. names: the file that is /etc/hosts there."""
+    inside = ["sh", "-c", 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && "$@"', names, host, *command]
     apart = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
     return subprocess.Popen(
         ["ip", "netns", "exec", host, *apart, *inside], env=os.environ | {"HOST_NUMBER": str(number)}
@@ -54,8 +55,10 @@ def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 2
-    with hosts():
-        running = [started(host, number, sys.argv[1:]) for number, host in enumerate(HOSTS)]
+    with hosts(), tempfile.NamedTemporaryFile("w", suffix=".hosts") as names:
+        names.write("127.0.0.1 localhost\n10.99.0.1 host1\n10.99.0.2 host2\n")
+        names.flush()
+        running = [started(host, number, names.name, sys.argv[1:]) for number, host in enumerate(HOSTS)]
         return max(abs(process.wait()) for process in running)
 
 
