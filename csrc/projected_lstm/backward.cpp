@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "common/buffer.h"
+#include "common/interleave.h"
 #include "common/packed.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
@@ -146,14 +147,16 @@ class Backward {
 template <typename T>
 void transpose_gates(const T* dgates, int64_t ld_gates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
   parallel_for(n.cell_blocks(), 1, [&](int64_t begin, int64_t end) {
+    alignas(64) T columns[kBlock * kCells];  // of 16 positions
+    const T* lines[kCells];
     for (int64_t block = begin; block < end; ++block)
-      for (int64_t p0 = 0; p0 < positions; p0 += kCells)
-        for (int64_t j = 0; j < kBlock; ++j) {
-          const int64_t cell = block * kCells + j % kCells;
-          if (cell >= n.cells) continue;
-          T* line = target + (j / kCells * n.cells + cell) * ld;
-          for (int64_t p = p0; p < std::min(p0 + kCells, positions); ++p) line[p] = dgates[p * ld_gates + block * kBlock + j];
-        }
+      for (int64_t p = 0; p < positions; p += kCells) {
+        for (int64_t i = 0; i < kCells; ++i) lines[i] = dgates + std::min(p + i, positions - 1) * ld_gates + block * kBlock;
+        interleave_units(lines, kBlock, columns);
+        for (int64_t j = 0; j < kBlock; ++j)
+          if (const int64_t cell = block * kCells + j % kCells; cell < n.cells)
+            std::copy_n(columns + j * kCells, std::min(kCells, positions - p), target + (j / kCells * n.cells + cell) * ld + p);
+      }
   });
 }
 
@@ -167,7 +170,8 @@ Tensor transposed_gates(const Tensor& dgates, const Sizes& n, Operand operand) {
   else if (operand == Operand::Float64)
     transpose_gates(dgates.const_data_ptr<double>(), dgates.size(1), n, positions, ld, target.mutable_data_ptr<double>());
   else
-    transpose_gates(dgates.const_data_ptr<float>(), dgates.size(1), n, positions, ld, target.mutable_data_ptr<float>());
+    transpose_gates(
+        static_cast<const uint32_t*>(dgates.const_data_ptr()), dgates.size(1), n, positions, ld, static_cast<uint32_t*>(target.mutable_data_ptr()));
   return target;
 }
 
