@@ -31,6 +31,8 @@ class _SparseRows(torch.autograd.Function):
 def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
     """The gradient [V, ...] of a table of which `rows` belong to the words `ids`; rows of one word are summed.
 
+    Not sparse, on a CPU with several threads: torch adds rows of one word in any order, other bits on every run.
+
     sparse: COO; coalesced on the CPU. On other devices its entries stay as they are, repeated words among them, since
     how many distinct ones there are is known to the device only and `coalesce` would wait for it. Autograd's sum of two
     such gradients is their concatenation (torch's add_out_sparse_cuda), which waits for nothing either.

@@ -62,8 +62,8 @@ def _shards_complaints(optimizer: OptimizerConfig) -> list[str]:
         )
     if optimizer.optimiser == "adamw":
         found.append(
-            "exact_shards goes with optimiser: adagrad (adamw's dense gradients of tables are added by torch in an "
-            "order that differs from run to run); got adamw"
+            "exact_shards goes with optimiser: adagrad (with adamw each shard has gradients of whole tables, which "
+            "torch may add in any order on a GPU); got adamw"
         )
     return found
 
