@@ -120,22 +120,28 @@ ELMO_HOST_DEVICE inline void multiply_columns(const Params& p, int64_t first, in
   }
 }
 
+ELMO_HOST_DEVICE inline void share_sums(const EmbeddingLane& lane, int character, int thread, EmbeddingScratch& s) {
+  ELMO_UNROLL
+  for (int e = 0; e < kVector; ++e) s.sum[e][thread] = lane.sum[character][e];
+}
+
+// A character's parts are read in the phase that shares the next one's sums: other memory, so no barrier lies between.
 template <typename Block>
 ELMO_HOST_DEVICE void embedding_gradients(Block& block, const Params& p, int64_t first, int64_t vector, EmbeddingScratch& s) {
-  block.each([&](int t, EmbeddingLane& lane) { multiply_columns(p, first, vector, t, lane); });
+  block.each([&](int t, EmbeddingLane& lane) {
+    multiply_columns(p, first, vector, t, lane);
+    share_sums(lane, 0, t, s);
+  });
   ELMO_UNROLL
   for (int c = 0; c < kCharacters; ++c) {
-    block.each([&](int t, EmbeddingLane& lane) {
-      ELMO_UNROLL
-      for (int e = 0; e < kVector; ++e) s.sum[e][t] = lane.sum[c][e];
-    });
     block.each([&](int t, EmbeddingLane&) {
       const int e = t / kParts, part = t % kParts;
       float sum = 0.0f;
       for (int i = 0; i < kVector; ++i) sum += s.sum[e][part * kVector + i];
       s.part[e][part] = sum;
     });
-    block.each([&](int t, EmbeddingLane&) {
+    block.each([&](int t, EmbeddingLane& lane) {
+      if (c + 1 < kCharacters) share_sums(lane, c + 1, t, s);
       const int64_t e = vector * kVector + t;
       if (t >= kVector || e >= p.size || first + c >= p.characters) return;
       float sum = 0.0f;
