@@ -231,12 +231,24 @@ def mutants(content: Content) -> str:
     ]
     if survivors:
         lines += ["", *table("lll", ["survived", "before", "after"], *map(mutant_line, survivors))]
+    if content.get("first_draws"):
+        lines += ["", *map(first_draw_line, content["first_draws"])]
     machine, versions = content["machine"], content["versions"]
     about = (
         f"{machine['cpu']}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
         f"commit {content['commit']}, `{' '.join(content['options'])}`. Reproduce: `{content['command']}`."
     )
     return "\n".join([*lines, "", about])
+
+
+def first_draw_line(draw: Content) -> str:
+    """The score of mutants that no test was written for."""
+    real = draw["judged"] - draw["explained"]
+    return (
+        f"First draw of seed {draw['seed']}{', ' + draw['only'] if draw['only'] else ''}: {draw['judged']} mutants, "
+        f"{draw['explained']} known to change nothing; of the other {real} the tests killed {draw['killed']}, "
+        f"{number(100 * draw['killed'] / max(1, real))} % ({draw['date'].split()[0]}, commit {draw['commit']})."
+    )
 
 
 def mutant_line(each: Content) -> list[str]:

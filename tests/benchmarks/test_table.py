@@ -130,6 +130,17 @@ def test_mutants_are_scored_without_those_that_change_nothing(tmp_path):
             "left_out": ["CUDA"],
         },
         **{"survivors": [mutant], "equivalent": [{**mutant, "why": "b is never true"}]},
+        "first_draws": [
+            {
+                "seed": 8,
+                "only": "csrc/",
+                "judged": 9,
+                "killed": 6,
+                "explained": 1,
+                "date": "2026-11-23 9",
+                "commit": "c",
+            }
+        ],
     }
     (tmp_path / "mutants.json").write_text(json.dumps(content), encoding="utf-8")
     found = table.render("mutants", tmp_path)
@@ -137,6 +148,10 @@ def test_mutants_are_scored_without_those_that_change_nothing(tmp_path):
     assert "of the other 4 the tests killed 3, 75 %, and 1 survived. 3 more do not count" in found
     assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` |\n" in found
     assert "b is never true" not in found
+    assert (
+        "First draw of seed 8, csrc/: 9 mutants, 1 known to change nothing; of the other 8 the tests killed 6, 75 %"
+        in found
+    )
     assert found.endswith("Reproduce: `make mutants N=5 SEED=7`.")
 
 

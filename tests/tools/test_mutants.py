@@ -1,5 +1,6 @@
 """tools/mutants: what is changed and what is not, that every source has tests, and that a run is judged as it ended."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from tools.mutants import judge, trial
+from tools.mutants.__main__ import with_first_draws
 from tools.mutants.plan import SOURCES, Plan
 from tools.mutants.sites import Mutation, cpp_mutations, python_mutations
 
@@ -166,3 +168,18 @@ def test_a_run_imports_no_mutant_before_it_judges(tmp_path):
     options = ["--folder", str(tmp_path), "--out", str(tmp_path / "out.json")]
     done = subprocess.run([sys.executable, "-c", code, *options], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "imported: False" in done.stdout
+
+
+def test_a_first_draw_adds_its_score_and_leaves_the_result(tmp_path):
+    """Drawn again it replaces its own line; a later run keeps it; without a result there is nothing to add to."""
+    out = tmp_path / "out.json"
+    run = {"seed": 0, "date": "d", "commit": "c", "judged": 4, "killed": 3, "survivors": [], "equivalent": [{}]}
+    draw = {**run, "seed": 7, "killed": 2}
+    with pytest.raises(SystemExit, match="run without it first"):
+        with_first_draws(draw, out, "csrc/", True)
+    for found, first in ((run, False), ({**draw, "killed": 1}, True), (draw, True), ({**run, "killed": 4}, False)):
+        out.write_text(json.dumps(with_first_draws(found, out, "csrc/", first)), encoding="utf-8")
+    content = json.loads(out.read_text(encoding="utf-8"))
+    assert (content["seed"], content["killed"]) == (0, 4)
+    ((line),) = content["first_draws"]
+    assert (line["seed"], line["killed"], line["explained"], line["only"]) == (7, 2, 1, "csrc/")

@@ -28,6 +28,9 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=300, help="how many mutants are judged (300)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     parser.add_argument("--only", default="", help="only files whose path holds this")
+    parser.add_argument(
+        "--first_draw", action="store_true", help="no test was written for this seed yet: add its score"
+    )
     parser.add_argument("--workers", type=int, default=1, help="how many are judged at a time (1)")
     parser.add_argument("--hours", type=float, default=FOREVER, help="what is judged by then counts")
     path = {"type": pathlib.Path}
@@ -44,11 +47,28 @@ def main() -> int:
     about = machine.describe(f"make mutants N={asked.n} SEED={asked.seed}") | {"commit": commit}
     content = {"case": "mutants", **about, "seed": asked.seed, "asked": asked.n, "options": OPTIONS, **found}
     content["left_out"] = sorted({each["why"] for each in plan.left_out})
-    asked.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    asked.out.write_text(
+        json.dumps(with_first_draws(content, asked.out, asked.only, asked.first_draw), indent=1, ensure_ascii=False)
+        + "\n",
+        encoding="utf-8",
+    )
     print(f"{found['killed']} of {found['judged']} killed, {len(found['equivalent'])} explained: {asked.out}")
     for each in found["survivors"]:
         print(f"survived: {each['file']}:{each['line']}\n    {each['before']}\n -> {each['after']}")
     return int(bool(found["survivors"]))
+
+
+def with_first_draws(found: dict[str, Any], out: pathlib.Path, only: str, first: bool) -> dict[str, Any]:
+    """What the result file becomes: the run's result; or, of a first draw, the file's last one and this run's score."""
+    last = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
+    draws = [each for each in last.get("first_draws", []) if not (first and each["seed"] == found["seed"])]
+    if not first:
+        return {**found, "first_draws": draws}
+    if not last:
+        raise SystemExit(f"--first_draw adds to a result, and there is no {out}: run without it first")
+    kept = ("date", "commit", "seed", "judged", "killed", "survivors")
+    explained = len(found["equivalent"])
+    return {**last, "first_draws": [*draws, {"only": only, **{k: found[k] for k in kept}, "explained": explained}]}
 
 
 def outcomes_of(
