@@ -12,6 +12,8 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
   m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
   // common/simd: the sigmoid and tanh of the gates, for the tests of their accuracy
   m.def("activations(Tensor x) -> (Tensor sigmoid, Tensor tanh)");
+  // common/tensor, common/buffer: memory of that shape that nothing has written, for the tests that NaN fills it where torch was asked to
+  m.def("unwritten(Tensor like) -> (Tensor tensor, Tensor buffer)");
 
   // adagrad: the rows' ids rise, none twice; a scale that is not finite changes nothing
   m.def(
@@ -145,6 +147,10 @@ std::tuple<elmo_fast::Tensor, elmo_fast::Tensor> activations(const elmo_fast::Te
   return {sigmoid, tanh};
 }
 
+std::tuple<elmo_fast::Tensor, elmo_fast::Tensor> unwritten(const elmo_fast::Tensor& like) {
+  return {elmo_fast::empty_like(like), elmo_fast::empty_buffer(like.sizes(), like.options())};
+}
+
 elmo_fast::Tensor matmul(const elmo_fast::Tensor& a, const elmo_fast::Tensor& b, const elmo_fast::Name& precision) {
   return elmo_fast::matmul(a, b, elmo_fast::resolve_operand(precision, a.scalar_type(), true));
 }
@@ -167,6 +173,7 @@ const char* kept(const Text& text) {
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
   m.impl("activations", ELMO_BOX(activations));
   m.impl("matmul", ELMO_BOX(matmul));
+  m.impl("unwritten", ELMO_BOX(unwritten));
 }
 
 #define ELMO_EXPORT extern "C" __attribute__((visibility("default")))

@@ -7,15 +7,21 @@
 namespace elmo_fast::adagrad {
 namespace {
 
-constexpr int64_t kLanes = 32;  // sums side by side: a chain of additions waits for each one
+constexpr int64_t kLanes = 32;             // sums side by side: a chain of additions waits for each one
+constexpr int64_t kStretch = kLanes * 64;  // numbers of a partial sum: squares have one sign, and a long chain rounds them one way
 
 template <typename T>
 ELMO_MULTIVERSION double squares_of(const T* values, int64_t n) {
   double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(values[i + j]) * static_cast<double>(values[i + j]);
-  for (; i < n; ++i) lanes[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (int64_t first = 0; first < n; first += kStretch) {
+    const int64_t last = std::min(first + kStretch, n);
+    double partial[kLanes] = {};
+    int64_t i = first;
+    for (; i + kLanes <= last; i += kLanes)
+      for (int64_t j = 0; j < kLanes; ++j) partial[j] += static_cast<double>(values[i + j]) * static_cast<double>(values[i + j]);
+    for (; i < last; ++i) partial[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += partial[j];
+  }
   double sum = 0.0;
   for (const double lane : lanes) sum += lane;
   return sum;

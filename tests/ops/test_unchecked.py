@@ -60,6 +60,7 @@ CASES = {
         ({"precision": "int7"}, "precision must be one of float32, bfloat16, float16; got int7"),
     ]),
     "activations": ({"x": numbers(4)}, [({"x": numbers(4, 4).t()[::2]}, "x must be contiguous")]),
+    "unwritten": ({"like": numbers(4)}, []),
     "adagrad_": (
         {"parameters": [numbers(N, D)], "accumulators": [numbers(N, D)], "gradients": [numbers(N, D)],
          "learning_rate": 0.1, "scale": None},
