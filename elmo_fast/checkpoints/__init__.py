@@ -36,9 +36,10 @@ from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, offer, pretrained_folder
 from .int8 import from_int8, to_int8
+from .loading import format_of, load_checkpoint
 from .option_fields import LOSSES
 from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
-from .resolve import VOCABULARY, file_beside, is_model, load_checkpoint, model_files, model_folder
+from .resolve import VOCABULARIES, VOCABULARY, file_beside, is_model, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes
 from .steps import CHECKPOINTS, saved_steps, step_name
@@ -46,6 +47,7 @@ from .steps import CHECKPOINTS, saved_steps, step_name
 __all__ = [
     "CHECKPOINTS",
     "LOSSES",
+    "VOCABULARIES",
     "VOCABULARY",
     "CharCnnOptions",
     "ElmoOptions",
@@ -56,6 +58,7 @@ __all__ = [
     "check_state",
     "fetch",
     "file_beside",
+    "format_of",
     "from_int8",
     "is_model",
     "load_checkpoint",

@@ -12,9 +12,9 @@ from .option_fields import flattened
 from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
 from .state import CHAR_EMBEDDING, State, check_state, conv_names, highway_names, lstm_names
 
-# In an archive; in the folder of a training run.
-TASK_WEIGHTS = ("weights.th", "best.th")
-_ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
+# In an archive; in the folder of a training run; what `allennlp push_to_hf` calls the latter on the hub.
+TASK_WEIGHTS = ("weights.th", "best.th", "model.th")
+ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
 # AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
 _PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
 
@@ -54,7 +54,7 @@ def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
     """The options in the archive, or the published ones, whose sizes must be those of the weights."""
     config = weights.with_name(CONFIG)
     key = _entry(config, prefix)
-    archived = weights.parent / _ARCHIVED / f"{key}.options_file"
+    archived = weights.parent / ARCHIVED / f"{key}.options_file"
     if archived.is_file():
         return read_options(archived)
     named = str(_embedders(config)[key]["options_file"])

@@ -101,7 +101,7 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str
     first = _part(tensors, found[0], _BILM)
     for other in found[1:]:
         if not _same(first, _part(tensors, other, _BILM)):
-            how = "prefix= (--prefix of elmo-fast embed, info and convert)"
+            how = "prefix= or --prefix, or make a model of one: elmo-fast convert --prefix PREFIX"
             refuse(name, [f"contains several different biLMs, at {found}: choose one with {how}"])
     return found[0]
 

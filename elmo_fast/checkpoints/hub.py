@@ -1,6 +1,7 @@
 """Models on the Hugging Face hub: download and upload through huggingface_hub, the extra `hub`."""
 
 import contextlib
+import functools
 import os
 import re
 import tempfile
@@ -10,10 +11,10 @@ from typing import Any
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST
-from .allennlp_archive import TASK_WEIGHTS
+from .allennlp_archive import ARCHIVED, TASK_WEIGHTS, task_weights
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
 from .options import CONFIG
-from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARY, PathLike, model_folder
+from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
 from .safetensors_folder import WEIGHTS
 from .tensor_bundle import INDEX
 
@@ -21,10 +22,10 @@ CARD = "README.md"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 # File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
-_FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", VOCABULARY, CARD, *_MANYLANGS]
+_FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", *VOCABULARIES, CARD, *_MANYLANGS]
 _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
-_REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, VOCABULARY]
+_REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, *VOCABULARIES]
 _REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS]
 
 
@@ -52,10 +53,18 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     """
     repo, revision = _parts(name)
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
-        found = hub.snapshot_download(
-            repo, revision=revision, local_dir=folder, allow_patterns=_FETCHED, ignore_patterns=["*/*"]
-        )
-    return Path(found)
+        download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
+        found = Path(download(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
+        if task_weights(found) is not None:
+            download(allow_patterns=[f"{ARCHIVED}/*.options_file"])
+    try:
+        model_files(found)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}; no model is at the top of {name}, and folders and archives in it are not fetched: download "
+            "those yourself and give their path"
+        ) from error
+    return found
 
 
 def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:

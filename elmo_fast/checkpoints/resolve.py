@@ -1,62 +1,25 @@
-"""Finds a model: a folder in our own format, of bilm-tf, of ELMoForManyLangs or of a run, its archive, or a pair of
-files."""
+"""Finds the files of a model in a folder of any format, in that of a run, or in an archive."""
 
 import os
-import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST, settle
-from .allennlp_archive import read_task_model, task_weights
-from .allennlp_state import read_allennlp_state
+from .allennlp_archive import task_weights
 from .archives import archives_named, is_archive, unpacked
-from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
-from .bilm_hdf5 import read_bilm_hdf5
-from .manylangs import TOKEN_EMBEDDER, is_manylangs, manylangs_files, read_manylangs
-from .options import CONFIG, ElmoOptions, read_options
-from .safetensors_folder import WEIGHTS, load_folder, read_config
-from .state import State
+from .bilm_checkpoint import newest_checkpoint, shards_of
+from .manylangs import is_manylangs, manylangs_files
+from .options import CONFIG
+from .safetensors_folder import WEIGHTS, read_config
 from .steps import CHECKPOINTS, saved_steps
-from .tensor_bundle import INDEX
 
 PathLike = str | os.PathLike[str]
 OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
+# The second is that of the NLPL repository.
+VOCABULARIES = (VOCABULARY, f"{VOCABULARY}.gz")
 # Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
 PUBLISHED = ("*_options.json", "*_weights.hdf5")
-_TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
-
-
-def load_checkpoint(
-    model: PathLike | None = None,
-    options_file: PathLike | None = None,
-    weight_file: PathLike | None = None,
-    softmax_file: PathLike | None = None,
-    *,
-    prefix: str | None = None,
-) -> tuple[State, ElmoOptions]:
-    """The state and the options of a model, from a folder, an archive or a pair of files.
-
-    model: a folder or an archive that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
-    options_file, weight_file: bilm-tf's options.json, and HDF5 weights, the .index of bilm-tf's checkpoint, an AllenNLP
-    .th/.pt state dictionary, or the archive of an AllenNLP model that lacks its options.
-    softmax_file: with the pair: HDF5 with softmax/W and softmax/b, if the weights lack them.
-    prefix: where the names of the biLM begin in an AllenNLP model that contains several; only such models have one.
-    Raises: CheckpointError naming the file and what is wrong with it.
-    """
-    pair = {"options_file": options_file, "weight_file": weight_file, "softmax_file": softmax_file}
-    for name, path in {"model": model, **pair}.items():
-        _refuse_address(name, path)
-    if model is not None:
-        if any(path is not None for path in pair.values()):
-            raise CheckpointError("wanted either model or the pair options_file and weight_file, found both")
-        with archives_named():
-            return _read(prefix, model_files(model))
-    if options_file is None or weight_file is None:
-        raise CheckpointError(
-            f"wanted model, or options_file and weight_file; found {options_file=!s}, {weight_file=!s}"
-        )
-    with archives_named():
-        return _from_pair(prefix, options_file, weight_file, softmax_file)
 
 
 def is_model(path: PathLike) -> bool:
@@ -69,7 +32,7 @@ def model_folder(path: PathLike) -> Path:
 
     path: a folder, or an archive (.zip, .tar.gz, .tgz, .tar) of one, which is unpacked into a temporary folder.
     """
-    folder = _opened(path)
+    folder = opened(path)
     saved = saved_steps(folder)
     settle(folder)
     if not saved or _options_in(folder) or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
@@ -77,7 +40,8 @@ def model_folder(path: PathLike) -> Path:
     return saved[-1][1]
 
 
-def _opened(path: PathLike) -> Path:
+def opened(path: PathLike) -> Path:
+    """`path` itself or, if it is an archive, the folder that it was unpacked to."""
     return unpacked(path) if is_archive(path) else Path(path)
 
 
@@ -89,11 +53,12 @@ def _step_of(folder: Path) -> int:
 
 
 @archives_named()
-def file_beside(folder: PathLike, name: str = VOCABULARY) -> Path | None:
-    """A file in a model's folder or archive or, if that is a checkpoint, in the run's folder; None if there is none."""
-    place = _opened(folder).resolve()
+def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path | None:
+    """The first of the files in a model's folder or archive or, if that is a checkpoint, in the run's folder; None if
+    there is none."""
+    place = opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
-    return next((file for at in (place, *run) if (file := at / name).is_file()), None)
+    return next((file for at in (place, *run) for name in names if (file := at / name).is_file()), None)
 
 
 @archives_named()
@@ -153,44 +118,3 @@ def _weights_named_as(options: Path) -> Path | None:
 
 def _where_there(file: Path) -> list[Path]:
     return [file] if file.exists() else []
-
-
-def _read(prefix: str | None, files: list[Path]) -> tuple[State, ElmoOptions]:
-    first, weights, *others = files
-    if weights.name == CONFIG:
-        return read_task_model(first, prefix=prefix)
-    if first.name in (TOKEN_EMBEDDER, CONFIG):
-        _refuse_prefix(prefix, first.parent)
-        return (load_folder if first.name == CONFIG else read_manylangs)(first.parent)
-    return _from_pair(prefix, first, weights, next((file for file in others if file.name == SOFTMAX), None))
-
-
-def _from_pair(
-    prefix: str | None, options_file: PathLike, weights: PathLike, softmax: PathLike | None
-) -> tuple[State, ElmoOptions]:
-    inside = task_weights(_opened(weights)) if is_model(weights) else None
-    suffix = Path(weights).suffix
-    hdf5 = inside is None and suffix != INDEX and suffix.lower() not in _TORCH_SUFFIXES
-    if softmax is not None and not hdf5:
-        raise CheckpointError(f"softmax_file needs HDF5 weights; found {softmax} beside {weights}")
-    if inside is not None:
-        return read_task_model(inside, options_file, prefix)
-    options = read_options(options_file)
-    if suffix.lower() in _TORCH_SUFFIXES:
-        return read_allennlp_state(weights, options, prefix=prefix), options
-    _refuse_prefix(prefix, weights)
-    if suffix == INDEX:
-        return read_bilm_checkpoint(weights, options), options
-    return read_bilm_hdf5(weights, options, softmax_file=softmax), options
-
-
-def _refuse_prefix(prefix: str | None, weights: PathLike) -> None:
-    if prefix is not None:
-        raise CheckpointError(
-            f"prefix chooses one of several biLMs in an AllenNLP model; {weights} is another; leave it out"
-        )
-
-
-def _refuse_address(name: str, path: PathLike | None) -> None:
-    if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
-        raise CheckpointError(f"{name}: wanted a path, found the address {path}; download the file and give its path")

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.devices import device_named
@@ -18,8 +19,10 @@ def new_parser(
     description: str,
     config_action: Any = None,
     config_help: str = "YAML, JSON or TOML file of these options",
+    shared: Sequence[str] = ("seed", "device", "threads"),
 ) -> Any:
-    """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, --seed, --device, --threads.
+    """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, and what it uses of --seed,
+    --device and --threads.
 
     Option names have underscores; `main.normalised` converts the hyphens that a user types.
     config_action, config_help: a subclass of ConfigFile for --config, and its help.
@@ -32,7 +35,7 @@ def new_parser(
     parser._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
     parser.add_argument("-v", "--verbose", action="store_true", help="print more")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
-    parser.shared("seed", "device", "threads")
+    parser.shared(*shared)
     return parser
 
 
@@ -72,10 +75,10 @@ def set_up(arguments: Any) -> Any:
     if arguments.threads is not None:
         check_threads(arguments.threads, "--threads")
         torch.set_num_threads(arguments.threads)
-    torch.manual_seed(arguments.seed)
-    device = device_named(arguments.device, "--device")
+    torch.manual_seed(getattr(arguments, "seed", 0))
+    device = device_named(name := getattr(arguments, "device", "cpu"), "--device")
     if device.type not in ("cpu", "cuda"):
-        raise ElmoFastError(f"--device must be a CPU or CUDA device; got {arguments.device!r}")
+        raise ElmoFastError(f"--device must be a CPU or CUDA device; got {name!r}")
     return device
 
 

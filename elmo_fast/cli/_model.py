@@ -1,5 +1,4 @@
-"""A pretrained model from the options --model, --options_file, --weight_file, --softmax_file, --precision; some
-commands have --prefix."""
+"""A pretrained model from the options --model, --options_file, --weight_file, --softmax_file, --prefix, --precision."""
 
 import os
 import re
@@ -8,8 +7,9 @@ from typing import Any
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
 
-# The shared options that name a pretrained model in one of two ways, and its precision.
-OPTIONS = ("model", "options_file", "weight_file", "precision")
+# The shared options that name a pretrained model in one of two ways, and one of several in an archive; its precision.
+NAMES = ("model", "options_file", "weight_file", "prefix")
+OPTIONS = (*NAMES, "precision")
 
 _CHECK = "check the spelling and the current folder"
 
@@ -48,6 +48,19 @@ def resolve(arguments: Any) -> None:
             arguments.model = folder
 
 
+def is_named(arguments: Any) -> bool:
+    """Whether any of the options that name a model is given."""
+    return any(getattr(arguments, name) is not None for name in NAMES)
+
+
+def load_state(arguments: Any) -> tuple[Any, Any]:
+    """The state and the options of the model that the options name."""
+    from elmo_fast.checkpoints import load_checkpoint
+
+    files = (arguments.model, arguments.options_file, arguments.weight_file, getattr(arguments, "softmax_file", None))
+    return load_checkpoint(*files, prefix=arguments.prefix)
+
+
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
     """The ElmoEmbedder of the model that the options name, on --device; applies the common options."""
     device = _common.set_up(arguments)
@@ -60,7 +73,7 @@ def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
         cuda_device=-1 if device.type == "cpu" else device.index or 0,
         stateful=stateful,
         precision=arguments.precision,
-        prefix=getattr(arguments, "prefix", None),
+        prefix=arguments.prefix,
     )
 
 

@@ -34,6 +34,7 @@ class NestedParser:
 
     def __init__(self, command: str, description: str, kinds: Mapping[str, str], default: str | None = None) -> None:
         self.command, self.description, self.kinds, self.default = command, description, dict(kinds), default
+        self._parser: Any = None
 
     def format_help(self) -> str:
         """The text of `elmo-fast COMMAND --help`."""
@@ -52,7 +53,13 @@ class NestedParser:
             raise SystemExit(0 if words else 2)
         kind, rest = self._split(list(words))
         module = self._module(kind)
-        return Chosen(module, module.build_parser().parse_args(rest))
+        self._parser = module.build_parser()
+        return Chosen(module, self._parser.parse_args(rest))
+
+    def told(self, error: Exception, chosen: Chosen) -> str:
+        """As Parser's, of the kind that was chosen."""
+        told: str = self._parser.told(error, chosen.arguments)
+        return told
 
     def parser_of(self, kind: str) -> Any:
         """The parser of a kind."""

@@ -21,7 +21,7 @@ MADE = ("out_dir",)
 # What `embed` reads of a folder that is its input: Parquet files, a dataset that was saved.
 TABLES = ("*.parquet", "*.arrow")
 # What commands read from the folder of a model, a run or a task, besides the model.
-KEPT = ("config.json", "metrics.jsonl", "vocab.txt", "labels.json", "words.json", "results.json")
+KEPT = ("config.json", "metrics.jsonl", "vocab.txt", "vocab.txt.gz", "labels.json", "words.json", "results.json")
 
 
 def check_outputs(arguments: Any, writes: Mapping[str, tuple[str, ...]]) -> None:

@@ -13,6 +13,7 @@ import jsonargparse
 from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._help import HelpFormatter
 from elmo_fast.cli._outputs import check_outputs
+from elmo_fast.errors import sentence_of
 from elmo_fast.op_choices import InferencePrecision
 
 # The options that several commands have: name -> what add_argument takes.
@@ -73,7 +74,7 @@ class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, whose errors are one line instead of the usage of all options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, formatter_class=HelpFormatter, **kwargs)
+        super().__init__(*args, allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
         self._writes: dict[str, tuple[str, ...]] = {}
         self.old_names: dict[str, str] = {}
         self.given_in_file: dict[str, tuple[str, Given]] = {}
@@ -141,6 +142,18 @@ class Parser(jsonargparse.ArgumentParser):
         if message:
             (file or sys.stderr).write(message)
 
+    def told(self, error: Exception, arguments: Any) -> str:
+        """The error as a sentence, after the name of the one argument whose value it names or begins with, if any."""
+        sentence = sentence_of(error) if isinstance(error, OSError) else str(error)
+        file = getattr(error, "filename", None)
+        about = [
+            f"--{name}" if f"--{name}" in self._option_string_actions else name
+            for name, value in vars(arguments).items()
+            for each in (value if isinstance(value, list) else [value])
+            if each and isinstance(each, str) and (each == file or sentence.startswith(f"{each}: "))
+        ]
+        return f"{about[0]}{':' if file else ''} {sentence}" if len(about) == 1 else sentence
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the error and how to list the options, and exits with status 2."""
         if not self.exit_on_error:
@@ -181,9 +194,13 @@ def _plain(message: str, options: list[str]) -> str:
 
 
 def _meant(message: str, options: list[str]) -> str:
-    """'; did you mean --dev_path?' if the message names an unknown option close to a known one."""
+    """'; did you mean --dev_path?' if the message names an unknown option that begins a known one, or nearly is one."""
     if not message.startswith(UNKNOWN):
         return ""
-    unknown = [word.partition("=")[0] for word in message.removeprefix(UNKNOWN).split() if word.startswith("--")]
-    close = [each for word in unknown for each in difflib.get_close_matches(word, options, n=1)]
+    unknown = [word[2:].partition("=")[0] for word in message.removeprefix(UNKNOWN).split() if word.startswith("--")]
+    known = [option[2:] for option in options if option.startswith("--")]
+    begun = {word: [each for each in known if each.startswith(word)] for word in unknown}
+    close = [
+        f"--{each}" for word in unknown for each in (begun[word] or difflib.get_close_matches(word, known, 1, 0.75))[:1]
+    ]
     return f"; did you mean {' and '.join(close)}?" if close else ""

@@ -2,11 +2,12 @@
 
 import os
 import pathlib
+import shutil
 from typing import Any, Literal
 
 from elmo_fast.cli import _common, _model
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import writing
+from elmo_fast.files import reading, writing
 
 # First and last words, a long word, several scripts, and sentences of different length.
 SAMPLE = [
@@ -27,8 +28,9 @@ def build_parser() -> Any:
     parser = _common.new_parser(
         "convert",
         "Converts a model to another format, reads the result back, and compares the vectors of both on sample text.",
+        shared=("threads",),
     )
-    parser.shared("model", "options_file", "weight_file", "prefix", "softmax_file")
+    parser.shared(*_model.NAMES, "softmax_file")
     parser.option(
         "to",
         Literal["safetensors", "hdf5"],
@@ -50,12 +52,11 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Converts, then verifies; exit status 2, with the files removed again, if the vectors differ."""
-    from elmo_fast.checkpoints import from_int8, load_checkpoint, to_int8
+    from elmo_fast.checkpoints import from_int8, to_int8
 
     _model.resolve(arguments)
     _common.set_up(arguments)
-    names = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
-    state, options = load_checkpoint(*names, prefix=arguments.prefix)
+    state, options = _model.load_state(arguments)
     folder = pathlib.Path(arguments.out_dir)
     if arguments.to == "hdf5" and options.peculiar is not None:
         raise ElmoFastError(
@@ -81,8 +82,12 @@ def run(arguments: Any) -> int:
             f"{TOLERANCE:g}); it was removed again"
         )
     files += copied_vocabulary(arguments, folder)
-    rounded_to = " to the weights rounded to int8" if arguments.precision == "int8" else ""
-    print(f"{folder}: {', '.join(file.name for file in files)} | largest difference {difference:.3g}{rounded_to}")
+    what = (
+        "weights" if arguments.precision == "int8" or options.reads_word_ids else "weights and vectors of sample text"
+    )
+    rounded_to = " from the weights rounded to int8" if arguments.precision == "int8" else ""
+    read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
+    print(f"{folder}: {', '.join(file.name for file in files)} | {read_back}")
     return 0
 
 
@@ -109,8 +114,8 @@ def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path
     source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
     if source is None:
         return []
-    with writing(folder / "vocab.txt") as file:
-        file.write(source.read_bytes())
+    with reading(source) as packed, writing(folder / "vocab.txt") as file:
+        shutil.copyfileobj(packed, file)
     return [folder / "vocab.txt"]
 
 

@@ -10,8 +10,10 @@ def build_parser() -> Any:
         "download",
         "Downloads a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, checks that it is "
         "complete, and prints its folder, which every command accepts as --model.",
+        shared=(),
     )
     parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
+    parser.shared("prefix")
     parser.option("out_dir", str, "folder to write (default: the hub's cache)")
     parser.renamed("outdir", "out_dir")
     return parser
@@ -20,8 +22,8 @@ def build_parser() -> Any:
 def run(arguments: Any) -> int:
     from elmo_fast.checkpoints import fetch, load_checkpoint
 
-    _common.set_up(arguments)
+    _common.set_up_logging(arguments)
     folder = fetch(arguments.repo, arguments.out_dir)
-    load_checkpoint(folder)
+    load_checkpoint(folder, prefix=arguments.prefix)
     print(folder)
     return 0

@@ -33,7 +33,7 @@ def build_parser() -> Any:
     which.add_argument("--all", action="store_true", help="all layers, [layers, tokens, 2D] per sentence")
     which.add_argument("--top", action="store_true", help="the top layer, [tokens, 2D]")
     which.add_argument("--average", action="store_true", help="the mean of the layers, [tokens, 2D]")
-    parser.shared(*_model.OPTIONS, "prefix")
+    parser.shared(*_model.OPTIONS)
     parser.option(
         "format_in",
         Literal["text", "fasta", "parquet", "dataset"],

@@ -87,13 +87,11 @@ def run(arguments: Any) -> int:
 
 def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     """The language model on its device, and its vocabulary."""
-    from elmo_fast.checkpoints import load_checkpoint
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
-    files = (arguments.model, arguments.options_file, arguments.weight_file, arguments.softmax_file)
-    state, options = load_checkpoint(*files)
+    state, options = _model.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
     if arguments.model is not None:
         arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(arguments.model)

@@ -20,13 +20,13 @@ def build_parser() -> Any:
         "Shows versions, the CPU, and which kernels run here and why not the others. With --model, or --options_file "
         "and --weight_file, reads and checks a model and describes it instead.",
     )
-    parser.shared("model", "options_file", "weight_file", "prefix")
+    parser.shared(*_model.NAMES)
     return parser
 
 
 def run(arguments: Any) -> int:
     device = _common.set_up(arguments)
-    if (arguments.model, arguments.options_file, arguments.weight_file) != (None, None, None):
+    if _model.is_named(arguments):
         for line in model(arguments):
             print(line)
         return 0
@@ -37,12 +37,13 @@ def run(arguments: Any) -> int:
 
 def model(arguments: Any) -> list[str]:
     """What the model that the options name is. Raises: ElmoFastError, CheckpointError."""
-    from elmo_fast.checkpoints import load_checkpoint
+    from elmo_fast.checkpoints import format_of
     from elmo_fast.pretrain.model_card import described_model
 
     _model.resolve(arguments)
-    names = (arguments.model, arguments.options_file, arguments.weight_file)
-    rows = described_model(*load_checkpoint(*names, prefix=arguments.prefix))
+    rows = {"format": format_of(arguments.model or arguments.weight_file)} | described_model(
+        *_model.load_state(arguments)
+    )
     return [f"{name}: {value}" for name, value in rows.items()]
 
 

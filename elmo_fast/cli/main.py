@@ -107,16 +107,20 @@ def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: 
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
-    """Parses `argv` with the command's parser and runs it; ShortageError says what to lower if memory runs out."""
-    arguments: Any = argparse.Namespace()
+    """Parses `argv` with the command's parser and runs it; an ElmoFastError names the argument that it is about, and a
+    ShortageError says what to lower if memory runs out."""
+    arguments: Any = None
     try:
         module = command_module(name)
-        arguments = module.build_parser().parse_args(normalised(argv))
+        parser = module.build_parser()
+        arguments = parser.parse_args(normalised(argv))
         return int(module.run(arguments) or 0)
     except Exception as error:
-        if isinstance(error, ElmoFastError) or not is_shortage(error):
+        if not isinstance(error, ElmoFastError) and is_shortage(error):
+            raise told(error, vars(arguments or argparse.Namespace())) from error
+        if arguments is None or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
             raise
-        raise told(error, vars(arguments)) from error
+        raise ElmoFastError(parser.told(error, arguments)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

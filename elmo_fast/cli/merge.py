@@ -11,6 +11,7 @@ def build_parser() -> Any:
         "Joins the folder PARTS, which several processes of `elmo-fast embed` wrote, into the file that one process "
         "would have written. Checks the digest of every part first. The file appears only when it is complete; the "
         "folder stays.",
+        shared=(),
     )
     parser.add_argument("parts", type=str, metavar="PARTS", help="folder of parts; all of them must be complete")
     parser.add_argument("output_file", type=str, metavar="OUTPUT", help="file to write")

@@ -13,6 +13,7 @@ def build_parser() -> Any:
         "prepare",
         "Reads text once (one sentence per line, tokens separated by white space) and writes it as numbers, which "
         "`elmo-fast pretrain` opens at once, however long the text. The folder appears only when it is complete.",
+        shared=(),
     )
     parser.shared("train_prefix", "processes", "file_friendly_logging")
     parser.output("out_dir", "folder to write", required=True)

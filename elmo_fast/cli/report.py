@@ -3,12 +3,11 @@
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.report.settings import EXPERIMENTS, SPLITS, ReportSettings
 
 
 def build_parser() -> Any:
-    """Every field of ReportSettings as a flag; --seeds is how many, so that the common --seed is not used."""
+    """Every field of ReportSettings as a flag; --seeds is how many: 0, 1, ... It runs on the CPU."""
     parser = _common.new_parser(
         "report",
         "Measures whether ELMo helps on your data: trains small taggers or classifiers with and without it, with "
@@ -16,6 +15,7 @@ def build_parser() -> Any:
         "a stopped report, run the same command again. The experiments compare: "
         + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
         + ".",
+        shared=("threads",),
     )
     parser.fields(ReportSettings)
     for old, name in {**SPLITS, "columns": "column"}.items():
@@ -27,8 +27,6 @@ def run(arguments: Any) -> int:
     from elmo_fast.report.run import write_report
 
     settings = ReportSettings(**_common.values_of(arguments, ReportSettings))
-    if arguments.device != "cpu" or arguments.seed:
-        raise ElmoFastError("a report runs on the CPU, with the seeds 0, 1, ...: leave out --device and --seed")
     _common.set_up(arguments)
     print(write_report(settings, report=_common.logger().info))
     return 0

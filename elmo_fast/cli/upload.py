@@ -14,9 +14,11 @@ def build_parser() -> Any:
         "Uploads a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it (README.md "
         "of FOLDER or, if there is none, one generated from the options and the run's metrics.jsonl). Nothing else is "
         "uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.",
+        shared=(),
     )
     parser.add_argument("folder", type=str, help="folder of a model; of an unfinished run: its newest checkpoint")
     parser.add_argument("repo", type=str, help="user/name on the hub; created if it does not exist")
+    parser.shared("prefix")
     parser.flag("private", "make the repository private; refused if it exists and is public")
     parser.option("licence", str, "license of the weights, as the hub spells it, such as mit")
     return parser
@@ -26,11 +28,11 @@ def run(arguments: Any) -> int:
     """Reads the whole model, so that nothing damaged is uploaded, then uploads it and prints its address."""
     from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, model_folder, offer
 
-    _common.set_up(arguments)
+    _common.set_up_logging(arguments)
     if arguments.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", arguments.licence):
         raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {arguments.licence!r}")
     folder = model_folder(arguments.folder)
-    state, options = load_checkpoint(folder)
+    state, options = load_checkpoint(folder, prefix=arguments.prefix)
     files = [*model_files(folder), *filter(None, [file_beside(folder)])]
     page = page_of(arguments, folder, state, options)
     address = offer(arguments.repo, files, page, private=arguments.private)
@@ -60,6 +62,6 @@ def metrics_of(folder: pathlib.Path) -> Any:
     from elmo_fast.json_files import METRICS_FILE
     from elmo_fast.pretrain.log.metrics import read_metrics
 
-    file = file_beside(folder, METRICS_FILE)
+    file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
     return None if file is None or step is None else read_metrics(file.parent).until(step)

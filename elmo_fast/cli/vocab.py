@@ -8,7 +8,9 @@ from elmo_fast.cli import _common, _progress
 
 def build_parser() -> Any:
     parser = _common.new_parser(
-        "vocab", "Writes the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."
+        "vocab",
+        "Writes the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line.",
+        shared=(),
     )
     parser.shared("train_prefix", "processes", "file_friendly_logging")
     parser.output("vocab_file", "file to write; compressed if its name ends in .gz", required=True)

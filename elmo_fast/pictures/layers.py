@@ -22,18 +22,19 @@ class _Results(TypedDict):
     mix_weights: dict[str, list[float]]
 
 
-def read_layer_weights(path: str | os.PathLike[str]) -> dict[str, list[float]]:
+def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) -> dict[str, list[float]]:
     """The weights of the layers of each mix in a model or a task's results: name -> L numbers that sum to 1.
 
     Args:
         path: a results.json or the folder of a trained task (its "mix_weights"), or a folder with a model and scalar
             mixes (`Elmo.save_pretrained`), whose softmax is taken.
+        prefix: as in elmo_fast.BiLM, of a model.
 
     Raises: ElmoFastError if there are none, CheckpointError.
     """
     place = pathlib.Path(path)
     results = place / RESULTS_FILE if place.is_dir() else place
-    groups = _of_results(results) if results.is_file() else _of_model(place)
+    groups = _of_results(results) if results.is_file() else _of_model(place, prefix)
     if not groups:
         raise ElmoFastError(f"{path} contains no layer weights: it was trained without a mix that learns them")
     _check(groups)
@@ -49,13 +50,13 @@ def _of_results(path: pathlib.Path) -> dict[str, list[float]]:
     return {} if all(weights == [1] for weights in groups.values()) else groups
 
 
-def _of_model(folder: pathlib.Path) -> dict[str, list[float]]:
+def _of_model(folder: pathlib.Path, prefix: str | None) -> dict[str, list[float]]:
     import torch
 
     from elmo_fast.checkpoints import load_checkpoint
 
     raw: dict[str, dict[int, Any]] = {}
-    for name, tensor in load_checkpoint(folder)[0].items():
+    for name, tensor in load_checkpoint(folder, prefix=prefix)[0].items():
         if found := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
             raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = tensor.double()
     return {

@@ -71,6 +71,7 @@ def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
         rows["LSTM layers"] += " after the last; each reads both directions of the one below"
     rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
+    rows["vectors"] = f"{lstm.n_outputs + 1} layers of {2 * lstm.projection_dim:,} numbers per word"
     rows["weights"] = _millions(_count(state, ("_token_embedder.", "_elmo_lstm.", "_word_embedding.")))
     if "softmax.bias" in state:
         softmax = _millions(_count(state, ("softmax.weight", "softmax.bias")))

@@ -67,7 +67,8 @@ def write_word_vectors(
         raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
     if bilm.options.lexicon is not None:
         raise ElmoFastError(
-            "this model reads lexicons; bilm-tf's file of word vectors is for models of bytes: use context_free_vectors"
+            "this model reads lexicons; bilm-tf's file of word vectors is for models of bytes: use elmo-fast static "
+            "export, in Python context_free_vectors"
         )
     with hdf5_replacing(path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)

@@ -31,11 +31,11 @@ def files_matching(pattern: str) -> list[str]:
         with os.scandir(pattern) as entries:
             files = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
         if not files:
-            raise ElmoFastError(f"the folder {pattern!r} contains no file")
+            raise ElmoFastError(f"{pattern}: the folder contains no file")
         return files
     files = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
     if not files:
-        raise ElmoFastError(f"no file matches {pattern!r}")
+        raise ElmoFastError(f"{pattern}: no file matches")
     return files
 
 

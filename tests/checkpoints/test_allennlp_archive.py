@@ -165,7 +165,7 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, cap
         load_checkpoint(path, prefix=f"{wiki}_elmo_lstm.")
     words = ["convert", "--to", "safetensors", "--out_dir", str(tmp_path / "own"), "--model", str(path)]
     assert main(words) == 2
-    assert "--prefix of elmo-fast embed, info and convert" in capsys.readouterr().err
+    assert "choose one with prefix= or --prefix, or make a model of one: elmo-fast convert" in capsys.readouterr().err
     chosen = ["--prefix", f"{PREFIX}_elmo_lstm."]
     assert main([*words, *chosen]) == 0
     assert load_checkpoint(tmp_path / "own")[0].keys() >= state.keys()

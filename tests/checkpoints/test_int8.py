@@ -66,7 +66,7 @@ def test_convert_writes_and_verifies(files, tmp_path, capsys):
     options, weights = map(str, files)
     pair = ["convert", "--options_file", options, "--weight_file", weights]
     assert main([*pair, "--to", "safetensors", "--precision", "int8", "--out_dir", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.endswith("largest difference 0 to the weights rounded to int8\n")
+    assert capsys.readouterr().out.endswith("weights differ by at most 0 from the weights rounded to int8\n")
     assert load_folder(tmp_path / "out")[0].keys() == load_checkpoint(None, *files, None)[0].keys()
     assert main([*pair, "--to", "hdf5", "--precision", "int8", "--out_dir", str(tmp_path / "other")]) == 2
     assert "--precision int8 needs --to safetensors" in capsys.readouterr().err

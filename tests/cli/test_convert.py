@@ -46,9 +46,9 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         np.testing.assert_array_equal(softmax["softmax/b"][()], state["softmax.bias"].numpy())
         assert "softmax" not in weights
     assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "back")]) == 0
-    assert (
-        "config.json, model.safetensors, manifest.json, vocab.txt | largest difference 0\n" in capsys.readouterr().out
-    )
+    out = capsys.readouterr().out
+    assert "config.json, model.safetensors, manifest.json, vocab.txt | read back, weights and vectors of" in out
+    assert out.endswith("sample text differ by at most 0\n")
     for folder in (converted, tmp_path / "back"):
         again, options_again = load_checkpoint(folder)
         assert again.keys() == state.keys()
@@ -179,7 +179,7 @@ def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path, ca
     for model in (str(folder), archive):
         out = tmp_path / f"own of {os.path.basename(model)}"
         assert main(["convert", "--model", model, "--to", "safetensors", "--out_dir", str(out)]) == 0
-        assert "largest difference 0\n" in capsys.readouterr().out
+        assert "read back, weights and vectors of sample text differ by at most 0\n" in capsys.readouterr().out
     assert main(["convert", "--model", str(folder), "--to", "hdf5", "--out_dir", str(tmp_path / "hdf5")]) == 2
     assert "bilm-tf's format cannot store this model: its characters and words" in capsys.readouterr().err
     assert not (tmp_path / "hdf5").exists()

@@ -120,7 +120,7 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--test_prefix", "absent-*"], "no file matches 'absent-*'"),
+        (["--test_prefix", "absent-*"], "--test_prefix absent-*: no file matches"),
         (["--test_prefix", "blank"], "contains no words"),
         (["--test_prefix", "good", "--per_sentence", "no/out.tsv"], "'no/out.tsv'"),
         (["--test_prefix", "good", "--unroll_steps", str(10**18)], "--unroll_steps must be at most 16777216; got 1000"),

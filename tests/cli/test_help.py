@@ -42,7 +42,7 @@ def test_no_sentence_has_types_or_null_defaults(every):
 
 def test_a_default_of_zero_and_what_is_required_are_shown(every):
     assert helps(every["pretrain"])["--state_reset"].endswith("(default: 0.0)")
-    assert helps(every["vocab"])["--seed"] == "random seed (default: 0)"
+    assert helps(every["embed"])["--seed"] == "random seed (default: 0)"
     assert helps(every["vocab"])["--vocab_file"].endswith("(required)")
 
 

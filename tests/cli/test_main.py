@@ -21,11 +21,12 @@ def command(monkeypatch):
     """Puts a command named "probe" in the table whose run() is the function given."""
 
     def install(function):
-        import jsonargparse
+        from elmo_fast.cli._parser import Parser
 
         def build_parser():
-            parser = jsonargparse.ArgumentParser(prog="elmo-fast probe")
+            parser = Parser(prog="elmo-fast probe")
             parser.add_argument("--some_flag", type=str, default="")
+            parser.add_argument("text", type=str, nargs="?")
             return parser
 
         module = types.SimpleNamespace(build_parser=build_parser, run=function)
@@ -133,6 +134,59 @@ def test_user_errors_become_one_line(command, capsys, error, status, message):
     assert message in out.err
     assert len(out.err.strip().splitlines()) == 1
     assert "Traceback" not in out.err
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "told"),
+    [
+        (["--some_flag", "a"], FileNotFoundError(errno.ENOENT, "No such file", "a"), "--some_flag: No such file: 'a'"),
+        (["a"], FileNotFoundError(errno.ENOENT, "No such file", "a"), "text: No such file: 'a'"),
+        (["--some_flag", "a"], ElmoFastError("a: wanted a model"), "--some_flag a: wanted a model"),
+        (["--some_flag", "a"], ElmoFastError("ab: wanted a model"), "ab: wanted a model"),
+    ],
+)
+def test_an_error_names_the_argument_that_it_is_about(command, capsys, words, error, told):
+    def fail(arguments):
+        raise error
+
+    command(fail)
+    assert entry.main(["probe", *words]) == 2
+    assert capsys.readouterr().err == f"elmo-fast probe: error: {told}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("--frobnicate", ""),
+        ("--batchsize", "--batch_size"),
+        ("--max-token", "--max_tokens"),
+        ("--device_x", "--device"),
+    ],
+)
+def test_a_suggestion_is_near_or_none(capsys, word, meant):
+    with pytest.raises(SystemExit):
+        entry.main(["embed", "in", "out", "--top", word])
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told.endswith(f"; did you mean {meant}?" if meant else f"unrecognized arguments: {word.replace('-c', '_c')}")
+
+
+def test_help_lists_no_option_that_does_nothing(capsys):
+    for words in (
+        ["merge"],
+        ["convert"],
+        ["download"],
+        ["upload"],
+        ["vocab"],
+        ["prepare"],
+        ["plot", "layers"],
+        ["report"],
+    ):
+        with pytest.raises(SystemExit):
+            entry.main([*words, "--help"])
+        told = capsys.readouterr().out
+        assert "--verbose" in told
+        assert "--device" not in told
+        assert "--seed " not in told
 
 
 def test_programming_errors_keep_their_traceback(command):

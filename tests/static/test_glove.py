@@ -157,7 +157,7 @@ BAD = [
     ({"learning_rate": 1e30}, "the loss became nan; use a learning_rate below"),
     ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the sentences: no two words occur near each other"),
     ({"text": ["a b", "c d"]}, "a sentence must be a list of words; got the string 'a b'"),
-    ({"text": "no/such/file"}, "no file matches 'no/such/file'"),
+    ({"text": "no/such/file"}, "no/such/file: no file matches"),
 ]
 
 

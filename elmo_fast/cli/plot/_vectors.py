@@ -35,7 +35,7 @@ def add_options(parser: Any, count: int) -> None:
 def read(arguments: Any) -> Labelled:
     """What the options name; ElmoFastError if they name nothing, or two things."""
     check_counts(**{"--count": arguments.count})
-    named = any((arguments.model, arguments.options_file, arguments.weight_file))
+    named = _model.is_named(arguments)
     if named == (arguments.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
     words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))

@@ -11,6 +11,7 @@ def build_parser() -> Any:
         "plot curves",
         "Draws the perplexity of training and held-out text, the speed and the gradient norm of a pretraining run, "
         "finished or not, from its metrics.jsonl.",
+        shared=(),
     )
     parser.add_argument("run", type=str, help="folder of the run (--save_dir of `elmo-fast pretrain`)")
     parser.output("output", "picture to write: .png, .pdf or .svg (default: RUN/curves.png)")
