@@ -72,6 +72,11 @@ def check_counts(**counts: int | None) -> None:
             raise ElmoFastError(f"{name} must be 1 or more; got {count}")
 
 
+def install_command(extra: str) -> str:
+    """How to install an extra of this package, which is on no index."""
+    return f'pip install --no-build-isolation "SOURCE[{extra}]", where SOURCE is the clone or the wheel of elmo_fast'
+
+
 def require(module: str, extra: str, purpose: str) -> Any:
     """Imports and returns the module of that dotted name.
 
@@ -84,8 +89,6 @@ def require(module: str, extra: str, purpose: str) -> Any:
         missing = (error.name or "").split(".")[0]
         if missing != module.split(".")[0]:
             raise
-        absent = MissingExtraError(
-            f'{purpose} needs {missing}, which is not installed: pip install "elmo-fast[{extra}]"'
-        )
+        absent = MissingExtraError(f"{purpose} needs {missing}, which is not installed: {install_command(extra)}")
         absent.name = missing
         raise absent from error

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, install_command
 from ..manifest import MANIFEST
 from .allennlp_archive import ARCHIVED, TASK_WEIGHTS, task_weights
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
@@ -106,7 +106,7 @@ def _hub(failed: str) -> Iterator[Any]:
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError as error:
-        raise CheckpointError(f'{failed}: this needs huggingface_hub; pip install "elmo-fast[hub]"') from error
+        raise CheckpointError(f"{failed}: this needs huggingface_hub: {install_command('hub')}") from error
     # The hub's errors, and those of its HTTP library when there is no answer, share a base.
     kinds: tuple[type[BaseException], ...] = (*HfHubHTTPError.__bases__, OSError, ValueError)
     try:

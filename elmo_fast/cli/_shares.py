@@ -3,17 +3,9 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
-
-
-class Place(NamedTuple):
-    """This process is `number` of `processes`, from 0; and its number on its machine."""
-
-    number: int
-    processes: int
-    on_machine: int = 0
+from elmo_fast.launchers import Place, place_by_srun, place_by_torchrun
 
 
 def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> Place | None:
@@ -27,24 +19,7 @@ def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> 
         if found is None or not int(found[1]) < int(found[2]):
             raise ElmoFastError(f"--shard must be i/N with i from 0 to N-1, such as 0/4; got {shard!r}")
         return Place(int(found[1]), int(found[2]))
-    if {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= environment.keys():
-        return _checked(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK")
-    # The script of a job has SLURM_NTASKS too, but is no step.
-    if {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"} <= environment.keys():
-        step = _checked(environment, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
-        return step if step.processes > 1 else None
-    return None
-
-
-def _checked(environment: Mapping[str, str], number: str, processes: str, on_machine: str) -> Place:
-    texts = {name: environment.get(name, "0") for name in (number, processes, on_machine)}
-    for name, text in texts.items():
-        if not text.isdecimal():
-            raise ElmoFastError(f"the environment variable {name} must be a number; got {text!r}")
-    place = Place(*map(int, texts.values()))
-    if place.number >= place.processes:
-        raise ElmoFastError(f"{number}={place.number} must be less than {processes}={place.processes}")
-    return place
+    return place_by_torchrun(environment) or place_by_srun(environment)
 
 
 def device_of(name: str, place: Place) -> str:

@@ -18,7 +18,7 @@ layers = embedder.embed_sentence(["Pretrained", "biLMs", "are", "useful", "."]) 
 ```
 
 `Elmo.from_pretrained("{name}")` is the torch module with learned mixes of the layers; `elmo-fast download {name}`
-fetches the files, for `elmo-fast embed`{eval} and `elmo-fast convert`. The package: `pip install "elmo-fast[hub]"`.
+fetches the files, for `elmo-fast embed`{eval} and `elmo-fast convert`. The package is elmo_fast, with its extra `hub`.
 """
 
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.launchers import place_by_torchrun
 
 Result = TypeVar("Result")
 # A process that waits this long for another one gives up; preparing a large corpus is the longest wait.
@@ -120,16 +121,11 @@ class Processes:
             )
 
 
-def under_torchrun() -> bool:
-    """Whether torchrun started this process."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
-
-
 def local_device(name: str) -> torch.device:
     """The device of this process: "cuda" names the GPU of its place on its machine."""
     device = torch.device(name)
-    if device.type == "cuda" and device.index is None and under_torchrun():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda" and device.index is None and (place := place_by_torchrun()) is not None:
+        device = torch.device("cuda", place.on_machine)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
@@ -167,10 +163,11 @@ class join_processes:
         self.device = device
 
     def __enter__(self) -> Processes:
-        self.began = under_torchrun() and not dist.is_initialized()
-        if self.began:
+        place = place_by_torchrun()
+        self.began = place is not None and not dist.is_initialized()
+        if place is not None and self.began:
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            rank, size, _ = place
             dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
         return Processes()
 

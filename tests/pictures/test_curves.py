@@ -207,7 +207,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(tmp_path, monkeypa
     written(tmp_path / "a", report(2))
     assert main(["plot", str(tmp_path / "a")]) == 2
     error = capsys.readouterr().err
-    assert 'drawing needs matplotlib, which is not installed: pip install "elmo-fast[plots]"' in error
+    assert 'drawing needs matplotlib, which is not installed: pip install --no-build-isolation "SOURCE[plots]"' in error
     assert len(error.splitlines()) == 1
 
 

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from elmo_fast.errors import ElmoFastError, sentence_of
+from elmo_fast.errors import ElmoFastError, install_command, sentence_of
 from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.log.metrics import MetricsFile
@@ -104,7 +104,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ElmoFastError(
-                f'writing for TensorBoard needs its package: pip install "elmo-fast[tb]" ({error})'
+                f"writing for TensorBoard needs its package ({error}): {install_command('tb')}"
             ) from error
         purge_step = None if step is None else step + 1
         self._open = functools.partial(SummaryWriter, os.fspath(folder), purge_step=purge_step)
