@@ -2,31 +2,25 @@
 
 import atexit
 import contextlib
-import functools
-import gzip
-import io
 import lzma
 import os
 import shutil
-import stat
 import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any, NamedTuple
 
 from ..errors import CheckpointError, read_failures_named
 from ..files import PACKING_ERRORS
 from ..sizes import size
 from ..workplace import new_workplace, remove_workplace
+from .archive_members import LONGEST_READ, Member, members_of
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 # What an archive may hold unpacked. The largest published model takes 4 GB with its softmax and optimizer.
 MOST_BYTES, MOST_MEMBERS = 16 << 30, 10_000
-# tarfile reads the long names of a tar whole, whatever size it states for them.
-_LONGEST_READ = 1 << 20
 _DAMAGED = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -38,15 +32,6 @@ _DAMAGED = (
 )
 _opening = threading.Lock()
 _folders: dict[tuple[str, int, int, int], Path] = {}
-
-
-class _Member(NamedTuple):
-    """A file or folder of an archive: its name there, its size unpacked, its kind ("file", "folder" or another)."""
-
-    name: str
-    size: int
-    kind: str
-    open: Callable[[], IO[bytes]]
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
@@ -116,7 +101,7 @@ def _extract(path: Path, folder: Path) -> None:
         pass
     name = ""
     try:
-        with _members(path) as members:
+        with members_of(path) as members:
             checked = _checked(path, members, shutil.disk_usage(folder.parent).free)
             folder.mkdir()
             for member, place in checked:
@@ -134,57 +119,9 @@ def _extract(path: Path, folder: Path) -> None:
         raise CheckpointError(f"{path}: {damaged} ({reason}); get the file again") from error
 
 
-@contextlib.contextmanager
-def _members(path: Path) -> Iterator[Iterator[_Member]]:
-    if path.name.lower().endswith(".zip"):
-        with zipfile.ZipFile(path) as archive:
-            yield (
-                _Member(each.filename, each.file_size, _kind_in_zip(each), functools.partial(archive.open, each))
-                for each in archive.infolist()
-            )
-    else:
-        packed = not path.name.lower().endswith(".tar")
-        with _GzipFile(path) if packed else open(path, "rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-            yield _members_of_tar(tar, stream)
-
-
-def _members_of_tar(tar: tarfile.TarFile, stream: io.BufferedIOBase) -> Iterator[_Member]:
-    for each in tar:
-        yield _Member(each.name, each.size, _kind_in_tar(each), functools.partial(_opened, tar, each))
-    # gzip compares its checksum at the end of the file, which is behind the end of the tar.
-    if stream.read(_LONGEST_READ) and stream.read(1):
-        raise tarfile.ReadError("more than 1 MiB behind its end")
-
-
-class _GzipFile(gzip.GzipFile):
-    """A gzip file that refuses to decompress much at once."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= _LONGEST_READ:
-            raise tarfile.ReadError("a header of more than 1 MiB")
-        return super().read(size)
-
-
-def _kind_in_zip(member: zipfile.ZipInfo) -> str:
-    mode = member.external_attr >> 16
-    if member.flag_bits & 1:
-        return "an encrypted file"
-    if member.is_dir():
-        return "folder"
-    return "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "a link or a device"
-
-
-def _kind_in_tar(member: tarfile.TarInfo) -> str:
-    return "folder" if member.isdir() else "file" if member.isreg() else "a link or a device"
-
-
-def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
-    return tar.extractfile(member)
-
-
-def _checked(path: Path, members: Iterator[_Member], free: int) -> list[tuple[_Member, Path]]:
+def _checked(path: Path, members: Iterator[Member], free: int) -> list[tuple[Member, Path]]:
     """The members that are files, with their places; names and sizes are checked as the archive states them."""
-    found: dict[Path, _Member] = {}
+    found: dict[Path, Member] = {}
     total = 0
     for count, member in enumerate(members):
         parts = PureWindowsPath(member.name).parts
@@ -205,9 +142,9 @@ def _checked(path: Path, members: Iterator[_Member], free: int) -> list[tuple[_M
     return [(member, place) for place, member in found.items()]
 
 
-def _write(member: _Member, target: Path) -> None:
+def _write(member: Member, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with member.open() as source, open(target, "xb") as file:
-        shutil.copyfileobj(source, file, _LONGEST_READ)
+        shutil.copyfileobj(source, file, LONGEST_READ)
         if file.tell() != member.size:
             raise EOFError(f"{file.tell():,} bytes of {member.size:,}")

@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import CheckpointError, install_command
 from ..manifest import MANIFEST
 from .allennlp_archive import ARCHIVED, TASK_WEIGHTS, task_weights
-from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
+from .manylangs import ENCODER, TOKEN_EMBEDDER
+from .manylangs_options import CHARACTERS, WORDS
 from .options import CONFIG
 from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
 from .safetensors_folder import WEIGHTS

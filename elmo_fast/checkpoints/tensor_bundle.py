@@ -1,9 +1,8 @@
 """TensorFlow's checkpoints (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow: its tensor bundles.
 
-The index is a sorted table in LevelDB's format: blocks of entries whose keys share prefixes, each block with a masked
-CRC-32C; an index of blocks; a footer of 48 bytes that ends in a magic number. The empty key has the bundle's header;
-every other key is a variable's name, and its value says where its bytes are: shard, offset, size, checksum. Both are
-messages of protocol buffers (tensor_bundle.proto).
+The index is a table of LevelDB. The empty key has the bundle's header; every other key is a variable's name, and its
+value says where its bytes are: shard, offset, size, checksum. Both are messages of protocol buffers
+(tensor_bundle.proto).
 """
 
 import contextlib
@@ -19,10 +18,9 @@ from ..errors import CheckpointError, read_failures_named
 from ..shortage import reader
 from ._complaints import refuse
 from .crc32c import crc32c, unmasked
+from .leveldb_table import table_entries, varint
 
 INDEX = ".index"
-_MAGIC = 0xDB4775248B80FB57
-_FOOTER, _TRAILER = 48, 5
 _MOST_BYTES = 64 << 20  # of an index; a biLM's has some kilobytes
 # Numbers of types.proto: float32, float64, float16; others are of variables that are not weights.
 _DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
@@ -61,12 +59,9 @@ def read_index(path: str | os.PathLike[str]) -> Bundle:
     with read_failures_named(path), open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     with _damage_named(path):
-        if len(content) > _MOST_BYTES or len(content) < _FOOTER:
-            raise ValueError(f"wanted {_FOOTER} to {_MOST_BYTES} bytes, found {len(content)}")
-        if int.from_bytes(content[-8:], "little") != _MAGIC:
-            raise ValueError("it does not end in the magic number of a table")
-        blocks = _entries(_block(content, _handle(content[-_FOOTER:], after_handles=1)))
-        found = dict(entry for _, handle in blocks for entry in _entries(_block(content, _handle(handle))))
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"wanted at most {_MOST_BYTES} bytes, found more")
+        found = dict(table_entries(content))
         header = _fields(found.pop(b"", b""))
         shards, big_endian = _number(header, 1), _number(header, 2)
         if not 1 <= shards <= len(content) or big_endian:
@@ -111,70 +106,19 @@ def _damage_named(path: object) -> Iterator[None]:
         raise CheckpointError(f"{path}: not the index of a TensorFlow checkpoint, or damaged ({error})") from error
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, lowest first, and the place after it."""
-    value = shift = 0
-    while True:
-        octet = data[place]
-        value, place, shift = value | (octet & 0x7F) << shift, place + 1, shift + 7
-        if octet < 0x80:
-            return value, place
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-
-
-def _handle(data: bytes, after_handles: int = 0) -> tuple[int, int]:
-    """Offset and size of a block, behind as many other handles."""
-    place = 0
-    for _ in range(after_handles + 1):
-        offset, place = _varint(data, place)
-        size, place = _varint(data, place)
-    return offset, size
-
-
-def _block(content: bytes, handle: tuple[int, int]) -> bytes:
-    """A block without its trailer: a byte that says how it is compressed, and the checksum of both."""
-    offset, size = handle
-    block, trailer = content[offset : offset + size], content[offset + size : offset + size + _TRAILER]
-    if len(block) != size or len(trailer) != _TRAILER:
-        raise ValueError("a block behind the end of the file")
-    if crc32c(block + trailer[:1]) != unmasked(int.from_bytes(trailer[1:], "little")):
-        raise ValueError("the checksum of a block is not that of its bytes")
-    if trailer[0]:
-        raise ValueError("a compressed block, as TensorFlow writes none")
-    return block
-
-
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block, which ends in the places of entries with whole keys, and their number."""
-    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
-    place, key = 0, b""
-    while place < end:
-        shared, place = _varint(block, place)
-        unshared, place = _varint(block, place)
-        size, place = _varint(block, place)
-        if shared > len(key) or place + unshared + size > end:
-            raise ValueError("an entry that is longer than its block")
-        key = key[:shared] + block[place : place + unshared]
-        place += unshared + size
-        yield key, block[place - size : place]
-    if place != end:
-        raise ValueError("a block without entries")
-
-
 def _fields(message: bytes) -> Fields:
     """The fields of a message: varints and fixed 32 bits as numbers, the others as bytes."""
     found: Fields = {}
     place = 0
     while place < len(message):
-        tag, place = _varint(message, place)
+        tag, place = varint(message, place)
         if tag & 7 == 0:
-            value, place = _varint(message, place)
+            value, place = varint(message, place)
             found.setdefault(tag >> 3, []).append(value)
             continue
         if tag & 7 not in (2, *_FIXED):
             raise ValueError(f"a field of the unknown kind {tag & 7}")
-        size, place = _varint(message, place) if tag & 7 == 2 else (_FIXED[tag & 7], place)
+        size, place = varint(message, place) if tag & 7 == 2 else (_FIXED[tag & 7], place)
         data, place = message[place : place + size], place + size
         if len(data) != size:
             raise ValueError("a field that is longer than its message")

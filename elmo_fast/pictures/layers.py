@@ -26,14 +26,16 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
     """The weights of the layers of each mix in a model or a task's results: name -> L numbers that sum to 1.
 
     Args:
-        path: a results.json or the folder of a trained task (its "mix_weights"), or a folder with a model and scalar
-            mixes (`Elmo.save_pretrained`), whose softmax is taken.
+        path: a results.json or the folder of a trained task (its "mix_weights"), or a folder or archive of a model with
+            scalar mixes (`Elmo.save_pretrained`), whose softmax is taken.
         prefix: as in elmo_fast.BiLM, of a model.
 
     Raises: ElmoFastError if there are none, CheckpointError.
     """
+    from elmo_fast.checkpoints import is_model
+
     place = pathlib.Path(path)
-    results = place / RESULTS_FILE if place.is_dir() else place
+    results = place / RESULTS_FILE if is_model(place) else place
     groups = _of_results(results) if results.is_file() else _of_model(place, prefix)
     if not groups:
         raise ElmoFastError(f"{path} contains no layer weights: it was trained without a mix that learns them")
