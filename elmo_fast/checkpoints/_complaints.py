@@ -3,7 +3,7 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -66,6 +66,16 @@ def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
             bad = tensor.numel() - int(tensor.isfinite().sum())
             complaints.append(f"{name}: wanted finite numbers, found {bad} NaN or infinite of {tensor.numel()}")
     return complaints
+
+
+def exact_tensors(
+    source: object, names: Iterable[str], read: Callable[[str], np.ndarray | Tensor]
+) -> dict[str, Tensor]:
+    """The tensors of these names as exact_float32; a CheckpointError that names `source` if one is not finite."""
+    found = {name: exact_float32(name, read(name), source) for name in names}
+    if complaints := finite_complaints(found):
+        refuse(source, complaints)
+    return found
 
 
 @contextlib.contextmanager

@@ -14,13 +14,12 @@ import os
 import re
 from pathlib import Path
 
-from torch import Tensor
-
-from ..errors import CheckpointError, read_failures_named
-from ._complaints import exact_float32, finite_complaints, refuse, shape_complaints, shape_text
-from .bilm_layout import bilm_shapes, unpacked
+from ..errors import read_failures_named
+from ._complaints import exact_tensors, refuse, shape_complaints, shape_text
+from .bilm_layout import unpacked
+from .bilm_shapes import bilm_shapes
 from .options import ElmoOptions
-from .state import State, check_state
+from .state import State
 from .tensor_bundle import INDEX, Bundle, check_shards, read_index, read_variable
 
 _CELL = re.compile(r"RNN_([01])/rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(.+)")
@@ -88,17 +87,8 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
     ]
     if complaints:
         refuse(index, complaints)
-    arrays: dict[str, Tensor] = {
-        name: exact_float32(name, read_variable(bundle, names[name]), index) for name in wanted
-    }
-    if complaints := finite_complaints(arrays):
-        refuse(index, complaints)
-    try:
-        state = unpacked(arrays, options, sums=bool(slot))
-    except CheckpointError as error:
-        raise CheckpointError(f"{index}: {error}") from error
-    check_state(state, options, index)
-    return state
+    arrays = exact_tensors(index, wanted, lambda name: read_variable(bundle, names[name]))
+    return unpacked(arrays, options, index, sums=bool(slot))
 
 
 def _names(bundle: Bundle, slot: str) -> dict[str, str]:

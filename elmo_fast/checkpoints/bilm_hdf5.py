@@ -10,8 +10,9 @@ from torch import Tensor
 from ..errors import CheckpointError, read_failures_named
 from ..files import hdf5_replacing
 from ..shortage import reader
-from ._complaints import Shape, exact_float32, failures_named, finite_complaints, refuse, shape_complaints, shape_text
-from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
+from ._complaints import Shape, exact_tensors, failures_named, refuse, shape_complaints, shape_text
+from .bilm_layout import packed, unpacked, with_zero_row, without_zero_row
+from .bilm_shapes import bilm_shapes, root
 from .options import ElmoOptions
 from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state
 
@@ -46,12 +47,7 @@ def read_bilm_hdf5(
         if not found:
             refuse(path, [f"{part}: wanted in this file, found no such tensor"])
         arrays |= found
-    try:
-        state = unpacked(arrays, options)
-    except CheckpointError as error:
-        raise CheckpointError(f"{weight_file}: {error}") from error
-    check_state(state, options, weight_file)
-    return state
+    return unpacked(arrays, options, weight_file)
 
 
 def write_bilm_hdf5(
@@ -83,10 +79,8 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
         datasets = _datasets(file)
         if complaints := _complaints(datasets, {"embedding": (None, None)}):
             refuse(embedding_file, complaints)
-        table = exact_float32("embedding", datasets["embedding"][()], embedding_file)
-    if complaints := finite_complaints({"embedding": table}):
-        refuse(embedding_file, complaints)
-    return with_zero_row(table)
+        table = exact_tensors(embedding_file, ["embedding"], lambda name: datasets[name][()])
+    return with_zero_row(table["embedding"])
 
 
 def write_token_embeddings(embedding_file: PathLike, table: Tensor) -> None:
@@ -159,10 +153,7 @@ def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) 
         ]
         if complaints:
             refuse(path, complaints)
-        arrays = {name: exact_float32(name, found[name][()], path) for name in wanted}
-    if complaints := finite_complaints(arrays):
-        refuse(path, complaints)
-    return arrays
+        return exact_tensors(path, wanted, lambda name: found[name][()])
 
 
 def _complaints(found: Mapping[str, Any], wanted: Mapping[str, Shape]) -> list[str]:

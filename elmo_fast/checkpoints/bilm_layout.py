@@ -14,14 +14,14 @@ The datasets, in the letters of the package's docstring (x is a row vector, mult
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
-from ._complaints import Shape
-from .options import COUNTED, CharCnnOptions, ElmoOptions
+from ._complaints import refuse
+from .bilm_shapes import COUNTS, EXACT_FORGET, cell_group
+from .options import CharCnnOptions, ElmoOptions
 from .state import (
     CHAR_EMBEDDING,
     DIRECTIONS,
@@ -31,80 +31,26 @@ from .state import (
     SOFTMAX_WEIGHT,
     WORD_EMBEDDING,
     State,
+    check_state,
     conv_names,
     highway_names,
     lstm_names,
 )
 
-# Not in bilm-tf: the forget biases including the 1, written if subtracting 1 would round them.
-_EXACT_FORGET = "forget_bias_plus_1"
-# Not in bilm-tf either: what losses other than the sampled softmax need beside their table.
-_COUNTS = "softmax/counts"
 
+def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object, *, sums: bool = False) -> State:
+    """bilm-tf's tensors -> a state, checked. sums: they are AdaGrad's sums of squares, of which only the places change.
 
-def root(name: str) -> str:
-    """The first part of a dataset name."""
-    return name.split("/")[0]
-
-
-def bilm_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Shape]:
-    """Name -> shape of every dataset that the options require, or that an incomplete part of the file requires."""
-    lstm = options.lstm
-    width = lstm.projection_dim
-    shapes = _encoder_shapes(options, found)
-    projected = lstm.dim != width or any(name.endswith("/LSTMCell/W_P_0") for name in found)
-    for direction in range(2):
-        for layer in range(lstm.n_layers):
-            cell = _cell(direction, layer)
-            shapes |= {f"{cell}/W_0": (2 * width, 4 * lstm.dim), f"{cell}/B": (4 * lstm.dim,)}
-            if projected:
-                shapes[f"{cell}/W_P_0"] = (lstm.dim, width)
-            if f"{cell}/{_EXACT_FORGET}" in found:
-                shapes[f"{cell}/{_EXACT_FORGET}"] = (lstm.dim,)
-    if options.char_cnn is None or "embedding" in found:
-        shapes["embedding"] = (options.n_tokens_vocab if options.char_cnn is None else None, width)
-    if any(root(name) == "softmax" for name in found):
-        words = _softmax_rows(options, found)
-        shapes["softmax/b"] = (words,)
-        if options.trained_by in COUNTED:
-            shapes[_COUNTS] = (options.n_tokens_vocab,)
-        if "softmax/W" in found or not options.share_embedding_softmax:
-            shapes["softmax/W"] = (words, width)
-    return shapes
-
-
-def _softmax_rows(options: ElmoOptions, found: Mapping[str, Any]) -> int | None:
-    """The rows that the options require or, if they leave it open, those of the table, which the bias must match."""
-    if options.n_tokens_vocab is None and "softmax/W" in found:
-        return (found["softmax/W"].shape or (None,))[0]
-    return options.softmax_rows
-
-
-def _encoder_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Shape]:
-    cnn, width = options.char_cnn, options.lstm.projection_dim
-    if cnn is None:
-        return {}
-    with_padding = "char_embed" in found and (found["char_embed"].shape or (0,))[0] == 262
-    shapes: dict[str, Shape] = {"char_embed": (262 if with_padding else 261, cnn.embedding_dim)}
-    for i, (kernel, number) in enumerate(cnn.filters):
-        shapes |= {f"CNN/W_cnn_{i}": (1, kernel, cnn.embedding_dim, number), f"CNN/b_cnn_{i}": (number,)}
-    n = cnn.n_filters
-    for j in range(cnn.n_highway):
-        shapes |= {f"CNN_high_{j}/W_{gate}": (n, n) for gate in ("carry", "transform")}
-        shapes |= {f"CNN_high_{j}/b_{gate}": (n,) for gate in ("carry", "transform")}
-    if n != width or any(root(name) == "CNN_proj" for name in found):
-        shapes |= {"CNN_proj/W_proj": (n, width), "CNN_proj/b_proj": (width,)}
-    return shapes
-
-
-def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, *, sums: bool = False) -> State:
-    """bilm-tf's tensors -> a state. sums: they are AdaGrad's sums of squares, of which only the places change."""
+    Raises: CheckpointError naming `source` and every wrong tensor.
+    """
     state: State = {}
     if options.char_cnn is not None:
+        if len(arrays["char_embed"]) == 262 and arrays["char_embed"][0].any() and not sums:
+            refuse(source, ["char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without"])
         state |= _unpacked_encoder(arrays, options.char_cnn, sums)
     for d, direction in enumerate(DIRECTIONS):
         for layer in range(options.lstm.n_layers):
-            cell, names = _cell(d, layer), lstm_names(direction, layer)
+            cell, names = cell_group(d, layer), lstm_names(direction, layer)
             weight = _reordered(arrays[f"{cell}/W_0"].T.contiguous())
             state[names[0]], state[names[1]] = weight.split(options.lstm.projection_dim, dim=1)
             state[names[2]] = _reordered(arrays[f"{cell}/B"] if sums else _with_forget_bias(arrays, cell))
@@ -116,15 +62,15 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, *, sums: bool =
         shared = "softmax/W" not in arrays
         state[SOFTMAX_WEIGHT] = arrays["embedding" if shared else "softmax/W"].clone()
         state[SOFTMAX_BIAS] = arrays["softmax/b"]
-    if _COUNTS in arrays:
-        state[SOFTMAX_COUNTS] = arrays[_COUNTS]
-    return {name: tensor.contiguous() for name, tensor in state.items()}
+    if COUNTS in arrays:
+        state[SOFTMAX_COUNTS] = arrays[COUNTS]
+    state = {name: tensor.contiguous() for name, tensor in state.items()}
+    check_state(state, options, source)
+    return state
 
 
 def _unpacked_encoder(arrays: Mapping[str, Tensor], cnn: CharCnnOptions, sums: bool) -> State:
     table = arrays["char_embed"]
-    if len(table) == 262 and table[0].any() and not sums:
-        raise CheckpointError("char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without")
     state = {CHAR_EMBEDDING: table if len(table) == 262 else _with_padding(table, sums)}
     carry = 1 if sums else -1
     for i in range(len(cnn.filters)):
@@ -149,7 +95,7 @@ def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tenso
         arrays |= _packed_encoder(state, options.char_cnn)
     for d, direction in enumerate(DIRECTIONS):
         for layer in range(options.lstm.n_layers):
-            cell, names = _cell(d, layer), lstm_names(direction, layer)
+            cell, names = cell_group(d, layer), lstm_names(direction, layer)
             arrays[f"{cell}/W_0"] = _reordered(torch.cat([state[names[0]], state[names[1]]], dim=1)).T
             arrays |= _without_forget_bias(_reordered(state[names[2]]), cell)
             if names[3] in state:
@@ -159,7 +105,7 @@ def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tenso
     if SOFTMAX_WEIGHT in state:
         arrays |= {"softmax/W": state[SOFTMAX_WEIGHT], "softmax/b": state[SOFTMAX_BIAS]}
     if SOFTMAX_COUNTS in state:
-        arrays[_COUNTS] = state[SOFTMAX_COUNTS]
+        arrays[COUNTS] = state[SOFTMAX_COUNTS]
     return arrays
 
 
@@ -187,7 +133,7 @@ def _reordered(gates: Tensor) -> Tensor:
 
 def _with_forget_bias(arrays: Mapping[str, Tensor], cell: str) -> Tensor:
     i, j, f, o = arrays[f"{cell}/B"].chunk(4)
-    exact = arrays.get(f"{cell}/{_EXACT_FORGET}", f + 1)
+    exact = arrays.get(f"{cell}/{EXACT_FORGET}", f + 1)
     # B is what the format defines: if it has been edited since, it counts.
     return torch.cat([i, j, torch.where(exact - 1 == f, exact, f + 1), o])
 
@@ -195,7 +141,7 @@ def _with_forget_bias(arrays: Mapping[str, Tensor], cell: str) -> Tensor:
 def _without_forget_bias(bias: Tensor, cell: str) -> dict[str, Tensor]:
     i, j, f, o = bias.chunk(4)
     stored = {f"{cell}/B": torch.cat([i, j, f - 1, o])}
-    return stored if torch.equal((f - 1) + 1, f) else {**stored, f"{cell}/{_EXACT_FORGET}": f}
+    return stored if torch.equal((f - 1) + 1, f) else {**stored, f"{cell}/{EXACT_FORGET}": f}
 
 
 def with_zero_row(table: Tensor) -> Tensor:
@@ -213,7 +159,3 @@ def without_zero_row(name: str, table: Tensor) -> Tensor:
     if table[0].any():
         raise CheckpointError(f"{name}: row 0 (the padding) must be zero: bilm-tf's format cannot store it")
     return table[1:]
-
-
-def _cell(direction: int, layer: int) -> str:
-    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"

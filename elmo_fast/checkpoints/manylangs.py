@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError, shortened
 from ..shortage import reader
-from ._complaints import Shape, exact_float32, finite_complaints, refuse, shape_complaints
+from ._complaints import Shape, exact_tensors, refuse, shape_complaints
 from .allennlp_state import is_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .manylangs_options import CHARACTERS, WORDS, named_configuration, read_manylangs_options
@@ -74,12 +74,8 @@ def _read(path: Path, options: ElmoOptions) -> State:
     ]
     if complaints:
         refuse(path, complaints)
-    exact = {name: exact_float32(name, tensors[name], path) for name in wanted}
-    if complaints := finite_complaints(exact):
-        refuse(path, complaints)
-    return {
-        ours[name][0]: with_zero_row(tensor) if ours[name][0] in _RENAMED else tensor for name, tensor in exact.items()
-    }
+    exact = exact_tensors(path, wanted, tensors.__getitem__)
+    return {ours[name][0]: with_zero_row(each) if ours[name][0] in _RENAMED else each for name, each in exact.items()}
 
 
 def _names(file: str, options: ElmoOptions) -> dict[str, tuple[str, Shape]]:
