@@ -38,7 +38,8 @@ from .hub import fetch, offer, pretrained_folder
 from .int8 import from_int8, to_int8
 from .loading import format_of, load_checkpoint
 from .option_fields import LOSSES
-from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
+from .option_sections import CharCnnOptions, LexiconOptions, LstmOptions
+from .options import ElmoOptions, read_options, write_options
 from .resolve import VOCABULARIES, VOCABULARY, file_beside, is_model, model_files, model_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, state_shapes

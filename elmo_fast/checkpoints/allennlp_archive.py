@@ -9,7 +9,8 @@ from ..json_files import read_json
 from ._complaints import refuse
 from .allennlp_state import find_elmo
 from .option_fields import flattened
-from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
+from .option_sections import CharCnnOptions, LstmOptions
+from .options import CONFIG, ElmoOptions, read_options
 from .state import CHAR_EMBEDDING, State, check_state, conv_names, highway_names, lstm_names
 
 # In an archive; in the folder of a training run; what `allennlp push_to_hf` calls the latter on the hub.

@@ -21,7 +21,8 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ._complaints import refuse
 from .bilm_shapes import COUNTS, EXACT_FORGET, cell_group
-from .options import CharCnnOptions, ElmoOptions
+from .option_sections import CharCnnOptions
+from .options import ElmoOptions
 from .state import (
     CHAR_EMBEDDING,
     DIRECTIONS,

@@ -8,7 +8,8 @@ from ..errors import shortened
 from ..json_files import read_json, typed
 from ._complaints import refuse
 from .lexicon_files import read_lexicon
-from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
+from .option_sections import CHARACTER_MARKERS, WORD_MARKERS
+from .options import CONFIG, ElmoOptions
 
 CHARACTERS, WORDS = "char.dic", "word.dic"
 # Where the configuration that config.json names is absent: those of its package, elmoformanylangs/configs. They are the

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ._complaints import Shape, finite_complaints, refuse, shape_complaints
-from .options import COUNTED, CharCnnOptions, ElmoOptions, LstmOptions
+from .option_sections import CharCnnOptions, LstmOptions
+from .options import COUNTED, ElmoOptions
 
 State = dict[str, Tensor]
 
