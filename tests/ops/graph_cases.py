@@ -47,3 +47,9 @@ def again(function, inputs, pool):
     """As `_capture.capture`."""
     standing = Standing(function, inputs, pool)
     return _capture.Entry(inputs, standing.outputs, standing.replay, function)
+
+
+def at_most(times, entry):
+    """The entry, of whose replays so many run; those after them leave what the last one left."""
+    left = iter(range(times))
+    return entry._replace(replay=lambda: next(left, None) is None or entry.replay())
