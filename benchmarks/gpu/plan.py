@@ -22,7 +22,7 @@ SECTIONS = {
     "lstm": Plan(75, "one layer of the projected LSTM against cuDNN, an eager loop and torch.compile"),
     "embed": Plan(40, "sentences to activations against AllenNLP's biLM"),
     "encoder": Plan(45, "the character encoder, forward + backward"),
-    "softmax": Plan(35, "the sampled softmax, forward + backward"),
+    "softmax": Plan(35, "the losses over a sample or a tree of words, forward + backward"),
     "mix": Plan(15, "the scalar mix against the bandwidth of a copy"),
     "adagrad": Plan(15, "the update of all weights, and of rows"),
     "train_step": Plan(35, "one step of pretraining"),

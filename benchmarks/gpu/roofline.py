@@ -103,6 +103,12 @@ def sampled_softmax(rows: int, samples: int, size: int, *, train: bool = True) -
     return Work(3 * flops, 2 * read) if train else Work(flops, read)
 
 
+def paths(steps: int, nodes: int, rows: int, size: int) -> Work:
+    """N rows along paths of so many steps in all, forward and backward: hidden states and the 32-bit rows of the nodes
+    that are on any path in, their gradients out."""
+    return Work(3 * product(steps, size, 1), 2 * 4.0 * size * (rows + nodes))
+
+
 def scalar_mix(positions: int, width: int, layers: int, mixes: int, *, train: bool = False) -> Work:
     """M mixes of L layers [positions, width] in 32 bit; backward reads gradients and layers, writes L gradients."""
     numbers = layers + mixes

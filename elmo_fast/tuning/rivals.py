@@ -133,6 +133,23 @@ def sampled_losses(hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Ten
     return -torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=1)[:, 0]
 
 
+def negative_losses(
+    hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, share: float
+) -> Tensor:
+    """Negative sampling with its scores written out: as `sampled_losses`, each sample times `share`."""
+    count = hidden.shape[0]
+    true = (hidden * true_rows).sum(dim=1) + offsets[:count]
+    others = F.logsigmoid(-(hidden @ rows.t() + offsets[count:]))
+    others = others.masked_fill(ids[:count, None] == ids[None, count:], 0.0)
+    return -F.logsigmoid(true) - share * others.sum(1)
+
+
+def path_losses(hidden: Tensor, rows: Tensor, offsets: Tensor, signs: Tensor, inside: Tensor) -> Tensor:
+    """Cross entropy along paths of nodes, rows [N, steps, D] and what lies inside the path: losses [N]."""
+    scores = torch.bmm(rows, hidden[:, :, None])[:, :, 0] + offsets
+    return -F.logsigmoid(signs * scores).masked_fill(~inside, 0.0).sum(1)
+
+
 def scalar_mix(layers: Sequence[Tensor], scalars: Tensor, gamma: Tensor) -> Tensor:
     """One mix of layers [..., D], as AllenNLP's ScalarMix."""
     weights = torch.softmax(scalars, dim=0).split(1)
