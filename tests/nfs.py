@@ -1,5 +1,6 @@
 """Removes files as NFS does: one that is open stays in its folder under another name until it is closed."""
 
+import contextlib
 import os
 
 
@@ -26,10 +27,8 @@ def remove_as_nfs(monkeypatch):
 
 
 def _is_open(status):
-    for handle in map(int, os.listdir("/proc/self/fd")):
-        try:
-            if os.path.samestat(os.fstat(handle), status):
+    for handle in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed, as that of the listing itself
+            if os.path.samestat(os.stat(f"/proc/self/fd/{handle}"), status):
                 return True
-        except OSError:  # the handle of the listing itself
-            pass
     return False

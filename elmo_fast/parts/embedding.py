@@ -99,7 +99,8 @@ class _Worker:
             closing: Future[None] | None = None
             while pending := self._pending():
                 before, closing = closing, None
-                if (embedded := self._embed_one(pending)) is not None:
+                others = pending if before is None else [number for number in pending if number != mine[-1]]
+                if (embedded := self._embed_one(others)) is not None:
                     mine.append(embedded[0])
                     closing = beside.submit(embedded[1].close)
                 if before is not None:

@@ -237,9 +237,16 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
 
 
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
-    """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
+    """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest.
+
+    The failed part is not begun again, even if its claim is free before the next part is chosen.
+    """
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
-    flush = parts_folder.flush
+    flush, pending = parts_folder.flush, embedding._Worker._pending
+
+    def late(self):
+        time.sleep(0.05)
+        return pending(self)
 
     def full(path):
         if ".part-00002." in str(path):
@@ -247,6 +254,7 @@ def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, 
         flush(path)
 
     monkeypatch.setattr(parts_folder, "flush", full)
+    monkeypatch.setattr(embedding._Worker, "_pending", late)
     with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
         embed_parts(embedder, source, folder, settings=settings)
     assert sorted(os.listdir(folder)) == ["part-00000", "part-00001", "part-00003", "parts.json"]
