@@ -60,7 +60,7 @@ def _kind_in_zip(member: zipfile.ZipInfo) -> str:
     mode = member.external_attr >> 16
     if member.flag_bits & 1:
         return "an encrypted file"
-    if member.is_dir():
+    if member.filename.endswith("/"):  # is_dir fails for a name that is empty
         return "folder"
     return "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "a link or a device"
 

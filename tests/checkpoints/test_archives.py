@@ -126,6 +126,13 @@ def of_type(kind, target="/etc/passwd"):
 NAMES = ["../evil", "a/../../evil", "/evil", "..\\evil", "C:\\evil", "C:evil", "\\\\server\\share\\evil"]
 
 
+def test_a_name_that_is_empty_is_refused(tmp_path, temporary):
+    path = zipped(tmp_path / "model.zip", ("weights", b""))
+    path.write_bytes(path.read_bytes().replace(b"weights", b"\0eights"))
+    with pytest.raises(CheckpointError, match="model.zip: '' is a name outside the archive"):
+        archives.unpacked(path)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_outside_the_archive_is_refused(tmp_path, temporary, name):
     for path in (

@@ -95,7 +95,7 @@ def test_words_with_blanks_of_gloves_files(tmp_path):
     save_vectors(vectors, tmp_path / "b.glove", "glove")
     assert same(load_vectors(tmp_path / "b.glove"), vectors)
     for name in ("b.txt", "b.bin"):
-        with pytest.raises(ElmoFastError, match=r"the word '\. \. \.' cannot be kept .* use \.safetensors"):
+        with pytest.raises(ElmoFastError, match=r"the word '\. \. \.' cannot be written as .* use \.safetensors"):
             save_vectors(vectors, tmp_path / name)
         assert not (tmp_path / name).exists()
 

@@ -97,4 +97,4 @@ def test_help_tells_every_option(capsys):
         with pytest.raises(SystemExit) as ended:
             main(["task", *words])
         assert ended.value.code == 0
-    assert "labels in it are ignored" in " ".join(capsys.readouterr().out.split())
+    assert "labels in them are ignored" in " ".join(capsys.readouterr().out.split())
