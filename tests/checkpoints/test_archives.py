@@ -129,7 +129,7 @@ NAMES = ["../evil", "a/../../evil", "/evil", "..\\evil", "C:\\evil", "C:evil", "
 def test_a_name_that_is_empty_is_refused(tmp_path, temporary):
     path = zipped(tmp_path / "model.zip", ("weights", b""))
     path.write_bytes(path.read_bytes().replace(b"weights", b"\0eights"))
-    with pytest.raises(CheckpointError, match="model.zip: '' is a name outside the archive"):
+    with pytest.raises(CheckpointError, match=r"model[.]zip: '' is a name outside the archive"):
         archives.unpacked(path)
 
 
