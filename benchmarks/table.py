@@ -20,7 +20,7 @@ from elmo_fast.ops._products import INSTRUCTION_SETS
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
-LONG_NOTE = 200  # characters
+LONG_NOTE = 180  # characters
 Content = dict[str, Any]
 BATCHES = "batches of 32"  # of the case `embed`, in README.md
 GPU_SECTIONS = ("ceilings", "check", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
