@@ -17,7 +17,9 @@ class Settings(NamedTuple):
 
 
 # Cases whose results are kept for each CPU and instruction set, in a folder of their own (`machine.folder`).
-BY_CPU = ("embed", "train_step", "precision", "projected_lstm", "threads", "embed_file", "embed_parts", "exact_shards")
+BY_CPU = (
+    "embed", "train_step", "precision", "ops", "projected_lstm", "threads", "embed_file", "embed_parts", "exact_shards",
+)  # fmt: skip
 
 CASES = {
     "embed": "sentences to ELMo vectors, the original architecture, against AllenNLP 2.10.1",
@@ -38,7 +40,6 @@ CASES = {
     "demo": "make demo: held-out perplexity before and after",
     "static": "static vectors: counting pairs, GloVe's training, text of vectors written and read",
     "static_quality": "GloVe beside gensim's skip-gram on the same text: analogies and similarity, three seeds each",
-    "output_layer_ops": "the ops of output layers alone, native against reference",
     "scaling": "bytes that a step exchanges between processes; seconds of a step predicted for many GPUs",
     "exact_shards": "a step of pretraining with exact shards, in one process and two, beside the step without",
     "ops": "every op, native against reference",
