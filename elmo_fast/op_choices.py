@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 Backend = Literal["auto", "native", "cuda", "triton", "triton_persistent", "reference"]
-BACKENDS: tuple[str, ...] = get_args(Backend)
+BACKEND_CHOICES: tuple[str, ...] = get_args(Backend)
 
 Precision = Literal["float32", "bfloat16", "float16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from elmo_fast.corpus.encoding import Corpus, encode, read_corpus
     from elmo_fast.corpus.folder import open_corpus
     from elmo_fast.corpus.preparation import prepare
-    from elmo_fast.corpus.streams import Batch, Stream
+    from elmo_fast.corpus.streams import Stream, StreamBatch
     from elmo_fast.corpus.type_table import TypeCharacters, TypeTable
     from elmo_fast.corpus.word_counts import count_words_of
 
 __all__ = [
-    "Batch",
     "Corpus",
     "Stream",
+    "StreamBatch",
     "TypeCharacters",
     "TypeTable",
     "count_words_of",
@@ -31,7 +31,7 @@ __all__ = [
     "read_corpus",
 ]
 _MODULES = {
-    "streams": ("Batch", "Stream"),
+    "streams": ("Stream", "StreamBatch"),
     "encoding": ("Corpus", "encode", "read_corpus"),
     "type_table": ("TypeCharacters", "TypeTable"),
     "word_counts": ("count_words_of",),

@@ -20,7 +20,7 @@ SLAB = 1 << 18
 Placement = Literal["auto", "device", "host"]
 
 
-class Batch(NamedTuple):
+class StreamBatch(NamedTuple):
     """One step's windows, [direction, row, place]; direction 0 is forward, 1 backward, each in its reading order.
 
     types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is predicted, vocabulary
@@ -81,7 +81,7 @@ class Stream:
         self._next: tuple[tuple[int, int], Future[Tensor]] | None = None
         self.waited = 0.0
 
-    def batch(self, epoch: int, step: int) -> Batch:
+    def batch(self, epoch: int, step: int) -> StreamBatch:
         """Step `step` of epoch `epoch`, both from 0; consecutive steps are cheap, other orders give the same batches.
 
         Raises ElmoFastError if a file of the corpus has changed since it was opened.
@@ -97,7 +97,7 @@ class Stream:
             self.waited += time.perf_counter() - began
         types, targets = self._slab[1][turn]
         words = min(self.rows * self.unroll_steps, self.corpus.positions - self.rows * self.unroll_steps * step)
-        return Batch(types, targets, self._filled(step), words)
+        return StreamBatch(types, targets, self._filled(step), words)
 
     def _filled(self, step: int) -> npt.NDArray[np.int64]:
         if step + 1 < self.steps_per_epoch:

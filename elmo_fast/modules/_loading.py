@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint
 from elmo_fast.checkpoints._complaints import Shape, finite_complaints, refuse, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.op_choices import BACKENDS, Backend, InferencePrecision
+from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
@@ -43,7 +43,7 @@ def check_settings(precision: InferencePrecision, backend: Backend, *used: str, 
     a device can serve them is asked when an op runs there, for the module may be moved.
     """
     check_precision(precision, int8)
-    check_choice("backend", backend, BACKENDS)
+    check_choice("backend", backend, BACKEND_CHOICES)
     for op in used:
         if (why := why_never(op, backend)) is not None:
             raise ElmoFastError(

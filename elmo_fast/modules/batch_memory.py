@@ -7,14 +7,14 @@ from elmo_fast import memory
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.sizes import size
-from elmo_fast.text import Batch
+from elmo_fast.text import SentenceBatch
 
 UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
 
 
 def that_fit(
-    bilm: BiLM, batches: Iterable[Batch], stretch: int | None, at_once: int, name: Callable[[int], str]
-) -> Iterator[Batch]:
+    bilm: BiLM, batches: Iterable[SentenceBatch], stretch: int | None, at_once: int, name: Callable[[int], str]
+) -> Iterator[SentenceBatch]:
     """The batches, each after a check.
 
     stretch: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what

@@ -37,7 +37,7 @@ class BiLM(nn.Module):
         unique_words, cache_size: as in CharacterEncoder.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
             gradients.
-        backend: one of op_choices.BACKENDS; an op without it takes "auto".
+        backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
         vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt beside
             the files, if present.
         prefix: where the names of the biLM begin in an AllenNLP model that contains several, as the error message lists

@@ -48,7 +48,7 @@ class CharacterEncoder(nn.Module):
         cache_size: how many word vectors are cached across batches without gradients (exact; on the CPU); 0: none.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
             gradients.
-        backend: one of op_choices.BACKENDS; an op without it takes "auto".
+        backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
         state: the tensors, instead of a weight_file, under the names of this module's state_dict.
 
     Raises: ElmoFastError, CheckpointError.

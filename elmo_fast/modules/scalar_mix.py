@@ -25,7 +25,7 @@ class ScalarMix(nn.Module):
         trainable: whether w and gamma are trained.
         statistics: the positions of the mean and the variance: "allennlp": all unmasked ones; "bilm": those without the
             first and last of each row (BOS and EOS), as in bilm-tf, which removes them first.
-        backend: one of op_choices.BACKENDS; an op without it takes "auto".
+        backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
 
     Raises: ElmoFastError.
 

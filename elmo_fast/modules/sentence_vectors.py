@@ -14,7 +14,7 @@ from elmo_fast.modules.batch_memory import that_fit
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.modules.long_sentences import long_activations
-from elmo_fast.text import Batch, batches
+from elmo_fast.text import SentenceBatch, batches
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WINDOW = 16  # batches whose sentences are sorted by length together
@@ -56,7 +56,7 @@ class LayerBatch(NamedTuple):
 class Prepared(NamedTuple):
     """A batch that is ready to run. ids: of its sentences; words: what bilm.context_free made of them, if it did."""
 
-    batch: Batch
+    batch: SentenceBatch
     ids: Tensor
     words: tuple[Tensor, Tensor] | None = None
 
@@ -124,7 +124,7 @@ def run_batches(
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
     fitting = that_fit(bilm, cut, stretch, groups, name)
 
-    def prepare(batch: Batch) -> Prepared:
+    def prepare(batch: SentenceBatch) -> Prepared:
         return _prepared(bilm, batch, stateful, words=overlaps and groups == 1, stretch=stretch)
 
     def run(prepared: Prepared) -> LayerBatch:
@@ -144,16 +144,18 @@ def embed_batch(
 
     An empty sentence runs only beside others with carried state, where it keeps its row; its vectors are [K, 0, 2D].
     """
-    batch = Batch(list(range(len(sentences))), list(sentences))
+    batch = SentenceBatch(list(range(len(sentences))), list(sentences))
     return _run(bilm, _prepared(bilm, batch, stateful), layers, stateful).vectors(side_by_side=False)
 
 
-def _skips_empty(batch: Batch, stateful: bool) -> bool:
+def _skips_empty(batch: SentenceBatch, stateful: bool) -> bool:
     return not stateful or len(batch.sentences) == 1
 
 
 @torch.no_grad()
-def _prepared(bilm: BiLM, batch: Batch, stateful: bool, *, words: bool = False, stretch: int | None = None) -> Prepared:
+def _prepared(
+    bilm: BiLM, batch: SentenceBatch, stateful: bool, *, words: bool = False, stretch: int | None = None
+) -> Prepared:
     run = [each for each in batch.sentences if len(each)] if _skips_empty(batch, stateful) else batch.sentences
     ids = bilm.batch_to_ids(run)
     return Prepared(batch, ids, bilm.context_free(ids) if words and len(ids) and not _is_long(ids, stretch) else None)

@@ -10,7 +10,7 @@ from elmo_fast import op_choices
 from elmo_fast.errors import check_choice
 from elmo_fast.ops import _native, _triton
 
-BACKENDS = tuple(name for name in op_choices.BACKENDS if name != "auto")
+BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 # Used for a backend module without an `unsupported` function; plain torch supports every device and dtype.
 _ASKED: dict[str, Unsupported] = {

@@ -10,15 +10,17 @@ from elmo_fast.files import replacing
 # Okabe and Ito's colours, which colour-blind people can distinguish; their yellow is too faint on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#000000")
 GREY = "#6b6b6b"
-FORMATS = ("png", "pdf", "svg")
+IMAGE_FORMATS = ("png", "pdf", "svg")
 DPI = 130
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """The format that a picture's suffix names; ElmoFastError for another than .png, .pdf, .svg."""
     kind = pathlib.Path(path).suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise ElmoFastError(f"the picture's name must end in one of .{', .'.join(FORMATS)}; got {os.fspath(path)!r}")
+    if kind not in IMAGE_FORMATS:
+        raise ElmoFastError(
+            f"the picture's name must end in one of .{', .'.join(IMAGE_FORMATS)}; got {os.fspath(path)!r}"
+        )
     return kind
 
 

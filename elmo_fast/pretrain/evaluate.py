@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo_fast.corpus import Batch, Corpus, Stream
+from elmo_fast.corpus import Corpus, Stream, StreamBatch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.data.inputs import make_input_reader
@@ -118,7 +118,7 @@ def _check(model: LanguageModel, corpus: Corpus) -> None:
         )
 
 
-def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[Batch, Tensor]]:
+def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
     reader, state, steps = make_input_reader(model.options, stream.corpus, stream.device), None, stream.unroll_steps
     for step in range(stream.steps_per_epoch):
@@ -146,7 +146,7 @@ def _evaluation_mode(model: LanguageModel) -> Iterator[None]:
         model.train(training)
 
 
-def positions(bounds: npt.NDArray[np.int64], step: int, batch: Batch) -> npt.NDArray[np.int64]:
+def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> npt.NDArray[np.int64]:
     """The positions in the text of a step's filled places, row by row, forward and backward, [2, n].
 
     bounds: where the batch's rows begin, and the last one ends, [B + 1].

@@ -25,13 +25,13 @@ class Format(NamedTuple):
     is_text: bool = False
 
 
-FORMATS = {
+VECTOR_FORMATS = {
     "word2vec-binary": Format(_word2vec_files.read_binary, _word2vec_files.write_binary, (".bin",)),
     "word2vec-text": Format(_word2vec_files.read_text, _word2vec_files.write_text, (".txt", ".vec"), is_text=True),
     "glove": Format(_word2vec_files.read_glove, _word2vec_files.write_glove, is_text=True),
     SAFETENSORS: Format(_safetensors_file.read, _safetensors_file.write, (".safetensors",)),
 }
-SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
+SUFFIXES = {suffix: name for name, format in VECTOR_FORMATS.items() for suffix in format.suffixes}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +108,10 @@ def load_vectors(
     path = os.fspath(path)
     if limit is not None and limit < 0:
         raise ElmoFastError(f"limit must be 0 or more; got {limit}")
-    check_choice("format", format, ("auto", *FORMATS))
+    check_choice("format", format, ("auto", *VECTOR_FORMATS))
     found = detected(path) if format == "auto" else format
-    read = FORMATS[found].read
-    if cache and FORMATS[found].is_text and os.path.getsize(path) >= _cache.WORTH_BYTES:
+    read = VECTOR_FORMATS[found].read
+    if cache and VECTOR_FORMATS[found].is_text and os.path.getsize(path) >= _cache.WORTH_BYTES:
         return _made(path, _cache.read_through(path, found, read, limit))
     return _made(path, read(path, limit))
 
@@ -139,8 +139,8 @@ def writer_of(path: str, format: str) -> Writer:
         raise ElmoFastError(
             f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
         )
-    check_choice("format", format, ("auto", *FORMATS))
-    return FORMATS[SUFFIXES[suffix] if format == "auto" else format].write
+    check_choice("format", format, ("auto", *VECTOR_FORMATS))
+    return VECTOR_FORMATS[SUFFIXES[suffix] if format == "auto" else format].write
 
 
 def _made(path: str, parsed: Parsed) -> Vectors:

@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import described, field_complaints
-from elmo_fast.op_choices import BACKENDS, INFERENCE_PRECISIONS
+from elmo_fast.op_choices import BACKEND_CHOICES, INFERENCE_PRECISIONS
 
 # Where ELMo is used -> the inputs that its mixes are.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -25,7 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "pooling": POOLINGS,
     "mix_l2_kind": L2_KINDS,
     "precision": INFERENCE_PRECISIONS,
-    "backend": BACKENDS,
+    "backend": BACKEND_CHOICES,
 }
 
 # The fields that may change when a run is resumed.
@@ -93,7 +93,9 @@ class TaskConfig:
         "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing; "
         "int8: in the frozen biLM only",
     )
-    backend: str = described("auto", f"backend of the ops: {', '.join(BACKENDS)}; ops that do not have it use auto")
+    backend: str = described(
+        "auto", f"backend of the ops: {', '.join(BACKEND_CHOICES)}; ops that do not have it use auto"
+    )
     threads: int | None = described(None, "number of CPU threads; null: torch's")
     resume: bool = described(True, "resume the run in save_dir; false: start over")
 

@@ -51,7 +51,7 @@ class ElmoFeatures(nn.Module):
         dropout: chance of dropping a number of a mix.
         l2: λ of the penalty.
         l2_kind: see penalty.
-        backend: one of op_choices.BACKENDS; an op without it takes "auto".
+        backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
 
     Raises: ElmoFastError.
 

@@ -12,7 +12,7 @@ from elmo_fast.files import writing
 from elmo_fast.text import read_lines
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-FORMATS = ("auto", "conllu", "columns", "tsv", "text")
+TASK_FORMATS = ("auto", "conllu", "columns", "tsv", "text")
 _SUFFIXES = {
     ".conllu": "conllu",
     ".tsv": "tsv",
@@ -39,7 +39,7 @@ class Example(NamedTuple):
 
 def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     """The format of a file, from its suffix (without .gz) if "auto". Raises: ElmoFastError."""
-    check_choice("format", format, FORMATS)
+    check_choice("format", format, TASK_FORMATS)
     if format != "auto":
         return format
     name = pathlib.Path(path).name.lower().removesuffix(".gz")
@@ -47,7 +47,7 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     if found is None:
         raise ElmoFastError(
             f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
-            f"give format={' or '.join(FORMATS[1:])}"
+            f"give format={' or '.join(TASK_FORMATS[1:])}"
         )
     return found
 

@@ -1,7 +1,7 @@
 """Text to numbers: vocabularies, character ids, sentences, batches. No torch until ids become a tensor."""
 
 from elmo_fast.files import replacing
-from elmo_fast.text.batches import Batch, batches, in_order
+from elmo_fast.text.batches import SentenceBatch, batches, in_order
 from elmo_fast.text.characters import (
     BOS,
     BOS_WORD,
@@ -35,10 +35,10 @@ __all__ = [
     "MAX_CHARACTERS",
     "PAD",
     "UNK_WORD",
-    "Batch",
     "ByteSpelling",
     "CharacterTable",
     "LexiconSpelling",
+    "SentenceBatch",
     "Source",
     "Spelling",
     "SurveyedText",

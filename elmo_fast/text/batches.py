@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Batch(NamedTuple):
+class SentenceBatch(NamedTuple):
     """Sentences that run together, and the position of each in the text."""
 
     indices: list[int]
@@ -20,7 +20,7 @@ class Batch(NamedTuple):
 
 def batches(
     sentences: Iterable[Sequence[str]], *, batch_size: int = 64, max_tokens: int | None = None, window: int = 0
-) -> Iterator[Batch]:
+) -> Iterator[SentenceBatch]:
     """Splits a stream of sentences into batches.
 
     batch_size: maximum number of sentences in a batch
@@ -44,14 +44,16 @@ def batches(
         yield from _cut(chunk, batch_size, max_tokens)
 
 
-def _cut(numbered: Iterable[tuple[int, Sequence[str]]], batch_size: int, max_tokens: int | None) -> Iterator[Batch]:
-    batch, longest = Batch([], []), 0
+def _cut(
+    numbered: Iterable[tuple[int, Sequence[str]]], batch_size: int, max_tokens: int | None
+) -> Iterator[SentenceBatch]:
+    batch, longest = SentenceBatch([], []), 0
     for index, sentence in numbered:
         longest = max(longest, len(sentence))
         count = len(batch.indices)
         if count and (count == batch_size or (max_tokens is not None and (count + 1) * longest > max_tokens)):
             yield batch
-            batch, longest = Batch([], []), len(sentence)
+            batch, longest = SentenceBatch([], []), len(sentence)
         batch.indices.append(index)
         batch.sentences.append(sentence)
     if batch.indices:

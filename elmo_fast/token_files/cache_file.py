@@ -20,7 +20,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
 from elmo_fast.token_files.safetensors_file import layout
 
-Vectors = npt.NDArray[Any]
+Rows = npt.NDArray[Any]
 FAMILY = "elmo_fast.token_vectors"
 FORMAT = f"{FAMILY} 2"
 # A block of rows stays in a core's cache while it is checked and used.
@@ -46,7 +46,7 @@ class CacheFile:
         self._checks, self._sha256 = arrays["checks"], about.get("sha256")
         # The vectors are the last tensor of the file.
         start = os.path.getsize(self.path) - math.prod(shape) * dtype.itemsize
-        self.vectors: Vectors = (
+        self.vectors: Rows = (
             np.memmap(self.path, dtype, "r", start, shape) if math.prod(shape) else np.empty(shape, dtype)
         )
         layers, tokens, width = shape
@@ -58,10 +58,10 @@ class CacheFile:
         if self._checks.shape != (layers, -(-tokens // self.block_rows)) or self.offsets[-1:].tolist() != [tokens]:
             raise DamagedFile(f"{self.path}: damaged: its offsets or checks are those of other vectors")
 
-    def check_of(self, layer: int) -> Callable[[int, Vectors], None]:
+    def check_of(self, layer: int) -> Callable[[int, Rows], None]:
         """A function of a block's number and its `block_rows` rows; it raises DamagedFile if they have changed."""
 
-        def check(block: int, rows: Vectors) -> None:
+        def check(block: int, rows: Rows) -> None:
             if _sum(rows) != self._checks[layer, block]:
                 raise DamagedFile(
                     f"{self.path}: damaged: vectors of layer {layer} from token {block * self.block_rows} on"
@@ -85,7 +85,7 @@ class CacheWriter:
         self._rows = rows_of_a_block(self._dtype, shape[2])
         self.checks = np.zeros((shape[0], -(-shape[1] // self._rows)), np.uint64)
 
-    def write(self, sentence: int, vectors: Vectors) -> None:
+    def write(self, sentence: int, vectors: Rows) -> None:
         """The vectors of a sentence's tokens, [L, n, D]."""
         begin, end = int(self._offsets[sentence]), int(self._offsets[sentence + 1])
         layers, tokens, width = self._shape
@@ -141,7 +141,7 @@ def rows_of_a_block(dtype: Any, width: int) -> int:
     return max(1, BLOCK_BYTES // (np.dtype(dtype).itemsize * width))
 
 
-def _read(path: str) -> tuple[dict[str, str], dict[str, Vectors], np.dtype[Any], tuple[int, int, int]]:
+def _read(path: str) -> tuple[dict[str, str], dict[str, Rows], np.dtype[Any], tuple[int, int, int]]:
     """Metadata, the small arrays, and the dtype and shape of the vectors; safetensors checks that the file is whole."""
     from safetensors import SafetensorError, safe_open
 
@@ -168,7 +168,7 @@ def _text_crc(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _integers(rows: Vectors) -> npt.NDArray[Any]:
+def _integers(rows: Rows) -> npt.NDArray[Any]:
     """The rows' bits, as the widest integers that fit into a row."""
     bytes_of_row = rows.shape[1] * rows.itemsize
     return rows.view(
@@ -176,7 +176,7 @@ def _integers(rows: Vectors) -> npt.NDArray[Any]:
     )
 
 
-def _sum(rows: Vectors) -> int:
+def _sum(rows: Rows) -> int:
     """A checksum fast enough to be computed in every query; errors change it unless they cancel out."""
     return int(_integers(rows).sum(dtype=np.uint64))
 

@@ -9,7 +9,7 @@ import torch
 from elmo_fast import BiLM, ScalarMix, ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.op_choices import ACTIVATIONS, BACKENDS, INFERENCE_PRECISIONS, PRECISIONS
+from elmo_fast.op_choices import ACTIVATIONS, BACKEND_CHOICES, INFERENCE_PRECISIONS, PRECISIONS
 from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain.config import ModelConfig, RunConfig
 from elmo_fast.tasks import config as task_config
@@ -26,7 +26,7 @@ def mix(backend):
 
 
 @pytest.mark.parametrize(("op", "module"), [("projected_lstm", lstm), ("scalar_mix", mix)])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKEND_CHOICES)
 def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, module, backend):
     """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
     if backend in _dispatch._REGISTRY[op] and backend not in ("native", "reference"):
@@ -64,9 +64,9 @@ def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch)
     monkeypatch.setattr(_native, "WHY_NOT", "no extension")
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_triton, "WHY_NOT", "no Triton")
-    asked = {backend: _dispatch.why_never("char_cnn", backend) for backend in BACKENDS}
+    asked = {backend: _dispatch.why_never("char_cnn", backend) for backend in BACKEND_CHOICES}
     no = "no extension"
-    assert asked | {"triton": None} == dict.fromkeys(BACKENDS) | {"native": no, "cuda": no}
+    assert asked | {"triton": None} == dict.fromkeys(BACKEND_CHOICES) | {"native": no, "cuda": no}
     assert asked["triton"] == "no Triton"
     monkeypatch.setattr(_triton, "WHY_NOT", None)
     monkeypatch.setattr(_triton, "INTERPRETED", False)
@@ -78,10 +78,10 @@ def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch)
 
 def test_the_lists_agree():
     """Every op's backends are among the names; configurations take all names, pretraining tf32 as well."""
-    assert {name for op in ops.op_names() for name in _dispatch._REGISTRY[op]} | {"auto"} == set(BACKENDS)
-    assert (*ops.BACKENDS,) == BACKENDS[1:]
+    assert {name for op in ops.op_names() for name in _dispatch._REGISTRY[op]} | {"auto"} == set(BACKEND_CHOICES)
+    assert (*ops.BACKENDS,) == BACKEND_CHOICES[1:]
     assert ops.PRECISIONS == PRECISIONS
     assert INFERENCE_PRECISIONS == (*PRECISIONS, "int8") == task_config._CHOICES["precision"]
-    assert BACKENDS == task_config._CHOICES["backend"] == get_args(RunConfig.__annotations__["backend"])
+    assert BACKEND_CHOICES == task_config._CHOICES["backend"] == get_args(RunConfig.__annotations__["backend"])
     assert get_args(RunConfig.__annotations__["precision"]) == (*PRECISIONS, "tf32")
     assert get_args(ModelConfig.__annotations__["activation"]) == ACTIVATIONS

@@ -6,6 +6,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast.static import Vectors
 from elmo_fast.tasks.static_features import StaticFeatures
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES
@@ -136,12 +137,7 @@ def test_a_dtype_and_a_copy_keep_the_state(files):
 
 def test_static_features_that_lost_their_table_say_so():
     """It is not in their state_dict: nothing can bring it back."""
-
-    class Vectors:
-        words = ("a", "b")
-        matrix = torch.ones(2, 3).numpy()
-
-    features = StaticFeatures(Vectors())
+    features = StaticFeatures(Vectors(["a", "b"], torch.ones(2, 3).numpy()))
     weights = features.state_dict()
     features = features.to("meta").to_empty(device="cpu")
     features.load_state_dict(weights)
