@@ -1,5 +1,7 @@
 """Features: tables of vectors, characters, mixes of ELMo's layers live, cached and fine-tuned, and their penalty."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
-from elmo_fast.static import Vectors
 from elmo_fast.tasks import CharacterFeatures, ElmoFeatures, Example, StaticFeatures, cached_layers, load_bilm
 from elmo_fast.text import batch_to_ids, words_to_ids
 from tests.tolerances import assert_close
 from tests.weights import make_weights
 
 SENTENCES = [["the", "Fox", "ran"], ["zygote"], ["the", "fox"]]
+
+
+class Vectors(NamedTuple):
+    words: list[str]
+    matrix: np.ndarray
 
 
 def some_vectors(words=("the", "fox", "US", "us"), width=5):
