@@ -13,7 +13,8 @@ from elmo_fast.text import Source, SurveyedText
 from elmo_fast.text.sources import Sentence
 from elmo_fast.text.survey import Checks
 
-# Parts for each process, so that at the end none waits long for another, and the longest part in windows.
+# Parts for each process if all are of one size, so that little is done again when one is killed, and the longest part
+# in windows.
 PARTS_EACH, MOST_WINDOWS = 8, 16
 
 
@@ -40,15 +41,38 @@ def cut(
         first += len(chunk)
         windows.append((len(chunk), sum(len(sentence.tokens) for sentence in chunk), _digest(chunk)))
     checks.end()
-    fair = math.ceil(len(windows) / (PARTS_EACH * processes))
-    each = min(fair, MOST_WINDOWS) if part_sentences is None else part_sentences // window
-    return each * window, list(_joined(windows, each))
+    if part_sentences is None:
+        sizes = list(_tapered(len(windows), processes))
+    else:
+        each = part_sentences // window
+        sizes = [each] * math.ceil(len(windows) / each)
+    return max(sizes) * window, list(_joined(windows, sizes))
 
 
-def _joined(windows: Sequence[tuple[int, int, bytes]], each: int) -> Iterator[Part]:
-    first = 0
-    for start in range(0, len(windows), each):
-        counts, tokens, digests = zip(*windows[start : start + each], strict=True)
+def _tapered(windows: int, processes: int) -> Iterator[int]:
+    """The windows of each part: equal parts, then ever smaller ones, so that the processes end together."""
+    most, left = min(math.ceil(windows / (PARTS_EACH * processes)), MOST_WINDOWS), windows
+    while left:
+        yield (size := min(most, math.ceil(left / (2 * processes))))
+        left -= size
+
+
+def order_of(parts: Sequence[Part], share: tuple[int, int]) -> list[int]:
+    """The numbers of the parts, as process share[0] of share[1] takes them.
+
+    The largest come first, from its own place on; smaller ones are left for the end.
+    """
+    most = max(part.sentences for part in parts)
+    large = [number for number, part in enumerate(parts) if part.sentences == most]
+    smaller = [number for number, part in enumerate(parts) if part.sentences < most]
+    start = len(large) * share[0] // share[1]
+    return [*large[start:], *large[:start], *smaller]
+
+
+def _joined(windows: Sequence[tuple[int, int, bytes]], sizes: Iterable[int]) -> Iterator[Part]:
+    first, remaining = 0, iter(windows)
+    for size in sizes:
+        counts, tokens, digests = zip(*islice(remaining, size), strict=True)
         yield Part(first, sum(counts), sum(tokens), hashlib.sha256(b"".join(digests)).hexdigest())
         first += sum(counts)
 

@@ -17,7 +17,7 @@ from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.text_embedding import check_formats
 from elmo_fast.parts.agreement import Settings, agreed_plan
 from elmo_fast.parts.claims import Claims, looks
-from elmo_fast.parts.cutting import PartReader
+from elmo_fast.parts.cutting import PartReader, order_of
 from elmo_fast.parts.folder import NAMES, VECTORS, done_parts, finish, made_folder, writing_part
 from elmo_fast.parts.plan import Plan, name_of
 from elmo_fast.progress import Progress
@@ -114,11 +114,9 @@ class _Worker:
         return Written(len(mine), sum(self.plan.parts[number].tokens for number in mine), len(self.plan.parts))
 
     def _pending(self) -> list[int]:
-        """The parts that are not there, from this process's place on."""
-        there, total = done_parts(self.folder), len(self.plan.parts)
-        start = total * self.share[0] // self.share[1]
-        order = ((start + step) % total for step in range(total))
-        return [number for number in order if name_of(number) not in there]
+        """The parts that are not there, in this process's order."""
+        there = done_parts(self.folder)
+        return [number for number in order_of(self.plan.parts, self.share) if name_of(number) not in there]
 
     def _embed_one(self, pending: Sequence[int]) -> tuple[int, contextlib.ExitStack] | None:
         """Embeds the first part that no other process works on: its number, and what puts it in its place when closed.

@@ -182,17 +182,35 @@ def test_progress_counts_what_all_processes_have_done(embedder, source, tmp_path
 
 
 def test_sizes_of_parts(embedder, tmp_path):
-    """Eight for each process, at most 16 windows long; a short text is one part."""
+    """At most an eighth of a process's share and 16 windows, smaller towards the end; a short text is one part."""
 
-    def parts(lines, processes, **settings):
-        found = cutting.cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
-        return found[0], [(part.first, part.sentences, part.tokens) for part in found[1]]
+    def parts(lines, processes):
+        most, found = cutting.cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
+        assert [part.first for part in found] == [sum(part.sentences for part in found[:n]) for n in range(len(found))]
+        assert all(part.tokens == 2 * part.sentences for part in found)
+        return most, [part.sentences for part in found]
 
-    assert parts(16 * 16, 1) == (32, [(start, 32, 64) for start in range(0, 256, 32)])
-    assert parts(40, 4) == (16, [(0, 16, 32), (16, 16, 32), (32, 8, 16)])
+    assert parts(16 * 16, 1) == (32, [32] * 7 + [16, 16])
+    assert parts(40, 4) == (16, [16, 16, 8])
     assert parts(16 * 400, 2)[0] == 16 * 16
     embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", (0, 4), Settings(batch_size=1))
     assert sorted(os.listdir(tmp_path / "one")) == ["manifest.json", "part-00000", "parts.json"]
+
+
+@pytest.mark.parametrize(("windows", "processes"), [(49, 2), (100, 3), (1000, 8), (4001, 2)])
+def test_processes_end_together(windows, processes):
+    """Each takes the next part of its order that is left: the last one ends at most a window after the first one."""
+    _, parts = cutting.cut(Lines("x", ["a"] * windows), 1, processes, None, False)
+    orders = [cutting.order_of(parts, (number, processes)) for number in range(processes)]
+    assert len({order[0] for order in orders}) == processes
+    busy, taken = [0] * processes, set()
+    while len(taken) < len(parts):
+        process = busy.index(min(busy))
+        number = next(number for number in orders[process] if number not in taken)
+        taken.add(number)
+        busy[process] += parts[number].sentences
+    assert sum(busy) == windows
+    assert max(busy) - min(busy) <= 1
 
 
 def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, source, tmp_path, monkeypatch):
