@@ -26,7 +26,7 @@ PROCESSES = {ALONE: 1, ONE: 1, TWO: 2, APART: 2}
 
 def run(settings: Settings) -> Report:
     """Rows "tokens/s" of each side, the model's loading left out, and "MiB" resident of a process that writes parts."""
-    sizes = {"small": (50_000, 64, 2), "original": (1500, 8, 2)}  # lines, sentences of a batch, rounds
+    sizes = {"small": (50_000, 64, 2), "original": (3000, 8, 1)}  # lines, sentences of a batch, rounds
     if settings.quick:
         sizes = {"small": (3000, 8, 1)}
     report = Report(notes={"weights": "random"})

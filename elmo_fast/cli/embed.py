@@ -72,8 +72,8 @@ def build_parser() -> Any:
     parser.option(
         "part_lines",
         int,
-        "lines per part, a multiple of 16 times --batch_size (default: about eight parts per process, at most 256 times "
-        "--batch_size, and smaller towards the end)",
+        "lines per part, a multiple of 16 times --batch_size (default: about eight parts per process, each at most 256 "
+        "times --batch_size, and smaller towards the end)",
     )
     parser.shared("file_friendly_logging")
     parser.option("cuda_device", int, "number of the GPU; -1 is the CPU", -1)
