@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from elmo_fast.ops import _native
 
-_WIDENED = "16-bit weights, widened to float32 in registers: half of float32's memory traffic, its arithmetic"
+_WIDENED = "16-bit weights, widened to float32 in registers: half the memory traffic of float32, the same arithmetic"
 _FLOAT32 = {
     "generic": "vectors of 16 bytes, which every CPU has",
     "neon_bf16": "vectors of 16 bytes, which every CPU has",
@@ -18,24 +18,24 @@ _FLOAT32 = {
 }
 INSTRUCTION_SETS = tuple(_FLOAT32)  # as csrc/common/isa.cpp orders them, slowest first
 _ARM = ("neon_bf16",)
-_PAIRS = "half of float32's memory traffic, twice its arithmetic"
+_PAIRS = "half the memory traffic of float32, twice the products per instruction"
 _BFLOAT16 = {
     "neon_bf16": f"pairs of bfloat16 (BF16): {_PAIRS}",
     "avx512_bf16": f"pairs of bfloat16 (AVX512_BF16): {_PAIRS}",
-    "amx": "tiles of bfloat16 (AMX): half of float32's memory traffic, many times its arithmetic",
+    "amx": "tiles of bfloat16 (AMX): half the memory traffic of float32, many times the products per instruction",
 }
-_QUARTER = "a quarter of float32's memory traffic"
-_BYTES = f"bytes widened to 16 bits: {_QUARTER}, up to twice its arithmetic"
-_VNNI = f"bytes (VNNI): {_QUARTER}, four times its arithmetic"
+_QUARTER = "a quarter of the memory traffic of float32"
+_BYTES = f"bytes widened to 16 bits: {_QUARTER}, up to twice the products per instruction"
+_VNNI = f"bytes (VNNI): {_QUARTER}, four times the products per instruction"
 _INT8 = {
     "generic": _BYTES,
-    "neon_bf16": f"bytes (I8MM): {_QUARTER}, four times its arithmetic",
+    "neon_bf16": f"bytes (I8MM): {_QUARTER}, four times the products per instruction",
     "avx2": _BYTES,
     "avx2_vnni": _VNNI,
     "avx512": _BYTES,
     "avx512_vnni": _VNNI,
     "avx512_bf16": _VNNI,
-    "amx": f"tiles of bytes (AMX): {_QUARTER}, many times its arithmetic",
+    "amx": f"tiles of bytes (AMX): {_QUARTER}, many times the products per instruction",
 }
 _CPUS = {  # the first that had it
     "neon_bf16": "Arm Neoverse V1 and N2, Apple M2",
@@ -106,9 +106,13 @@ def products_on_cpu(precision: str) -> str:
     if speed is None:
         return kernel
     return (
-        f"{kernel}; on an AMD EPYC (Zen 5) {speed.many_rows:g} times float32's speed in batches of 32, "
-        f"{speed.one_row:g} times in batches of 1"
+        f"{kernel}; {_compared(speed.many_rows)} in batches of 32, {_compared(speed.one_row)} in batches of 1 "
+        "(measured on an AMD EPYC, Zen 5)"
     )
+
+
+def _compared(speed: float) -> str:
+    return "as fast as float32" if speed == 1 else f"{speed:g} times as fast as float32"
 
 
 def _kernel(isa: str, precision: str) -> str:

@@ -24,6 +24,12 @@ from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads
 
+_WHY_STOPPED = {
+    "steps": "max_steps or n_epochs is reached",
+    "time": "max_seconds is reached",
+    "interrupt": "a signal interrupted it",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -100,7 +106,7 @@ def train_and_save(trainer: LanguageModelTrainer, folder: pathlib.Path) -> Run:
     if trainer.processes.leads:
         save_model(folder, trainer.model, outcome.steps)
     record.say(
-        f"done   {outcome.steps:,} steps, {duration(outcome.seconds)} in all, stopped by "
-        f"{outcome.stopped_by}; model in {folder}"
+        f"done   {outcome.steps:,} steps, {duration(outcome.seconds)} in all; {_WHY_STOPPED[outcome.stopped_by]}; "
+        f"model in {folder}"
     )
     return Run(outcome, trainer.model, trainer.corpus.vocabulary, folder, trainer.perplexity)
