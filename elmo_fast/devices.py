@@ -27,5 +27,8 @@ def device_named(name: Any, argument: str = "device") -> "torch.device":
 
     device = device_called(name, argument)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ElmoFastError(f"{argument} {name}: this torch sees {torch.cuda.device_count()} CUDA devices")
+        raise ElmoFastError(
+            f"{argument} must be a device of this machine, where torch sees {torch.cuda.device_count()} CUDA devices; "
+            f'got {str(name)!r}; give "cpu", or install a torch for CUDA if there is a GPU'
+        )
     return device

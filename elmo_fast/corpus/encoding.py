@@ -122,7 +122,10 @@ def ranked(
     others = others[np.argsort(-counts[others].astype(np.int64), kind="stable")]
     count = len(vocabulary) + len(others)
     if count > MOST_TYPES:
-        raise ElmoFastError(f"the text has {count:,} distinct words; the maximum is {MOST_TYPES:,}")
+        raise ElmoFastError(
+            f"the text must have at most {MOST_TYPES:,} distinct words; got {count:,}; split the text, or replace its "
+            "numbers and identifiers by a word"
+        )
     types = vocabulary.ids(words)
     types[others] = np.arange(len(vocabulary), count)
     type_counts = np.zeros(count, np.uint64)

@@ -165,7 +165,7 @@ def _check(
     corpus: Corpus, rows: int, unroll_steps: int, seed: int | None, first_row: int, row_count: int, placement: str
 ) -> None:
     if corpus.positions == 0:
-        raise ElmoFastError("Stream: the corpus has no words")
+        raise ElmoFastError("Stream: corpus must have at least one word; got none")
     for name, value, least in (("rows", rows, 1), ("unroll_steps", unroll_steps, 1), ("seed", seed or 0, 0)):
         if value < least:
             raise ElmoFastError(f"Stream: {name} must be {least} or more; got {value}")

@@ -47,7 +47,7 @@ class ColumnVectors:
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch with the column of vectors. Raises ElmoFastError naming the row that holds no sentence."""
         if self.column not in batch:
-            raise ElmoFastError(f"column {self.column!r}: there is none; the columns are {', '.join(batch)}")
+            raise ElmoFastError(f"column must be one of {', '.join(batch)}; got {self.column!r}")
         if self._vectors is None:
             self._vectors = self._read()
         sentences = [_words(self.column, row, value) for row, value in enumerate(batch[self.column])]
@@ -62,8 +62,8 @@ class ColumnVectors:
         found = TokenVectors(**self._made_with)
         if (digest := model_digest(found.bilm)) != self._digest:
             raise ElmoFastError(
-                f"model {self._made_with['model']}: another one is there now (sha256 {digest[:16]}, it was "
-                f"{self._digest[:16]}); give all processes the same"
+                f"model {self._made_with['model']}: wanted that of the first process (sha256 {self._digest[:16]}), "
+                f"found another ({digest[:16]}); give all processes the same"
             )
         return found
 

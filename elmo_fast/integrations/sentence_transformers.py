@@ -57,7 +57,9 @@ class ElmoTokens(_InputModule):
             folder = pretrained_folder(model)
             model = BiLM(folder, None, requires_grad, stateful=False, precision=precision, backend=backend)
         if model.stateful:
-            raise ElmoFastError("ElmoTokens runs each text by itself: give a BiLM with stateful=False")
+            raise ElmoFastError(
+                "model must be a BiLM with stateful=False, since each text runs by itself; got stateful=True"
+            )
         self.bilm = model
         self._width = combined_width(layers, model.num_layers, model.get_output_dim())
 
@@ -80,7 +82,7 @@ class ElmoTokens(_InputModule):
 
     def _tokens(self, index: int, text: Any, prompt: str | None) -> list[str]:
         if not isinstance(text, str):
-            raise ElmoFastError(f"ElmoTokens takes texts; input {index} is {text!r:.60}")
+            raise ElmoFastError(f"inputs[{index}] must be a text (a string); got {text!r:.60}")
         return ((prompt or "") + text).split()[: self.max_seq_length]
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class CharacterEncoder(nn.Module):
         if options.char_cnn is None or options.lexicon is not None:
             other = "word ids" if options.reads_word_ids else "a lexicon (BiLM reads both)"
             raise ElmoFastError(
-                f"options: wanted a model of UTF-8 bytes (char_cnn, no lexicon); got a model of {other}"
+                f"options must be of a model of UTF-8 bytes (char_cnn, no lexicon); got a model of {other}"
             )
         self._characters = options.char_cnn
         return ByteSpelling(options.char_cnn.max_characters_per_token)

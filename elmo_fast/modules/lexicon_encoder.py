@@ -31,7 +31,7 @@ class LexiconEncoder(CharacterEncoder):
     def _read_options(self, options: ElmoOptions) -> Spelling:
         lexicon, cnn = options.lexicon, options.char_cnn
         if lexicon is None:
-            raise ElmoFastError("options: wanted a model of lexicons (lexicon); got another")
+            raise ElmoFastError("options must be of a model of lexicons (lexicon); got another")
         self._reads_characters = cnn is not None
         if cnn is not None:
             self._characters = cnn

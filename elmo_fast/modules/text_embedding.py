@@ -20,7 +20,7 @@ def check_formats(output_format: str, file_format: str, dtype: str, use_sentence
     check_choice("file_format", file_format, FORMATS)
     check_choice("dtype", dtype, DTYPES)
     if use_sentence_keys and file_format != "hdf5":
-        raise ElmoFastError(f"use_sentence_keys needs the format hdf5; got {file_format}")
+        raise ElmoFastError(f'use_sentence_keys needs file_format="hdf5"; got {file_format!r}')
 
 
 def text_contents(
@@ -58,6 +58,6 @@ def finite(vectors: np.ndarray[Any, Any], dtype: Any, what: str) -> np.ndarray[A
     with np.errstate(over="ignore"):
         rounded = vectors.astype(dtype, copy=False)
     if not np.isfinite(rounded).all():
-        hint = "; dtype float32 holds larger numbers" if dtype == np.float16 else ""
+        hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
         raise ElmoFastError(f"{what} gave vectors that are not finite{hint}")
     return rounded

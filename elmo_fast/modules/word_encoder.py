@@ -63,7 +63,7 @@ class WordEncoder(WordTable):
         super().__init__()
         words = options.n_tokens_vocab
         if not options.reads_word_ids or words is None:
-            raise ElmoFastError("options: wanted a model of word ids (n_tokens_vocab, no char_cnn); got another")
+            raise ElmoFastError("options must be of a model of word ids (n_tokens_vocab, no char_cnn); got another")
         if vocabulary is not None and len(vocabulary) != words:
             raise ElmoFastError(f"vocabulary must have the {words:,} words of the model; got {len(vocabulary):,}")
         self.output_dim, self.vocabulary = options.lstm.projection_dim, vocabulary

@@ -49,7 +49,7 @@ def find_occurrences(
         if (token if match_case else token.casefold()) == wanted
     ]
     if not found:
-        raise ElmoFastError(f"{word!r} does not occur in {os.fspath(path)}")
+        raise ElmoFastError(f"word must occur in the text; got {word!r}, which does not occur in {os.fspath(path)}")
     if len(found) <= most:
         return found, len(found)
     chosen = np.sort(np.random.default_rng(seed).choice(len(found), most, replace=False))
@@ -75,7 +75,9 @@ def occurrence_vectors(
     Raises: ElmoFastError.
     """
     if embedder.elmo_bilm.stateful:
-        raise ElmoFastError("the embedder must not carry state between sentences: make it with stateful=False")
+        raise ElmoFastError(
+            "embedder must be made with stateful=False, as each sentence runs by itself; got stateful=True"
+        )
     number = layer_number(layer, embedder.elmo_bilm.num_layers)
     places: dict[int, list[int]] = {}
     for index, occurrence in enumerate(occurrences):

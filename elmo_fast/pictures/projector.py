@@ -38,7 +38,7 @@ def write_projector(
     if matrix.ndim != 2 or len(matrix) != len(words) or not len(words):
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word, one or more; got {list(matrix.shape)}")
     if not np.isfinite(matrix).all():
-        raise ElmoFastError("the vectors must be finite; got NaN or infinite numbers")
+        raise ElmoFastError("matrix must be finite; got NaN or infinite numbers")
     table = {"word": words, **(columns or {})}
     _check_columns(table, len(words))
     place = pathlib.Path(folder)
@@ -60,7 +60,7 @@ def _check_columns(table: Mapping[str, Sequence[str]], count: int) -> None:
         for row, text in enumerate([name, *texts]):
             if not text.strip() or any(mark in text for mark in "\t\n\r"):
                 raise ElmoFastError(
-                    f"column {name!r}, row {row}: a label must not be empty or contain tabs or line breaks: {text!r}"
+                    f"column {name!r}, row {row} must be a text without tabs and line breaks, not empty; got {text!r}"
                 )
 
 

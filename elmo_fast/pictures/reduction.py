@@ -52,7 +52,7 @@ def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> P
         fewer = f", and pca {FEWEST['pca']}" if method != "pca" else ""
         raise ElmoFastError(f"{method} needs {FEWEST[method]} vectors or more{fewer}; got {len(matrix)}")
     if not np.isfinite(matrix).all():
-        raise ElmoFastError("the vectors must be finite; got NaN or infinite numbers")
+        raise ElmoFastError("matrix must be finite; got NaN or infinite numbers")
     if method == "pca":
         points, shares = principal(matrix, 2, seed)
         wide = np.zeros((len(matrix), 2), np.float32)

@@ -61,7 +61,9 @@ class LanguageModel(nn.Module):
         if options.n_tokens_vocab is None:
             raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
         if options.peculiar is not None:
-            raise ElmoFastError(f"options: wanted a model of bytes or of word ids; got another: {options.peculiar}")
+            raise ElmoFastError(
+                f"options must be of a model that reads bytes or word ids; got another: {options.peculiar}"
+            )
         self.options, self.precision, self.backend = options, precision, backend
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         bilm = BiLM(options, requires_grad=True, **settings)

@@ -89,4 +89,4 @@ def encoded(words: Sequence[str]) -> list[bytes]:
     try:
         return [word.encode() for word in words]
     except UnicodeEncodeError as error:
-        raise ElmoFastError(f"the word {error.object!r} cannot be written as UTF-8") from error
+        raise ElmoFastError(f"the word {error.object!r} cannot be written as UTF-8; rename or remove it") from error

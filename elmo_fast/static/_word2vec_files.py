@@ -37,7 +37,7 @@ def read_glove(path: str, limit: int | None) -> Parsed:
         fields = stream.readline().split()
     width = len(list(itertools.takewhile(is_number, reversed(fields[1:]))))
     if not width:
-        raise ElmoFastError(f"{path}, line 1: must be a word and its numbers")
+        raise ElmoFastError(f"{path}, line 1: wanted a word and its numbers, found {b' '.join(fields)[:40]!r}")
     with reading(path) as stream:
         words, matrix, _ = _text_rows(path, stream, width, limit, first_line=1)
     return Parsed(decoded(path, words), matrix)
@@ -54,20 +54,20 @@ def _read_with_header(
         line = stream.readline(64)
         header = HEADER.fullmatch(line)
         if header is None or int(header[2]) == 0:
-            raise ElmoFastError(f"{path}: the first line must be the number of words and the width; got {line[:40]!r}")
+            raise ElmoFastError(f"{path}, line 1: wanted the number of words and the width, found {line[:40]!r}")
         rows, width = int(header[1]), int(header[2])
         size = os.path.getsize(path)
         if rows * width * smallest > size * (GZIP_RATIO if isinstance(stream, gzip.GzipFile) else 1):
             raise ElmoFastError(
-                f"{path}: the first line announces {rows} vectors of {width} numbers, too many for {size} bytes: "
+                f"{path}: line 1 announces {rows} vectors of {width} numbers, too many for {size} bytes: "
                 "the file is truncated, or the line is wrong"
             )
         count = rows if limit is None else min(rows, limit)
         words, matrix, rest = read_rows(path, stream, width, count)
         if len(words) < count:
-            raise ElmoFastError(f"{path}: truncated: {len(words)} vectors, but its first line announces {rows}")
+            raise ElmoFastError(f"{path}: truncated: wanted {rows} vectors, as line 1 announces, found {len(words)}")
         if count == rows and (rest.strip() or stream.read(CHUNK_BYTES).strip()):
-            raise ElmoFastError(f"{path}: has more data after the {rows} vectors that its first line announces")
+            raise ElmoFastError(f"{path}: wanted {rows} vectors, as line 1 announces, found more data after them")
     return Parsed(decoded(path, words), matrix)
 
 

@@ -119,7 +119,7 @@ def _read(path: str) -> tuple[list[str], Ids, list[list[str]]]:
             names.append(line.lstrip(": ").strip())
         elif not names:
             raise ElmoFastError(
-                f'{path}, line {index + 1}: questions must come after a line ": NAME"; got {line[:60]!r}'
+                f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
             )
         elif len(words) == 4:
             sections.append(len(names) - 1)
@@ -128,7 +128,7 @@ def _read(path: str) -> tuple[list[str], Ids, list[list[str]]]:
             skipped.append(index + 1)
     warn_skipped(path, skipped, "four words")
     if not questions:
-        raise ElmoFastError(f'{path}: contains no question (a line of four words after a line ": NAME")')
+        raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
     return names, np.array(sections), questions
 
 

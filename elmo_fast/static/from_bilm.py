@@ -104,7 +104,9 @@ def averaged_vectors(
     """
     not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
     if iter(sentences) is sentences:
-        raise ElmoFastError("sentences are read twice: give a list or another reusable iterable, not an iterator")
+        raise ElmoFastError(
+            "sentences must be a list or another iterable that can be read twice; got an iterator; give list(sentences)"
+        )
     embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)
     words = frequent_words(sentences, min_count, max_words)
     index = {word: row for row, word in enumerate(words)}
@@ -123,5 +125,5 @@ def frequent_words(sentences: Iterable[Sequence[str]], min_count: int = 1, max_w
     counts = Counter(token for sentence in sentences for token in sentence)
     words = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
     if not words:
-        raise ElmoFastError(f"no word of the text occurs min_count = {min_count} times")
+        raise ElmoFastError(f"no word of the text occurs min_count={min_count} times; give a smaller min_count")
     return words[:max_words]

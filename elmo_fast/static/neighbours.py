@@ -82,7 +82,7 @@ def most_similar(
     """
     plus, minus = _given_words("positive", positive), _given_words("negative", negative)
     if not plus and not minus:
-        raise ElmoFastError("most_similar: give positive words, negative words or both; got none")
+        raise ElmoFastError("most_similar: positive or negative must have at least one word; got none")
     unit = unit_rows(np.stack([vectors.vector(word) for word in [*plus, *minus]]))
     query = unit[: len(plus)].sum(0) - unit[len(plus) :].sum(0)
     return _words_near(vectors, query[None], [{*plus, *minus}], topn)[0]
@@ -112,7 +112,9 @@ def _check(matrix: Any, queries: Any, topn: int) -> None:
             given = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
             raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {given}")
     if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
-        raise ElmoFastError(f"nearest: the queries are {queries.shape[1]} wide, and the matrix {matrix.shape[1]}")
+        raise ElmoFastError(
+            f"nearest: queries must be as wide as matrix, 1 or more; got {queries.shape[1]} and {matrix.shape[1]}"
+        )
     check_counts(topn=topn)
 
 

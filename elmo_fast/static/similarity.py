@@ -107,5 +107,5 @@ def _read(path: str, delimiter: str) -> tuple[list[list[str]], Column]:
     wanted = f"two words and a number separated by {delimiter!r}"
     warn_skipped(path, skipped, wanted)
     if not pairs:
-        raise ElmoFastError(f"{path}: contains no pair (a line of {wanted})")
+        raise ElmoFastError(f"{path}: wanted pairs (lines of {wanted}), found none")
     return pairs, np.array(gold)

@@ -53,10 +53,10 @@ class Vectors:
             given = f"{matrix.dtype} {list(matrix.shape)}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
             raise ElmoFastError(f"Vectors: matrix must be a numpy array [V, D] of float32, D at least 1; got {given}")
         if len(self.words) != len(matrix):
-            raise ElmoFastError(f"Vectors: {len(self.words)} words, but a matrix of {len(matrix)} rows")
+            raise ElmoFastError(f"Vectors: matrix must have {len(self.words)} rows, one per word; got {len(matrix)}")
         if len(set(self.words)) < len(self.words):
             twice = next(word for row, word in enumerate(self.words) if self.index[word] != row)
-            raise ElmoFastError(f"Vectors: every word must occur once; {twice!r} occurs again")
+            raise ElmoFastError(f"Vectors: words must be all different; got {twice!r} twice")
 
     def __len__(self) -> int:
         return len(self.words)

@@ -82,7 +82,9 @@ def train_word2vec(
         text = _text(corpus, objective)
         model.build_vocab(**text)
         if not len(model.wv):
-            raise ElmoFastError(f"{os.fspath(path)}: no word occurs min_count = {min_count} times")
+            raise ElmoFastError(
+                f"{os.fspath(path)}: no word occurs min_count={min_count} times; give a smaller min_count"
+            )
         model.train(
             **text,
             total_examples=model.corpus_count,

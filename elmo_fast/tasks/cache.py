@@ -112,7 +112,7 @@ def cached_layers(
     sentences = [example.words for example in examples]
     lengths = [len(words) for words in sentences]
     if not sum(lengths):
-        raise ElmoFastError("cached_layers: wanted sentences with words; got none")
+        raise ElmoFastError("examples must have at least one word; got none")
     key = _key(model, sentences, storage)
     shape = (model.num_layers, sum(lengths), model.get_output_dim())
     path = pathlib.Path(folder) / f"{key[:40]}.safetensors"

@@ -124,8 +124,8 @@ class ElmoFeatures(nn.Module):
     def _of_layers(self, layers: Tensor) -> Tensor:
         known, width = self.bilm.num_layers, self.get_output_dim()
         if self.fine_tuned or layers.shape[0] not in (len(self.layers), known) or layers.shape[-1] != width:
-            what = "no layers, since the biLM is trained" if self.fine_tuned else f"{known} layers of width {width}"
-            raise ElmoFastError(f"wanted {what}; got {layers.shape[0]} of width {layers.shape[-1]}")
+            what = "None, since the biLM is trained" if self.fine_tuned else f"{known} layers of width {width}"
+            raise ElmoFastError(f"layers must be {what}; got {layers.shape[0]} of width {layers.shape[-1]}")
         layers = layers.to(self.scalar_mixes[0].gamma.device, non_blocking=True)
         picked = layers.unbind(0)
         if layers.shape[0] != len(self.layers):

@@ -107,14 +107,14 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
 def _column_lines(where: str, example: Example) -> str:
     if len(example.words) != len(example.labels):
         raise ElmoFastError(
-            f"{where}: wanted a tag per word; got {len(example.words)} words, {len(example.labels)} tags"
+            f"{where}: labels must be one per word; got {len(example.words)} words and {len(example.labels)} labels"
         )
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(*example, strict=True)) + "\n"
 
 
 def _tsv_line(where: str, example: Example) -> str:
     if len(example.labels) != 1:
-        raise ElmoFastError(f"{where}: wanted one label for the sentence; got {len(example.labels)}")
+        raise ElmoFastError(f"{where}: labels must be one for the sentence; got {len(example.labels)}")
     return f"{example.labels[0]}\t{' '.join(example.words)}\n"
 
 

@@ -117,7 +117,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 def _parts(tag: str) -> tuple[str, str]:
     match = _SPAN_TAG.fullmatch(tag)
     if match is None:
-        raise ElmoFastError(f"spans: wanted tags O, B-X, I-X (or E-X, S-X, L-X, U-X); got {tag!r}")
+        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or E-X, S-X, L-X, U-X); got {tag!r}")
     return (match[1], match[2]) if match[1] else ("O", "")
 
 
@@ -155,9 +155,9 @@ def _rates(true: int, guessed: int, right: int) -> dict[str, float]:
 
 def _check(gold: Sentences, predicted: Sentences) -> None:
     if len(gold) != len(predicted):
-        raise ElmoFastError(f"scores: wanted predictions for {len(gold)} sentences; got {len(predicted)}")
+        raise ElmoFastError(f"predicted must have {len(gold)} sentences, as gold has; got {len(predicted)}")
     for number, (true, guessed) in enumerate(zip(gold, predicted, strict=True)):
         if len(true) != len(guessed):
-            raise ElmoFastError(f"scores: sentence {number}: wanted {len(true)} labels; got {len(guessed)}")
+            raise ElmoFastError(f"predicted[{number}] must have {len(true)} labels, as gold has; got {len(guessed)}")
     if not any(gold):
-        raise ElmoFastError("scores: there is no label to compare")
+        raise ElmoFastError("gold must have at least one label; got none")

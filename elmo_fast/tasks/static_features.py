@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules._loading import loses_values
 from elmo_fast.static import Vectors
 
@@ -71,8 +71,9 @@ class StaticFeatures(nn.Module):
         Words that occur once are `replaced`.
         """
         counts = Counter(word for words in sentences for word in words)
-        if not counts or width < 1:
-            raise ElmoFastError(f"wanted words and a width of 1 or more; got {len(counts)} words, width {width}")
+        if not counts:
+            raise ElmoFastError("sentences must have at least one word; got none")
+        check_counts(width=width)
         words = sorted(counts)
         bound = math.sqrt(3 / width)
         matrix = torch.empty(len(words), width).uniform_(-bound, bound).numpy()

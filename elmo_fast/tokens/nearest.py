@@ -74,7 +74,7 @@ def nearest_tokens(
     names = ["average"] if numbers is None else [str(number) for number in numbers]
     lengths = {line: len(tokens) for line, tokens in read_sentences(corpus) if tokens}
     if not lengths:
-        raise ElmoFastError(f"corpus {os.fspath(corpus)} holds no token")
+        raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
     wanted = _unit(embed_batch(bilm, [query], layers)[0])[:, index]
     settings = {"batch_size": batch_size, "max_tokens": max_tokens}
     embed = functools.partial(_embedded, bilm, corpus, layers, sum(lengths.values()), progress, settings)

@@ -109,7 +109,7 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
         (["words", "MODEL", "--words", "a", "--output", "x.html"], "must end in one of .png, .pdf, .svg"),
         (["words", "MODEL", "--words", "a"], "tsne needs 4 vectors or more, and pca 2; got 1"),
         (["words", "MODEL", "--text", "bank.txt", "--layer", "7"], 'layer must be "top" or a number from 0 to 2'),
-        (["senses", "MODEL", "--word", "zebra", "--text", "bank.txt"], "'zebra' does not occur in bank.txt"),
+        (["senses", "MODEL", "--word", "zebra", "--text", "bank.txt"], "got 'zebra', which does not occur in bank.txt"),
         (["senses", "MODEL", "--word", "bank", "--text", "none.txt"], "--text: No such file or directory: 'none.txt'"),
         (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--clusters", "x"], '"auto" or a number; got'),
         (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--output", "x.doc"], "must end in one of"),

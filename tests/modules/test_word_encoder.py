@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_said(model, files):
         bilm(torch.tensor([[3, 8]]))
     with pytest.raises(ElmoFastError, match="vocab_to_cache needs a model that reads characters"):
         BiLM(model, vocab_to_cache=["the"])
-    with pytest.raises(ElmoFastError, match="wanted a model of word ids"):
+    with pytest.raises(ElmoFastError, match="options must be of a model of word ids"):
         WordEncoder(read_options(files()[0]))
 
 

@@ -180,5 +180,5 @@ def test_a_model_of_lexicons_is_refused(encoder, char_dim, tmp_path):
     with pytest.raises(ElmoFastError, match="cannot be pretrained further: its characters and words are those of"):
         load_origin(config, print)
     options = load_checkpoint(config.run.init_from)[1]
-    with pytest.raises(ElmoFastError, match="options: wanted a model of bytes or of word ids"):
+    with pytest.raises(ElmoFastError, match="options must be of a model that reads bytes or word ids"):
         LanguageModel(dataclasses.replace(options, n_tokens_vocab=5))

@@ -136,11 +136,11 @@ def test_what_does_not_go_together_is_said(tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors_file(vectors, ["the", "cat"], width=5)
     with pytest.raises(
-        ElmoFastError, match=r"wanted vectors of projection_dim=8 numbers; got 5; give projection_dim 5"
+        ElmoFastError, match=r"wanted vectors of projection_dim=8 numbers, found 5; give projection_dim 5"
     ):
         taught(tmp_path, input="vectors", vectors_file=str(vectors))
     vectors_file(vectors, ["other"])
-    with pytest.raises(ElmoFastError, match="has not one of the 19 words of the vocabulary"):
+    with pytest.raises(ElmoFastError, match="wanted vectors of the vocabulary's 19 words, found none"):
         taught(tmp_path, input="vectors", vectors_file=str(vectors), save_dir=str(tmp_path / "b"))
     for changes, wanted in (
         ({"input": "vectors"}, "vectors_file must name the vectors"),

@@ -145,10 +145,10 @@ def test_bad_files_of_questions(tmp_path, small):
     """No section, no question; lines that are not four words are left out, and said."""
     path = tmp_path / "questions.txt"
     path.write_text("rome italy paris france\n")
-    with pytest.raises(ElmoFastError, match="line 1: questions must come after a line"):
+    with pytest.raises(ElmoFastError, match='line 1: wanted a line ": NAME" before the first question, found'):
         evaluate_analogies(small, path)
     path.write_text(": one\n")
-    with pytest.raises(ElmoFastError, match="contains no question"):
+    with pytest.raises(ElmoFastError, match=r"wanted questions .* found none"):
         evaluate_analogies(small, path)
     path.write_text(QUESTIONS + "rome italy paris\n\n")
     with pytest.warns(UserWarning, match=r"1 lines are not four words, and are skipped \(line 6\)"):
@@ -158,7 +158,7 @@ def test_bad_files_of_questions(tmp_path, small):
 def test_bad_files_of_pairs(tmp_path, small):
     path = tmp_path / "pairs.tsv"
     path.write_text("# nothing\n")
-    with pytest.raises(ElmoFastError, match="contains no pair"):
+    with pytest.raises(ElmoFastError, match=r"wanted pairs .* found none"):
         evaluate_similarity(small, path)
     path.write_text("rome\titaly\t3\nrome\tatlantis\t1\n")
     scores = evaluate_similarity(small, path)

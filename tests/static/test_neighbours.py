@@ -52,7 +52,12 @@ def test_of_equal_ones_the_earlier():
     [
         (np.zeros((2, 3)), np.zeros((1, 3), np.float32), 1, "matrix must be a numpy array of float32"),
         (np.zeros((2, 3), np.float32), np.zeros(3, np.float32), 1, "queries must be .* two axes"),
-        (np.zeros((2, 3), np.float32), np.zeros((1, 2), np.float32), 1, "the queries are 2 wide, and the matrix 3"),
+        (
+            np.zeros((2, 3), np.float32),
+            np.zeros((1, 2), np.float32),
+            1,
+            "queries must be as wide as matrix, 1 or more; got 2 and 3",
+        ),
         (np.zeros((2, 3), np.float32), np.zeros((1, 3), np.float32), 0, "topn must be 1 or more"),
     ],
 )
@@ -104,7 +109,7 @@ def test_nearest_words_are_those_of_each_word_by_itself(fifty):
     ("ask", "sentence"),
     [
         (lambda v: most_similar(v, ["W3"]), "'W3' has no vector; 'w3' has one"),
-        (lambda v: most_similar(v), "give positive words, negative words or both; got none"),
+        (lambda v: most_similar(v), "positive or negative must have at least one word; got none"),
         (lambda v: most_similar(v, ["w1"], 5), "negative must be a word or a list of words; got 5"),
         (lambda v: most_similar(v, ["w1", 2]), "positive must be a word or a list of words; got .'w1', 2."),
         (lambda v: most_similar(v, "w1", topn=0), "topn must be 1 or more; got 0"),

@@ -85,7 +85,7 @@ def test_wrong_settings(text, settings, sentence):
 
 @needs_gensim
 def test_wrong_texts(tmp_path, text):
-    with pytest.raises(ElmoFastError, match="no word occurs min_count = 5000 times"):
+    with pytest.raises(ElmoFastError, match="no word occurs min_count=5000 times; give a smaller"):
         train_word2vec(text, min_count=5000)
     with pytest.raises(ElmoFastError, match="no file matches"):
         train_word2vec(tmp_path / "absent")

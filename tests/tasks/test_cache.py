@@ -230,7 +230,7 @@ def test_sentences_of_one_and_of_2000_words(tmp_path, bilm, monkeypatch):
 
 def test_nothing_to_compute(tmp_path, bilm):
     for examples in ([], [Example([], [])]):
-        with pytest.raises(ElmoFastError, match="wanted sentences with words; got none"):
+        with pytest.raises(ElmoFastError, match="examples must have at least one word; got none"):
             cached_layers(bilm, examples, tmp_path)
 
 

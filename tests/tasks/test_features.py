@@ -95,8 +95,8 @@ def test_vectors_that_do_not_fit(vectors, width, words):
 
 
 def test_nothing_to_draw_a_table_for():
-    for sentences, width in (([], 4), ([["a"]], 0)):
-        with pytest.raises(ElmoFastError, match="wanted words and a width of 1 or more"):
+    for sentences, width, words in (([], 4, "sentences must have at least one word"), ([["a"]], 0, "width must be 1")):
+        with pytest.raises(ElmoFastError, match=words):
             StaticFeatures.random(sentences, width)
 
 
@@ -249,10 +249,12 @@ def test_settings_and_layers_that_do_not_fit(tmp_path, files, bilm):
         ElmoFeatures(bilm, 1, l2_kind="l1")
     features = ElmoFeatures(bilm, 1)
     for shape in ((2, 3, 3, 16), (3, 3, 3, 8)):
-        with pytest.raises(ElmoFastError, match=f"wanted 3 layers of width 16; got {shape[0]} of width {shape[3]}"):
+        with pytest.raises(
+            ElmoFastError, match=f"layers must be 3 layers of width 16; got {shape[0]} of width {shape[3]}"
+        ):
             features(SENTENCES, torch.zeros(shape))
     tuned = ElmoFeatures(load_bilm(files[0].parent, fine_tune=True), 1)
-    with pytest.raises(ElmoFastError, match="wanted no layers, since the biLM is trained"):
+    with pytest.raises(ElmoFastError, match="layers must be None, since the biLM is trained"):
         tuned(SENTENCES, torch.zeros(3, 3, 3, 16))
     bilm.stateful = True
     with pytest.raises(ElmoFastError, match="must not carry state"):

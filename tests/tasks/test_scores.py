@@ -109,10 +109,10 @@ def test_which_labels_are_spans():
 
 def test_what_does_not_fit():
     for gold, guess, words in (
-        ([["a"]], [], "wanted predictions for 1 sentences; got 0"),
-        ([["a"], ["b"]], [["a"], []], "sentence 1: wanted 1 labels; got 0"),
-        ([], [], "there is no label to compare"),
-        ([[]], [[]], "there is no label to compare"),
+        ([["a"]], [], "predicted must have 1 sentences, as gold has; got 0"),
+        ([["a"], ["b"]], [["a"], []], r"predicted\[1\] must have 1 labels, as gold has; got 0"),
+        ([], [], "gold must have at least one label; got none"),
+        ([[]], [[]], "gold must have at least one label; got none"),
     ):
         with pytest.raises(ElmoFastError, match=words):
             tag_scores(gold, guess)

@@ -52,12 +52,15 @@ def load_word_vectors(
     width = vectors.matrix.shape[1]
     if width != encoder.output_dim:
         raise ElmoFastError(
-            f"vectors_file {path}: wanted vectors of projection_dim={encoder.output_dim} numbers; got {width}; give "
+            f"vectors_file {path}: wanted vectors of projection_dim={encoder.output_dim} numbers, found {width}; give "
             f"projection_dim {width}, or vectors of another width"
         )
     pairs = [(row, vectors.index[word]) for row, word in enumerate(vocabulary.words, 1) if word in vectors.index]
     if not pairs:
-        raise ElmoFastError(f"vectors_file {path}: has not one of the {len(vocabulary):,} words of the vocabulary")
+        raise ElmoFastError(
+            f"vectors_file {path}: wanted vectors of the vocabulary's {len(vocabulary):,} words, found none; give a "
+            "file of the same language and spelling"
+        )
     here, there = torch.tensor(pairs).unbind(1)
     found = torch.from_numpy(vectors.matrix)[there]
     spread = float(found.double().std(correction=0))

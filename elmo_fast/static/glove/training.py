@@ -126,7 +126,7 @@ def _count(
     """The words that are kept, the most frequent first, and how often they occur near each other."""
     kept = ranked(text, min_count, max_vocab_size)
     if not len(kept):
-        raise ElmoFastError(f"{text.source}: no word occurs min_count = {min_count} times")
+        raise ElmoFastError(f"{text.source}: no word occurs min_count={min_count} times; give a smaller min_count")
     words = np.full(len(text.counts), LEFT_OUT, np.int32)
     words[kept] = np.arange(len(kept))
     words[0] = BOUNDARY
@@ -144,6 +144,6 @@ def _fit(
     for rows, columns, values in zip(*(column.split(SLICE) for column in entries), strict=True):
         loss = glove_(rows, columns, values, weights, squares, **steps).item()
         if not np.isfinite(loss):
-            raise ElmoFastError(f"the loss became {loss}; use a learning_rate below {steps['learning_rate']}")
+            raise ElmoFastError(f"the loss became {loss}; give a learning_rate below {steps['learning_rate']}")
         done += len(rows)
         yield done, loss
