@@ -216,7 +216,7 @@ def test_waiting_is_counted(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "options", "message"),
     [
-        ([], {}, "no words"),
+        ([], {}, "corpus must have at least one word"),
         (["a"], {"rows": 0}, "rows must be 1 or more; got 0"),
         (["a"], {"unroll_steps": 0}, "unroll_steps must be 1 or more; got 0"),
         (["a"], {"seed": -1}, "seed must be 0 or more; got -1"),

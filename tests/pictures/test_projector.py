@@ -69,7 +69,7 @@ def test_columns_have_a_header(tmp_path):
         ([], np.zeros((0, 3)), None, "one or more"),
         (WORDS, numbers() * np.inf, None, "must be finite"),
         ([*WORDS[:4], "a\tb"], numbers(), None, "row 5 must be a text without tabs and line breaks, not empty; got"),
-        ([*WORDS[:4], ""], numbers(), None, "must not be empty"),
+        ([*WORDS[:4], ""], numbers(), None, "not empty; got ''"),
         (WORDS, numbers(), {"line": ["1"]}, "column 'line' must have 5 texts, one per word; got 1"),
     ],
 )

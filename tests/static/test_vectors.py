@@ -249,8 +249,8 @@ def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, m
         (["a"], np.zeros((1, 2)), "float32"),
         (["a"], np.zeros(2, np.float32), r"\[V, D\]"),
         (["a"], [[1.0]], "list"),
-        (["a", "b"], np.zeros((1, 2), np.float32), "2 words, but a matrix of 1 rows"),
-        (["a", "b", "a"], np.zeros((3, 2), np.float32), "'a' occurs again"),
+        (["a", "b"], np.zeros((1, 2), np.float32), "matrix must have 2 rows, one per word; got 1"),
+        (["a", "b", "a"], np.zeros((3, 2), np.float32), "words must be all different; got 'a' twice"),
     ],
 )
 def test_vectors_that_do_not_fit(words, matrix, sentence):

@@ -103,7 +103,7 @@ def test_which_labels_are_spans():
     assert not tag_scores([["O", "O"]], [["O", "O"]]).spans
     assert not tag_scores([["B-X", "V"]], [["B-X", "V"]]).spans
     assert tag_scores([["O"]], [["O"]], spans=True).f1 == 0
-    with pytest.raises(ElmoFastError, match=r"wanted tags O, B-X.*got 'V'"):
+    with pytest.raises(ElmoFastError, match=r"tags of spans must be O, B-X.*got 'V'"):
         tag_scores([["V"]], [["V"]], spans=True)
 
 
