@@ -30,7 +30,7 @@ class Backward(NamedTuple):
 
 
 def requires_grad(*tensors: Tensor | None) -> bool:
-    """Whether autograd needs a gradient of one of them, so that the forward pass has to save tensors for it."""
+    """Whether autograd needs a gradient of one of them, for which the forward pass must save tensors."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
@@ -62,7 +62,7 @@ def register_fake(qualified: str, fake: Callable[[Any], Any]) -> None:
 
 
 def refuse_gradients(qualified: str) -> None:
-    """Makes the backward pass of an op raise an error that says that it cannot be differentiated."""
+    """Makes the backward pass of an op raise an error: it cannot be differentiated."""
     kernels = _KERNELS[qualified.split("::")[0]]
 
     def refuse(ctx: Any, *grads: Any) -> None:
@@ -96,7 +96,7 @@ class _Formula:
         self.lists = [i for i, each in enumerate(inputs) if _is_list(each)]
         self.results = [each.name.removeprefix("d_") for each in backward_op._schema.returns]
         known = [*self.inputs, *outputs]
-        # Of each argument of the backward op: where it is among inputs and outputs, or which gradient or flag it is.
+        # Where each argument of the backward op comes from: an input, an output, a gradient or a flag.
         self.saved: list[tuple[int, Any]] = []
         self.gradients: list[tuple[int, Any]] = []
         self.flags: list[tuple[int, list[int]]] = []
@@ -116,7 +116,7 @@ class _Formula:
     def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
         values, tensors = (*inputs, *outputs), []
-        ctx.others = []  # numbers and strings, and how long the lists of tensors are
+        ctx.others = []  # numbers, strings, and the lengths of the lists of tensors
         for place, argument in self.saved:
             value = values[place]
             if _is_list(argument):
@@ -166,7 +166,7 @@ class _Formula:
         return self.arguments(**named)
 
     def fake(self, arguments: Any) -> Any:
-        """The shapes of the backward op's results: those of the inputs, or none where a flag says not needed."""
+        """The shapes of the backward op's results: those of the inputs, or none if a flag says not needed."""
         others = {} if self.more.shapes is None else self.more.shapes(arguments)
         skipped = {
             self.inputs[i] for place, covered in self.flags if not arguments[place] for i in covered
@@ -184,7 +184,7 @@ class _Formula:
 
 
 def _like(value: Any, base: Tensor) -> Tensor:
-    """A new tensor like a given one or, of the dtype of `base`, of a given shape."""
+    """A new tensor shaped like the tensor `value`, or of the shape `value` and the dtype of `base`."""
     return value.new_empty(value.shape) if isinstance(value, Tensor) else base.new_empty(value)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 Function = Callable[..., tuple[Tensor, ...]]
 
-_thread = threading.local()  # its `capturing`: what a thread captures, or runs before that, captures nothing itself
+_thread = threading.local()  # `capturing`: within a capture, and the run before it, a thread captures nothing else
 _one_capture = threading.Lock()  # torch allows one at a time in a process
 
 
@@ -29,7 +29,7 @@ class Evictable(Protocol):
     """What keeps graphs of a pool, and can drop them."""
 
     def evict(self) -> bool:
-        """Drops all of them; whether there was any."""
+        """Drops all graphs; whether there was any."""
 
 
 class Pool:
@@ -47,7 +47,7 @@ class Pool:
         self.stream: Any = None
 
     def open(self) -> None:
-        """Makes what captures need: the stream on which they run (memory is reused on that alone) and the handle."""
+        """Makes the stream and the handle of all captures; memory is reused only within one stream."""
         if self.stream is None:
             self.stream, self.handle = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
 
@@ -55,7 +55,7 @@ class Pool:
         """Drops all graphs and returns their memory to the device; whether there was any."""
         dropped = [user.evict() for user in list(self.users)]
         if any(dropped) and self.device.type == "cuda":
-            gc.collect()  # what failed may hold memory in a cycle with its traceback
+            gc.collect()  # an error may hold memory in a cycle with its traceback
             torch.cuda.empty_cache()
         return any(dropped)
 
@@ -92,7 +92,9 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
         with torch.cuda.device(inputs[0].device), _one_capture:
             pool.open()
             user = torch.cuda.current_stream()
-            with torch.cuda.stream(pool.stream):  # restored here: torch.cuda.graph does not where its end fails
+            with torch.cuda.stream(
+                pool.stream
+            ):  # restored here, because torch.cuda.graph does not restore it if its end fails
                 pool.stream.wait_stream(user)
                 if run_before:
                     function(*inputs)
@@ -109,12 +111,12 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
 
 
 def capture_changing(function: Function, inputs: list[Tensor], pool: Pool) -> Entry:
-    """As `capture`, of a function that changes more than its results: its caller has run it before."""
+    """As `capture`, without the first run: for a function with side effects, which the caller has run before."""
     return capture(function, inputs, pool, run_before=False)
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error says, or comes of, that a device's memory ran out."""
+    """Whether an error, or its cause, is that a device's memory ran out."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return True

@@ -1,4 +1,4 @@
-"""What the host asks of a GPU beside the shapes of a call: how large it is, and which one it is."""
+"""What the host asks about a GPU: its size, and which one it is."""
 
 import functools
 import hashlib
@@ -44,7 +44,7 @@ def input_precision(dtype: torch.dtype, device: torch.device) -> str:
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """How many the GPU has; where there is none, launches are only recorded, and those for an H100 are wanted."""
+    """Multiprocessors of the GPU; of an H100 if there is none, as launches are then only recorded."""
     if not torch.cuda.is_available():
         return MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -57,7 +57,7 @@ def present(device: torch.device) -> bool:
 
 @functools.cache
 def identity(device: torch.device) -> dict[str, str]:
-    """All that a kernel's results may depend on beside its arguments: the GPU, its driver, libraries, our sources."""
+    """All that a kernel's results may depend on besides its arguments: the GPU, its driver, libraries, our sources."""
     found = torch.cuda.get_device_properties(device)
     return {
         "gpu": found.name,
@@ -80,7 +80,7 @@ def software() -> dict[str, str]:
 
 
 def driver() -> str:
-    """The version of NVIDIA's driver, as the kernel's module tells it; else the newest CUDA that it knows."""
+    """The version of NVIDIA's driver, from the kernel's module; else the newest CUDA version that it supports."""
     try:
         told = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER.read_text(encoding="utf-8"))
     except OSError:

@@ -1,4 +1,4 @@
-"""What was found on a card, kept from process to process: one JSON file for each combination that results depend on."""
+"""Findings about a GPU, kept between processes: one JSON file per combination of GPU, driver and sources."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ class _Content(TypedDict):
 
 
 def folder() -> pathlib.Path:
-    """Where they are kept: $XDG_CACHE_HOME/elmo_fast/gpu, by default in ~/.cache."""
+    """The folder of the files: $XDG_CACHE_HOME/elmo_fast/gpu, by default in ~/.cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(cache) / "elmo_fast" / "gpu"
 
@@ -34,16 +34,16 @@ def digest_of(value: Any) -> str:
 
 
 class CardFile(Generic[Kind]):
-    """Values by name, all of one kind, of one combination; of a folder that cannot be written, in memory alone."""
+    """Values of one kind by name, for one combination; only in memory if the folder cannot be written."""
 
     def __init__(self, about: Mapping[str, str], kind: type[Kind], what: str) -> None:
-        """kind: as json_files.parsed takes it; what: they are, in the file's name and in messages."""
+        """kind: of the values, as json_files.typed takes it; what: their name, in the file's name and in messages."""
         self.about, self.kind, self.what = dict(about), kind, what
         self.path = folder() / f"{digest_of(self.about)[:24]}.{what}.json"
         self._unkept: dict[str, Kind] = {}
 
     def read(self) -> dict[str, Kind]:
-        """All values; none, with a warning, where the file is damaged."""
+        """All values; none, with a warning, if the file is damaged."""
         if not self.path.exists():
             return dict(self._unkept)
         try:
@@ -59,7 +59,7 @@ class CardFile(Generic[Kind]):
         return {**found, **self._unkept}
 
     def add(self, new: Mapping[str, Kind]) -> None:
-        """Keeps values; a caller that holds the lock loses none of another process."""
+        """Adds values to the file. A caller that holds the lock overwrites nothing of another process."""
         kept = {**self.read(), **new}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

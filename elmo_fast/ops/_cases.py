@@ -1,4 +1,4 @@
-"""Small, ragged calls of an op, to hold its kernels to the definition: each op's are in its `cases.py`."""
+"""Small, ragged calls of an op, by which its kernels are compared with the reference; each op has a `cases.py`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,26 +14,26 @@ Tensors = Mapping[str, Tensor]
 
 
 class Case(NamedTuple):
-    """One call of an op: `call(tensors, how)` returns its results by name, each the only ones that are right."""
+    """One call of an op: `call(tensors, how)` returns its results by name, of which only one value each is right."""
 
     tensors: Tensors
-    """what it is given, on the CPU; floating-point ones in float32"""
+    """arguments on the CPU, floating-point ones in float32"""
     call: Callable[[Tensors, How], Tensors]
     differentiates: bool = True
-    """whether the floating-point tensors have gradients; else the call may write them in place"""
+    """whether floating-point tensors get gradients; if not, the call may write them in place"""
     choices: Mapping[str, int] = {}
     """that are made for it, as `_tuned.forced` takes them"""
 
 
 class Replayed(NamedTuple):
-    """What a CUDA graph gave, held to the same launch by launch: results by name, bit for bit."""
+    """The results of a CUDA graph and of the same launches, by name; their bits must be equal."""
 
     ours: Tensors
     """of the last replay"""
     theirs: Tensors
     """of the launches"""
     graphs: int
-    """how many were captured"""
+    """number of captured graphs"""
 
 
 class Draw:
@@ -71,7 +71,7 @@ def numbered(name: str, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
 
 
 def listed(name: str, tensors: Tensors) -> list[Tensor]:
-    """The list that `numbered` took."""
+    """The list from which `numbered` was made."""
     return [tensor for key, tensor in tensors.items() if key.rpartition(" ")[0] == name]
 
 

@@ -1,4 +1,4 @@
-"""Holds a GPU's kernels to the definition, on the card that is there."""
+"""Compares a GPU's kernels with the reference, on this machine's GPU."""
 
 import importlib
 import warnings
@@ -14,7 +14,7 @@ from elmo_fast.ops._registry import REPLAYS, cases_of
 from elmo_fast.ops._tolerances import why_worse
 
 GRAPH = "cuda_graph"
-MARK = "elmo_fast check: "  # before what a process answers
+MARK = "elmo_fast check: "  # marks the lines of a process that are answers
 CPU = torch.device("cpu")
 
 
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 def check(unit: Unit, device: torch.device) -> Answer:
-    """Runs all cases of the unit on the device, forward and backward, and holds them to plain torch in float64."""
+    """Runs all cases of the unit on the device, forward and backward, and compares them with plain torch in float64."""
     for number, case in enumerate(cases_for(unit, device)):
         answer = _checked(unit, case, number, device)
         if answer != Answer():
@@ -48,7 +48,7 @@ def check(unit: Unit, device: torch.device) -> Answer:
 
 
 def cases_for(unit: Unit, device: torch.device) -> list[Case]:
-    """The op's cases and, as small ones take small tiles, those for the other tiles of its Triton kernels, if any."""
+    """The op's cases, and those for the larger tiles of its Triton kernels, as small cases take small tiles."""
     module = cases_of(unit.op)
     cases: list[Case] = module.cases(Draw())
     if unit.backend == "triton" and hasattr(module, "cases_of_tiles"):
@@ -70,7 +70,7 @@ def _checked(unit: Unit, case: Case, number: int, device: torch.device) -> Answe
 
 
 def definition(case: Case, precision: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The truth, and what plain torch makes of it at that precision: both on the CPU."""
+    """The results in float64, and those of plain torch at that precision, both on the CPU."""
     return (
         results(case, {"backend": "reference", "precision": "float32"}, CPU, torch.float64),
         results(case, {"backend": "reference", "precision": precision}, CPU),
@@ -78,7 +78,7 @@ def definition(case: Case, precision: str) -> tuple[dict[str, Any], dict[str, An
 
 
 def answer_of(error: Exception, device: torch.device) -> Answer:
-    """A refusal that says what was raised, except where memory ran out, for which no kernel is to blame."""
+    """A refusal with the error; if memory ran out, no kernel is to blame, and nothing is refused."""
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     said = said if len(said) <= 300 else f"{said[:297]}..."
     if _capture.out_of_memory(error):
@@ -92,7 +92,7 @@ def answer_of(error: Exception, device: torch.device) -> Answer:
 
 
 def check_replay(unit: Unit, device: torch.device) -> Answer:
-    """Replays what the unit names, and demands the bits of the same launch by launch."""
+    """Replays the graphs that the unit names; their bits must be those of the same launches."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "running without a CUDA graph", PerformanceWarning)

@@ -1,4 +1,4 @@
-"""Checks kernels once for a card: one process at a time, with its progress on stderr, and keeps what is found."""
+"""Checks kernels once per GPU, in one process at a time, shows progress on stderr, and keeps the verdicts."""
 
 import contextlib
 import datetime
@@ -19,7 +19,7 @@ _told: set[str] = set()
 
 
 def check_all(units: list[Unit], device: torch.device, *, always: bool) -> None:
-    """Checks those of the units of which there is no verdict, one process at a time, and keeps what is found."""
+    """Checks the units that have no verdict, one process at a time, and keeps the verdicts."""
     file = file_of(device)
     with _alone(file):
         if not always:
@@ -79,7 +79,7 @@ def _say_waiting() -> None:
 
 
 def _say(line: str, *, passing: bool = False) -> None:
-    """A line on stderr; one that passes is overwritten by the next, and shown on a terminal alone."""
+    """A line on stderr; a passing one is shown on a terminal only, and overwritten by the next."""
     if sys.stderr is None or (passing and not sys.stderr.isatty()):
         return
     clear = "\r\033[K" if sys.stderr.isatty() else ""

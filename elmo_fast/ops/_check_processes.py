@@ -1,4 +1,4 @@
-"""Starts the processes that check units on a card (`_check_program`), and tells what they answer or how they end."""
+"""Starts the processes that check units on a GPU (`_check_program`), and returns their answers or how they ended."""
 
 import contextlib
 import json
@@ -18,17 +18,17 @@ import torch
 from elmo_fast.ops._check import MARK, Answer, Unit
 from elmo_fast.ops._registry import REPLAYS
 
-# Seconds without an answer after which a unit hangs: compiling one takes long on a busy machine.
+# Seconds without an answer after which a unit counts as hanging; compiling takes long on a busy machine.
 PATIENCE = 300.0
-# Kernels are compiled on the processors: so many processes at once, each of which needs a context on the card.
+# Processes at once: compiling keeps processors busy, but each process needs a context on the GPU.
 MOST_PROCESSES = 4
-# How a process ends that someone else ended, for which no kernel is to blame.
+# Exit codes of a process that someone else ended; no kernel is to blame for these.
 KILLED = tuple(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 COMMAND = [sys.executable, "-P", "-m", "elmo_fast.ops._check_program"]
 
 
 def answers(units: Iterable[Unit], device: torch.device, answered: Callable[[Unit], None]) -> dict[Unit, Answer]:
-    """The answer on each unit, several at once. answered: called as each comes, for progress."""
+    """The answers for all units, from several processes. answered: called with each answer, for progress."""
     left: queue.SimpleQueue[Unit] = queue.SimpleQueue()
     units = list(units)
     for unit in units:
@@ -60,7 +60,7 @@ def answers(units: Iterable[Unit], device: torch.device, answered: Callable[[Uni
 
 
 class _Process:
-    """One process that checks; `ended` once it does so no more; failed: why none can be started, or None."""
+    """One process that checks. ended: it no longer does; failed: why no process can be started, or None."""
 
     def __init__(self, process: "subprocess.Popen[str]", errors: pathlib.Path) -> None:
         self.process, self.errors, self.ended = process, errors, False
@@ -79,7 +79,7 @@ class _Process:
         self._lines.put(None)
 
     def _next(self) -> str | None:
-        """The next answer; None where the process has ended or hangs."""
+        """The next answer; None if the process has ended or hangs."""
         try:
             return self._lines.get(timeout=PATIENCE)
         except queue.Empty:
@@ -88,7 +88,7 @@ class _Process:
             return None
 
     def ask(self, unit: Unit) -> Answer:
-        """What it answers; a refusal where the unit ends the process, or hangs."""
+        """The answer; a refusal if the unit ends the process, or hangs."""
         if self.failed is not None:
             return Answer(unable=self.failed)
         assert self.process.stdin is not None

@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
             register_replay(unit.op, module)
         try:
             answer = (check_replay if unit.backend == GRAPH else check)(unit, device)
-        except Exception:  # noqa: BLE001 (of the check itself, or of the definition)
+        except Exception:  # noqa: BLE001 (of the check itself, or of the reference)
             answer = Answer(unable=" ".join(traceback.format_exc(limit=-2).split()))
         print(f"{MARK}{json.dumps(answer)}", flush=True)
         if answer.lost:

@@ -1,4 +1,4 @@
-"""Checks at the public function, once, in the user's words: argument, wanted, given."""
+"""Checks of arguments, made once, at the public function; a message names argument, wanted and given."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def given(tensor: Tensor) -> str:
 
 
 def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) -> None:
-    """Raises unless `tensor` has one dimension per letter of `letters` ("B T D"), of the sizes given for some."""
+    """Raises unless `tensor` has one dimension per letter of `letters` ("B T D"), with the sizes given for some."""
     names = letters.split()
     if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
         wanted = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)

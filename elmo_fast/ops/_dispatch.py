@@ -20,7 +20,7 @@ from elmo_fast.ops._registry import REGISTRY as _REGISTRY
 from elmo_fast.ops._registry import op_names as op_names
 from elmo_fast.ops._registry import register as register
 
-# The device that a backend is made for. If it refuses another device, nothing is slower, so no warning is given.
+# The device that a backend is made for. Its refusal of another device slows nothing down, so it causes no warning.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
 # (op, backend, device, precision) -> why the kernels are refused on this card, or None.
 Verdict = Callable[[str, str, torch.device, str], str | None]
@@ -34,7 +34,7 @@ _ABSENT: dict[str, Callable[[], str | None]] = {
 
 
 class Choice(NamedTuple):
-    """What was chosen for an op, and the refusals of those that were asked before it."""
+    """The backend chosen for an op, and the refusals of those asked before it."""
 
     backend: str
     """the backend that runs"""
@@ -56,7 +56,7 @@ def backend_for(op: str, backend: str) -> str:
 
 
 def why_never(op: str, backend: str) -> str | None:
-    """Why `op` by that backend can run on no device with this installation, in one sentence; None where it may.
+    """Why that backend of `op` can run on no device of this installation, in one sentence; None if it can.
 
     None as well for a backend that the op lacks, in place of which `backend_for` gives "auto".
     """
@@ -85,12 +85,12 @@ def explain(
 
 
 def choose(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
-    """As `explain`, for who then runs the backend: kernels that were never checked on this card are, before."""
+    """As `explain`, for a caller that then runs the backend: checks kernels that were never checked on this GPU."""
     return _choose(op, device, dtype, precision, refusal)
 
 
 def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str, on_card: Verdict) -> Choice:
-    """The first backend that does not refuse, nor is refused by what is known of the card."""
+    """The first backend that neither refuses nor failed its check on this GPU."""
     refusals: dict[str, str] = {}
     for name, implementation in backends_of(op).items():
         reason = implementation.unsupported(device, dtype, precision)
@@ -119,7 +119,7 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
 
 
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
-    """Why no faster backend of `op` serves the device for which one is made, or should be."""
+    """The refusals of faster backends of `op` that are made for the device; if none is made for it, that."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
     made = any(made_for(name, device) for name in _REGISTRY[op] if name != "reference")
     if slower or made or op in PLAIN or device.type in ("cpu", "meta"):
@@ -128,7 +128,7 @@ def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[
 
 
 def _of_all(op: str, slower: list[str]) -> str:
-    """What the warning names: the op, or all ops if they share the reason, which is then given once."""
+    """What the warning names: the op, or all ops if they share the reason, so that it is given once."""
     return "all ops that are C++" if slower == [_native.WHY_NOT] else op
 
 
@@ -143,7 +143,7 @@ def told(op: str, choice: Choice, device: torch.device, precision: str) -> None:
 
 
 def why_refused(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Why a backend of the op cannot serve, or failed its check on this card, which runs if it never did; or None."""
+    """Why a backend of the op cannot serve, or failed its check on this GPU (made now if it never was); or None."""
     why = backends_of(op)[backend].unsupported(device, dtype, precision)
     return refusal(op, backend, device, precision) if why is None and backend in CHECKED else why
 

@@ -42,7 +42,7 @@ class Checked:
         return getattr(self._backend, name)
 
     def run(self, *arguments: Any) -> Any:
-        """As the backend's."""
+        """Runs the backend between two checks."""
         given = _first_not_finite(arguments, "arguments")
         if given is not None:
             raise ElmoFastError(f"{self._op}: {given} holds NaN or infinity before the op; look at what made it")

@@ -1,4 +1,4 @@
-"""When a GPU's kernel is first chosen on a card: has it checked there, and tells why one is refused (docs/gpu.md)."""
+"""Has a GPU's kernels checked when they are first chosen, and says why one is refused (docs/gpu.md)."""
 
 import functools
 import os
@@ -14,12 +14,12 @@ from elmo_fast.ops._verdicts import VARIABLE, numbered, sentence
 # The persistent scan is checked where it is asked for: "auto" takes it only where it was measured.
 GPU_BACKENDS = ("cuda", "triton")
 CHECKED = (*GPU_BACKENDS, "triton_persistent", GRAPH)
-# What `refusal` was asked, with the switch -> its answer, which no longer changes in this process.
+# Arguments of `refusal`, and the switch -> its answer, which does not change within a process.
 _settled: dict[tuple[str, str, torch.device, str, str | None], str | None] = {}
 
 
 def refusal(op: str, backend: str, device: torch.device, precision: str) -> str | None:
-    """One sentence if this backend's kernels failed their check on this card, else None; checks what never was.
+    """One sentence if this backend's kernels failed their check on this GPU, else None; checks what was never checked.
 
     Raises ElmoFastError if ELMO_FAST_GPU_CHECK is not 0, 1 or always.
     """
@@ -43,7 +43,7 @@ def refusal(op: str, backend: str, device: torch.device, precision: str) -> str 
 
 
 def known_refusal(op: str, backend: str, device: torch.device, precision: str) -> str | None:
-    """As `refusal`, by the verdicts that exist: checks nothing."""
+    """As `refusal`, from existing verdicts only: checks nothing."""
     if backend not in CHECKED or not _card.present(device) or _verdicts.switch() == "0":
         return None
     unit, device = _unit(op, backend, precision), numbered(device)
@@ -63,7 +63,7 @@ def _unit(op: str, backend: str, precision: str) -> Unit:
 
 
 def _nothing_runs() -> bool:
-    """Whether launches are only recorded, or tensors have no values: then there is nothing to check."""
+    """Whether there is nothing to check, as launches are only recorded or tensors have no values."""
     fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
     return _triton.is_recording() or (fake and not torch.compiler.is_compiling())
 
@@ -73,7 +73,7 @@ def _capturing() -> bool:
 
 
 def _with(unit: Unit, device: torch.device) -> list[Unit]:
-    """The unit, and all that are likely to be asked for with it: those of its precision, and those without one.
+    """The unit, and all that are likely to be needed with it: those of its precision, and those without one.
 
     What higher layers replay is checked when it is asked for: not everyone trains.
     """

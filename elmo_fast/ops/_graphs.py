@@ -20,7 +20,7 @@ SIGHTS, PATIENCE = 2, 16
 
 
 class _Seen(NamedTuple):
-    """How often a bucket without a graph was seen, and since which call."""
+    """How often a bucket without a graph was seen, and from which call on."""
 
     times: int
     since: int
@@ -174,7 +174,7 @@ class Graphs:
 
 
 def release(device: torch.device) -> None:
-    """Drops all graphs of the device's current stream, so that what runs next has their memory."""
+    """Drops all graphs of the device's current stream, which frees their memory."""
     pool = pool_of(device)
     with pool.lock:
         pool.evict()

@@ -1,4 +1,4 @@
-"""Loads the compiled extension once and remembers, in one sentence, why it could not."""
+"""Loads the compiled extension once, or remembers in one sentence why it could not."""
 
 import pathlib
 from collections.abc import Callable
@@ -26,7 +26,7 @@ except ImportError as _error:
 
 
 def has(name: str) -> bool:
-    """Whether the extension is installed and has the op; one without it is older than the package and not used."""
+    """Whether the extension is installed and has the op; one that lacks it is older than the package and not used."""
     global C, WHY_NOT
     if C is not None and not hasattr(torch.ops.elmo_fast, name):
         C = None
@@ -35,7 +35,7 @@ def has(name: str) -> bool:
 
 
 def describe(name: str, fake: Callable[[Any], Any], backward: Backward | None = None) -> None:
-    """Completes an op whose schema stands in csrc/library.cpp: its fake and, given `backward`, its autograd.
+    """Registers the fake and, given `backward`, the autograd of an op whose schema is in csrc/library.cpp.
 
     fake: as `_autograd.register_fake`'s.
     """
@@ -59,14 +59,14 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
 
 
 def why_no_cuda() -> str | None:
-    """Why the extension holds no CUDA C++ kernels, in one sentence, or None where it does."""
+    """Why the extension has no CUDA C++ kernels, in one sentence, or None if it has."""
     if C is None or (why := of_amd("the CUDA kernels")) is not None:
         return WHY_NOT if C is None else why
     return None if C.has_cuda else f"the compiled extension elmo_fast._C has no CUDA kernels: {C.why_no_cuda}"
 
 
 def not_float32(dtype: torch.dtype) -> str:
-    """The name of a dtype that kernels refuse and, of one that a module was cast to, what to do in its place."""
+    """The name of a dtype that kernels refuse; for one that a module was cast to, also what to do instead."""
     name = str(dtype).removeprefix("torch.")
     return f'{name}; keep them float32 and say precision="{name}"' if name in PRECISIONS else name
 

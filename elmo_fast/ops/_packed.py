@@ -32,7 +32,7 @@ def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
 def packed(
     name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
 ) -> list[Tensor]:
-    """The copies that `fill` writes into what `empty` allocates, made anew only when a source has changed.
+    """The copies that `fill` writes into what `empty` allocates, made again only when a source has changed.
 
     A change is seen by the source's address, dtype and version counter; it is written into the *same* memory, so that
     a captured CUDA graph which reads the copies stays right. What changes a parameter past its counter (`.data`,
@@ -57,7 +57,7 @@ def packed(
 
 
 def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous copy of `tensor` in `dtype`, kept; the tensor itself where it already is that."""
+    """A contiguous copy of `tensor` in `dtype`, kept; the tensor itself if it is one."""
     if tensor.dtype == dtype and tensor.is_contiguous():
         return tensor.detach()
 
@@ -92,7 +92,7 @@ def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
 
 
 def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:
-    """Tells that a replayed CUDA graph has changed tensors, which no version counter has seen.
+    """Declares that a replayed CUDA graph has changed tensors, which no version counter has seen.
 
     with_copies: those of `changed` whose rounded copies it has changed alike.
     """

@@ -13,7 +13,7 @@ from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
 
 
 def check_precision(precision: str, int8: bool = False) -> None:
-    """Raises ElmoFastError unless `precision` is one of PRECISIONS, or "int8" where that is served."""
+    """Raises ElmoFastError unless `precision` is one of PRECISIONS, or "int8" if the op takes it."""
     check_choice("precision", precision, INFERENCE_PRECISIONS if int8 else PRECISIONS)
 
 
@@ -27,11 +27,11 @@ def check_no_gradient(precision: str, needs_backward: bool) -> None:
 
 
 def _has_autocast(device: torch.device) -> bool:
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch knows none of meta, and says so
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch raises an error for meta
 
 
 def under_autocast(precision: str, device: torch.device, int8: bool = False) -> tuple[str, Callable[[Tensor], Tensor]]:
-    """The precision to compute with, and what to do first with tensors that other layers made.
+    """The precision to compute with, and a cast for tensors that other layers made.
 
     Under torch.autocast for this device, "float32" stands for autocast's dtype, and such tensors, which may be 16 bit
     then, are cast to float32. Elsewhere both are as given. Raises ElmoFastError when `precision` is unknown.
@@ -46,7 +46,7 @@ def under_autocast(precision: str, device: torch.device, int8: bool = False) -> 
 
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Within it torch's own products compute in what they are given: precision is applied already."""
+    """Within it torch's products compute in the dtype that they are given, as precision is already applied."""
     if _has_autocast(device):
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
@@ -57,13 +57,13 @@ def rounded(tensor: Tensor, precision: str) -> Tensor:
     if precision == "float32":
         return tensor
     values = tensor.detach().to(getattr(torch, precision)).to(tensor.dtype)
-    # Infinity less itself would be NaN.
+    # infinity - infinity would be NaN
     moved = torch.where(tensor.isfinite(), values - tensor, 0).detach()
     return tensor + moved if tensor.requires_grad else values
 
 
 class Quantized(NamedTuple):
-    """Rows of integers and what each is times: row n of the tensor is about `integers[n] * scale[n]`."""
+    """Rows of integers with one scale each: row n of the tensor is about `integers[n] * scale[n]`."""
 
     integers: Tensor
     """within -127..127, [*, N, K], float64, so that their products are exact"""
@@ -72,7 +72,7 @@ class Quantized(NamedTuple):
 
 
 def quantized(tensor: Tensor) -> Quantized:
-    """Each row (of the last dimension) as integers times one scale; half an integer goes to the even one."""
+    """Each row (of the last dimension) as integers times one scale; halves are rounded to even."""
     if tensor.shape[-1] == 0:
         return Quantized(tensor.double(), tensor.new_zeros(*tensor.shape[:-1], 1))
     largest = tensor.abs().amax(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What multiplies matrices on this CPU: one table for each instruction set and precision."""
+"""How this CPU multiplies matrices, for each instruction set and precision."""
 
 import platform
 from typing import NamedTuple
@@ -75,12 +75,12 @@ def _on_arm() -> bool:
 
 
 def speed_on_cpu(precision: str) -> Speed | None:
-    """What was measured with the instruction set in use; None where nothing was."""
+    """The measured speed with the instruction set in use; None if none was measured."""
     return None if _native.C is None or _on_arm() else _SPEEDS.get(_native.C.isa(), {}).get(precision)
 
 
 def why_slower_on_cpu(precision: str) -> str | None:
-    """One sentence, where many rows were measured to be slower than in float32; else None."""
+    """One sentence if many rows were measured to be slower than in float32, else None."""
     speed = None if precision == "float32" else speed_on_cpu(precision)
     if speed is None or speed.many_rows >= _AS_FAST:
         return None
@@ -96,7 +96,7 @@ def is_faster_on_cpu(precision: str) -> bool:
 
 
 def products_on_cpu(precision: str) -> str:
-    """What computes the matrix products of a precision on this CPU, in words, and how fast where that was measured."""
+    """How this CPU computes the matrix products of a precision, in words, and the measured speed, if any."""
     if _native.C is None:
         if precision == "float32":
             return "torch"
@@ -116,7 +116,7 @@ def _compared(speed: float) -> str:
 
 
 def _kernel(isa: str, precision: str) -> str:
-    """What computes the products of a precision with an instruction set, in words."""
+    """How an instruction set computes the products of a precision, in words."""
     return {"float32": _FLOAT32, "bfloat16": _BFLOAT16, "int8": _INT8}.get(precision, {}).get(isa, _WIDENED)
 
 

@@ -1,4 +1,4 @@
-"""Which ops there are, and by which backends."""
+"""The registered ops and their backends."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from elmo_fast.ops import _native, _triton
 
 BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
-# Used for a backend module without an `unsupported` function; plain torch supports every device and dtype.
+# For a backend module without `unsupported`: plain torch supports every device and dtype.
 _ASKED: dict[str, Unsupported] = {
     "native": _native.unsupported,
     "cuda": _native.cuda_unsupported,
@@ -25,7 +25,7 @@ class Implementation(NamedTuple):
     """An op by one backend."""
 
     module: Any
-    """has `run`, and what else the op calls"""
+    """has `run`, and the other functions that the op calls"""
     unsupported: Unsupported
     """(device, dtype, precision) -> one sentence that says why it cannot serve them, or None"""
 
@@ -68,12 +68,12 @@ REPLAYS: dict[str, str] = {}
 
 
 def register_replay(name: str, module: str) -> None:
-    """Makes known what is replayed from CUDA graphs, and the module that replays a small one for the check."""
+    """Registers a kind of CUDA graph, and the module that replays a small one for the check."""
     REPLAYS[name] = module
 
 
 def multiplies(name: str) -> bool:
-    """Whether an op, or what is replayed, has a precision."""
+    """Whether an op, or a kind of CUDA graph, has a precision."""
     return name not in REGISTRY or bool(cases_of(name).MULTIPLIES)
 
 

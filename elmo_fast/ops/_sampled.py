@@ -11,7 +11,7 @@ from elmo_fast.ops._precision import rounded
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the C++ kernels: a number for each row, another, and [N, S] where kept: all fit into `chunk_bytes`."""
+    """Shapes of the C++ kernels' results: [N], [N], and [N, S] if that fits into `chunk_bytes` and is kept."""
     count, samples = a.hidden.shape[0], a.rows.shape[0] - a.hidden.shape[0]
     kept = a.keep and (count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes)
     losses = a.hidden.new_empty(count)

@@ -63,7 +63,7 @@ def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, pl
 
 
 def chunk_rows(count: int, size: int, itemsize: int, chunk_bytes: int, tile: int) -> int:
-    """Rows of a chunk: whole tiles, as many as fit into `chunk_bytes` (at least one), all chunks of like size."""
+    """Rows per chunk: as many whole tiles as fit into `chunk_bytes` (at least one), in chunks of similar size."""
     most = max(tile, chunk_bytes // max(1, size * itemsize) // tile * tile)
     even = cdiv(max(count, 1), cdiv(max(count, 1), most))
     return min(most, cdiv(even, tile) * tile)

@@ -23,7 +23,7 @@ def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, 
     ordered, places = torch.sort(keys, stable=True) if order is None else order
     bounds = torch.arange(number + 1, dtype=keys.dtype, device=keys.device)
     offsets = torch.searchsorted(ordered, bounds)
-    # Places added one after the other are at most 2 * chunk + rows / chunk: least where both are alike.
+    # At most 2 * chunk + rows / chunk numbers are added one after the other, which is least if both terms are equal.
     chunk = ceil_power_of_two(math.isqrt(rows), 64, 1024)
     block = ceil_power_of_two(width, 16, 128)
     columns = cdiv(width, block)

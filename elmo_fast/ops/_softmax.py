@@ -16,7 +16,7 @@ LIFT = 14
 
 
 def check_sizes(op: str, words: int, samples: int) -> None:
-    """Raises where the kernels' 32-bit numbers of words, or offsets within a tile of logits, would not do."""
+    """Raises if the kernels' 32-bit numbers of words, or offsets within a tile of logits, would overflow."""
     if words >= 2**31 or samples > 2**24:
         raise ElmoFastError(
             f"{op}: the Triton kernels take a table of less than 2^31 words and at most 2^24 samples; "
@@ -39,12 +39,12 @@ def candidates(rows: int, words: int, width: int, dtype: torch.dtype, device: to
 
 
 def name_of(op: str, rows: int, width: int, dtype: torch.dtype) -> str:
-    """The name of the choice among the candidates, for an op of these kernels."""
+    """The name under which the measured tile of an op is stored."""
     return _tuned.tile_of(op, rows, width, str(dtype).removeprefix("torch."))
 
 
 def tiles(op: str, rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
-    """What was measured on the device, else the first candidate."""
+    """The tile measured to be fastest on the device, else the first candidate."""
     known = candidates(rows, words, width, dtype, device)
     return known[_tuned.choice(name_of(op, rows, width, dtype), device) or 0]
 
@@ -124,7 +124,7 @@ def merge(
 
 
 def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | None:
-    """[scale, 1 / scale] for float16, whose range products of g and p leave; None where nothing need be scaled."""
+    """[scale, 1 / scale] for float16, whose range products of g and p exceed; None if nothing needs scaling."""
     if dtype != torch.float16:
         return None
     scale = torch.empty(2, dtype=torch.float32, device=grad.device)

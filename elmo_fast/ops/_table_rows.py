@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 
 def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
-    """The table [N, D] with zeros, which pass no gradient, from row `count` on; itself where `count` is None."""
+    """The table [N, D] with zeros, which pass no gradient, from row `count` on; the table itself if `count` is None."""
     if count is None:
         return table
     return torch.where((torch.arange(table.shape[0], device=table.device) < count)[:, None], table, 0)

@@ -28,7 +28,7 @@ def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -
     power=0.75 with the words' counts as weights is word2vec's noise. A word of weight 0 is never drawn.
 
     Args:
-        weights: w, [V], numbers from 0 up, not all 0; integers or floating-point, on the CPU
+        weights: w, [V], 0 or more, not all 0; integers or floating-point, on the CPU
         power: to which each is raised (in float64)
         backend: "auto", "native" or "reference"
 
@@ -69,9 +69,9 @@ def alias_sample(
 
         k = floor(U V),    id = k if U' < thresholds_k else aliases_k
 
-    U, U' are 53-bit numbers of the counter-based generator Philox4x32-10: block i of key `seed`, counter (i, `offset`)
-    gives draw i, so that equal (seed, offset) give equal ids on every backend, and the first draws of a longer sample
-    are those of a shorter one. Take a new offset for each sample.
+    U, U' are 53-bit numbers of the counter-based generator Philox4x32-10: the block of key `seed` and counter
+    (i, `offset`) gives draw i. So equal (seed, offset) give equal ids on every backend, and a longer sample begins with
+    the draws of a shorter one. Use a new offset for each sample.
 
     Args:
         num_samples: S, at least 1

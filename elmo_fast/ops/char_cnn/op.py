@@ -53,8 +53,8 @@ def char_cnn(
         y_k[n, f, t] = bias_k[f] + sum_{e, j < k} weight_k[f, e, j] x[n, t + j, e]     t = 0 .. C-k
         features = concat_k activation(max_t y_k[n, :, t])                  [N, F], F = sum of n_k
 
-    The maximum runs over every window of the C slots, those wholly in padding included, as the published models
-    were trained. A window that ties with another passes no gradient if it comes later.
+    The maximum is over all windows of the C slots, also those wholly in padding, as the published models were trained.
+    Of windows that tie, the first passes the gradient.
 
     Args:
         ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other. On a
@@ -63,10 +63,10 @@ def char_cnn(
         weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
         biases: one per width, [n_k].
         activation: "relu" or "tanh".
-        precision: to what the operands of the products are rounded: "float32" (not at all; nor with "int8", which
-            serves the layers after this one), "bfloat16", "float16";
-            under torch.autocast "float32" stands for autocast's dtype.
-        count: how many rows there are, [] int64 on the device of `ids`; from that row on features are 0 and pass no
+        precision: to which the operands of the products are rounded: "bfloat16", "float16", or "float32" (not at all;
+            "int8" means the same here, as it is for the layers after this one); under torch.autocast "float32" means
+            autocast's dtype.
+        count: number of rows to compute, [] int64 on the device of `ids`; the features of later rows are 0 and pass no
             gradient (None: all N).
         backend: "auto", "native", "cuda", "triton" or "reference".
 

@@ -34,8 +34,8 @@ def full_softmax(
 
         loss_n = ln(sum_v exp(h_n · w_v + b_v)) - (h_n · w_t + b_t)            t = targets_n
 
-    Never more than `chunk_bytes` of logits exist at a time; the backward pass computes them again, block by block. On
-    a GPU none are written on the way forward, and `chunk_bytes` bounds the rounded copy of a part of the table.
+    At most `chunk_bytes` of logits exist at a time; the backward pass computes them again, block by block. On a GPU the
+    forward pass writes no logits, and `chunk_bytes` bounds the rounded copy of a part of the table.
 
     Args:
         hidden: h, [N, D]
@@ -43,8 +43,8 @@ def full_softmax(
         weight: the softmax table w, [V, D]
         bias: b, [V]
         chunk_bytes: bound for the logits, bytes (Triton: at least one tile of them)
-        precision: to what hidden and table are rounded for the products;
-            under torch.autocast "float32" stands for autocast's dtype
+        precision: to which hidden and table are rounded for the products; under torch.autocast "float32"
+            means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

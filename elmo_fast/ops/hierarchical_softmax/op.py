@@ -58,8 +58,8 @@ def hierarchical_softmax(
 
         loss_n = - sum_j ln σ((1 - 2 c_j) (h_n · w_j + b_j))        j: nodes on the path of targets_n, c_j: child taken
 
-    A softmax of its own: exp(-loss) over all V words of a row sum to 1 exactly, whatever the table. With Huffman's tree
-    a word costs about as many products of D as it has bits of surprise.
+    The probabilities exp(-loss) of all V words sum to exactly 1, whatever the table. With Huffman's tree a word of
+    probability P costs about log2(1 / P) products of D.
 
     Args:
         hidden: h, [N, D]
@@ -69,8 +69,8 @@ def hierarchical_softmax(
         tree: as from `huffman_tree`, on the device of hidden
         sparse: gradients of weight and bias as sparse COO tensors of the nodes passed: on the CPU coalesced, on a GPU
             with repeated nodes (see `coalesced`)
-        precision: to what hidden and the nodes' rows are rounded for the products;
-            under torch.autocast "float32" stands for autocast's dtype
+        precision: to which hidden and the nodes' rows are rounded for the products; under torch.autocast "float32"
+            means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:
@@ -115,12 +115,12 @@ def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: 
 def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
     """Huffman's tree of words with these counts: no binary code has a smaller sum_k count_k · length_k.
 
-    The two rarest trees are joined until one is left, a word before a joined tree of the same count (which keeps the
-    longest path short), a later word before an earlier one. Node j is the j-th that was joined, its child 0 the first
-    that was taken.
+    The two trees of the smallest counts are joined until one is left. Of equal counts, a word is taken before a joined
+    tree (which keeps the longest path short), and a later word before an earlier one. Node j is the j-th that was
+    joined; its child 0 is the one taken first.
 
     Args:
-        counts: [V] int64, from 0 up, on the CPU, in any order; their sum below 2^63
+        counts: [V] int64, 0 or more, on the CPU, in any order; their sum below 2^63
         backend: "auto", "native" or "reference"
 
     Raises:

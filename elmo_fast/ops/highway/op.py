@@ -47,8 +47,8 @@ def highway(
         x <- gate * x + (1 - gate) * transform                              the gate *carries* x
         y = x projection_weight^T + projection_bias
 
-    The layout is AllenNLP's. bilm-tf's files gate the transform instead: sigmoid(-p) = 1 - sigmoid(p), so their gate
-    weights and biases are negated once, when read.
+    The layout is AllenNLP's. In bilm-tf's files the gate multiplies the transform instead; because
+    sigmoid(-p) = 1 - sigmoid(p), the readers negate its weights and biases.
 
     Args:
         x: rows of features, [N, W] float32|float64, any strides.
@@ -56,11 +56,11 @@ def highway(
         biases: one per layer, [2W].
         projection_weight: [D, W], or None for no projection.
         projection_bias: [D], or None.
-        precision: to what the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16"
-            or, without gradients, "int8" ({doc}`numerics`); under torch.autocast "float32" stands for autocast's dtype.
-            Only operands: the x that the gate carries keeps its digits.
-        count: how many rows count, [] int64 on the device of `x` (which alone needs to know it), or None for all. Rows
-            from `count` on are not computed: zeros in y, whatever they hold, and no gradient. Kept within 0..N.
+        precision: to which the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16"
+            or, without gradients, "int8" ({doc}`numerics`); under torch.autocast "float32" means autocast's dtype. The
+            x that the gate carries is not rounded.
+        count: number of rows to compute, [] int64 on the device of `x`, kept within 0..N; None: all. Later rows of y
+            are 0 and pass no gradient.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:

@@ -57,17 +57,17 @@ def negative_sampling(
     precision: str = "float32",
     backend: str = "auto",
 ) -> Tensor:
-    """How badly each row tells its target from S words of noise, which all rows of the call share.
+    """The logistic loss of telling each row's target from S sampled words, which all rows share.
 
         s_nk   = h_n · w_k + b_k                                     (with log_noise: ... - ln(K P_k))
         loss_n = -ln σ(s_nt) - K/S sum_{k in samples, k ≠ t} ln σ(-s_nk)            t = targets_n
 
-    word2vec draws K words of noise for each row; here one sample of S serves them all, as one product of matrices, and
-    its mean, times K (`negatives`), has the same expectation. Samples equal to the target are left out, as word2vec's
-    are. At the optimum s is nearly ln(p(k | h) / P_k) - ln K (Levy and Goldberg 2014), which is no logit of a softmax.
+    word2vec draws K words for each row. Here all rows share one sample of S words, in one matrix product; the mean over
+    the sample times K (`negatives`) has the same expectation. Samples equal to the target are left out, as in word2vec.
+    At the optimum s is nearly ln(p(k | h) / P_k) - ln K (Levy and Goldberg 2014), which is no logit of a softmax.
 
-    With `log_noise` this is noise contrastive estimation: at its optimum h · w + b is ln p(k | h) itself, so that
-    `full_softmax` of the same table gives a perplexity. Samples equal to the target then count, as that takes.
+    With `log_noise` this is noise-contrastive estimation: at the optimum h · w + b is ln p(k | h), so `full_softmax` of
+    the same table gives a perplexity. Samples equal to the target then count, as that estimate requires.
 
     Args:
         hidden: h, [N, D]
@@ -76,11 +76,11 @@ def negative_sampling(
         bias: b, [V]; zeros for word2vec's own objective
         samples: [S] int64, drawn with replacement, as from `alias_sample`; a word drawn twice counts twice
         log_noise: ln P, [V], dtype of hidden, P the law of the samples; None: word2vec's objective
-        negatives: K, how many words of noise stand against a target (not only whole numbers); None: S
+        negatives: K, the weight of the sample as a number of words per target, above 0; None: S
         sparse: gradients of weight and bias as sparse COO tensors of the words used, as `sampled_softmax`'s
         chunk_bytes: bound for the scores, bytes (Triton: for their gradients; at least one tile of rows)
-        precision: to what hidden and the table's rows are rounded for the products;
-            under torch.autocast "float32" stands for autocast's dtype
+        precision: to which hidden and the table's rows are rounded for the products; under torch.autocast "float32"
+            means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

@@ -79,12 +79,12 @@ def projected_lstm(
         i, f, g, o = split(W_ih x_t + W_hh h + b);  c = clip(σ(f) c + σ(i) tanh(g), ±cell_clip)
         h = clip(W_hr (σ(o) tanh(c)), ±projection_clip) * recurrent_mask;  y_t = h (+ x_t if residual)
 
-    The clipped c and h are both output and state; the residual never enters the state. A reversed direction walks
-    each row from its last position to its first. Past a row's length the state stands still and the output is 0.
-    The gradients of the clips are torch.clamp's: passed inside and at the bound, 0 beyond it.
+    The clipped c and h are both output and state; the residual never enters the state. A reversed direction runs from a
+    row's last position to its first. After a row's length the state stays as it is and the output is 0. The gradient
+    of a clip is torch.clamp's: passed within and at the bound, 0 beyond it.
 
     Args:
-        inputs: R tensors, each direction's input, [B, T, I], float32 or float64 (the same tensor twice is welcome).
+        inputs: R tensors, each direction's input, [B, T, I], float32 or float64; they may be one tensor.
         weights: R LSTMWeights.
         lengths: valid positions of each row, [B], int64, each in 0..T; None: all T.
         state: (h [R, B, D], c [R, B, H]) to start from; None: zeros.

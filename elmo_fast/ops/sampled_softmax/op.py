@@ -58,9 +58,9 @@ def sampled_softmax(
         l_ns = h_n · w_s + b_s - ln Q(s)            s in samples, left out where s = t (an accidental hit)
         loss_n = ln(exp(l_n) + sum_s exp(l_ns)) - l_n
 
-    Q: `expected_counts`. AllenNLP sets accidental hits to -10000 instead of leaving them out, which is the same number
-    while l_n > -9800. Never more than `chunk_bytes` of logits exist at a time: the CPU keeps them for the backward
-    pass if all fit, and otherwise, as a GPU always, computes them again. Gradients go to hidden, weight and bias.
+    Q is `expected_counts`. AllenNLP sets accidental hits to -10000 instead of leaving them out, which gives the same
+    loss while l_n > -9800. At most `chunk_bytes` of logits exist at a time. If all fit, the CPU keeps them for the
+    backward pass; otherwise, and on a GPU always, they are computed again. Gradients go to hidden, weight and bias.
 
     Args:
         hidden: h, [N, D]
@@ -71,11 +71,11 @@ def sampled_softmax(
         tries: number of tries the sample took, [] int64 or int
         correction: whose expected counts: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9"
         sparse: gradients of weight and bias as sparse COO tensors of the words used. On the CPU they are coalesced
-            (indices sorted and distinct; see `coalesced` for what autograd makes of the flag). On a GPU they are not:
-            words come in the order targets, samples, and again, as merging them would wait for the device
+            (indices sorted and distinct; see `coalesced` for what autograd makes of the flag). On a GPU they are not,
+            because merging would wait for the device: the words come in the order targets, samples, with repetitions
         chunk_bytes: bound for the logits, bytes (Triton: for their gradients; at least one tile of rows)
-        precision: to what hidden and the table's rows are rounded for the products;
-            under torch.autocast "float32" stands for autocast's dtype
+        precision: to which hidden and the table's rows are rounded for the products; under torch.autocast "float32"
+            means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

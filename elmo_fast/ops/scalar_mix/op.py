@@ -46,9 +46,9 @@ def scalar_mix(
 
     and, with dropout, each element of each y_m becomes 0 with that probability, else 1 / (1 - dropout) times itself.
 
-    mean_l and variance_l (biased) are ONE number each per layer: over all elements of the batch at the positions that
-    `statistics_mask` marks. They are applied at every position, also where the mask is zero, so that results depend on
-    what else is in the batch. bilm-tf counts the words without BOS and EOS, AllenNLP with them.
+    mean_l and the biased variance_l are one number each per layer, over all elements of the batch at the positions that
+    `statistics_mask` marks. They are applied at every position, so results depend on what else is in the batch. bilm-tf
+    counts the words without BOS and EOS, AllenNLP with them.
 
     Args:
         layers: L layers h_l, each [B, T, D] (or [..., D]), or one tensor [L, B, T, D]

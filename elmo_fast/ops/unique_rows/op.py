@@ -15,8 +15,8 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
         unique[inverse] == ids, and no two rows of `unique` are equal
 
     The order of `unique` is the backend's: "native" keeps the order of first occurrence, "reference" sorts, "triton"
-    puts rows with the shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U:
-    `padded_unique_rows` does not.
+    puts rows with the shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U; it
+    does not with `padded_unique_rows`.
 
     Args:
         ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
@@ -39,8 +39,8 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
 
         unique[inverse] == ids, and unique[count:] == 0
 
-    "triton" sorts rows by a hash and compares neighbours in full: two rows are never taken for one. Where different
-    rows share all 63 bits of their key, one of them may stand in `unique` more than once, which costs time alone.
+    "triton" sorts rows by a hash and compares neighbours in full, so it never takes two rows for one. If different rows
+    share all 63 bits of their key, one of them may occur in `unique` more than once, which costs only time.
 
     Args:
         ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
