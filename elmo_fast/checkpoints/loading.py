@@ -47,12 +47,12 @@ def load_checkpoint(
         _refuse_address(name, path)
     if model is not None:
         if any(path is not None for path in pair.values()):
-            raise CheckpointError("wanted either model or the pair options_file and weight_file, found both")
+            raise CheckpointError("give either model, or options_file and weight_file; got both")
         with archives_named():
             return _from_files(prefix, *model_files(model))
     if options_file is None or weight_file is None:
         raise CheckpointError(
-            f"wanted model, or options_file and weight_file; found {options_file=!s}, {weight_file=!s}"
+            f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}"
         )
     with archives_named():
         return _from_pair(prefix, options_file, weight_file, softmax_file)
@@ -94,7 +94,7 @@ def _from_pair(
 ) -> tuple[State, ElmoOptions]:
     kind = _format(weights)
     if softmax is not None and kind != HDF5:
-        raise CheckpointError(f"softmax_file needs HDF5 weights; found {softmax} beside {weights}")
+        raise CheckpointError(f"softmax_file needs HDF5 weights; got {softmax} with {weights}")
     if kind == TASK and (inside := task_weights(opened(weights))) is not None:
         return read_task_model(inside, options_file, prefix)
     options = read_options(options_file)
@@ -109,10 +109,10 @@ def _from_pair(
 def _refuse_prefix(prefix: str | None, weights: PathLike) -> None:
     if prefix is not None:
         raise CheckpointError(
-            f"prefix chooses one of several biLMs in an AllenNLP model; {weights} is another; leave it out"
+            f"prefix chooses one of several biLMs in an AllenNLP model; {weights} is no such model; leave prefix out"
         )
 
 
 def _refuse_address(name: str, path: PathLike | None) -> None:
     if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
-        raise CheckpointError(f"{name}: wanted a path, found the address {path}; download the file and give its path")
+        raise CheckpointError(f"{name} must be a path; got the address {path}; download the file and give its path")

@@ -129,7 +129,7 @@ def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, cap
         match=rf"model\.tar\.gz/config\.json: {KEY}\.options_file is /home/me/options\.json, which is neither in",
     ):
         load_checkpoint(path)
-    with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; found softmax\.hdf5 beside .*tar\.gz"):
+    with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; got softmax\.hdf5 with .*tar\.gz"):
         load_checkpoint(options_file=pair[0], weight_file=path, softmax_file="softmax.hdf5")
     read, options = load_checkpoint(options_file=pair[0], weight_file=path)
     assert options == read_options(pair[0])

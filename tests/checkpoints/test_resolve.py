@@ -125,9 +125,9 @@ def test_the_softmax_may_lie_beside_the_weights(tmp_path):
     assert equal(load_checkpoint(None, *files, moved)[0], state)
     without, _ = load_checkpoint(folder)
     assert state.keys() - without.keys() == {"softmax.weight", "softmax.bias"}
-    with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; found .*other-name\.hdf5 beside"):
+    with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; got .*other-name\.hdf5 with"):
         load_checkpoint(None, files[0], "weights.th", moved)
-    with pytest.raises(CheckpointError, match="either model or the pair"):
+    with pytest.raises(CheckpointError, match="give either model, or options_file and weight_file; got both"):
         load_checkpoint(folder, softmax_file=moved)
     shutil.move(folder / "weights.hdf5", tmp_path)
     shutil.move(moved, softmax)
@@ -156,19 +156,22 @@ def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
 @pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])
 def test_addresses_are_refused(address):
     for arguments in ({"model": address}, {"options_file": address, "weight_file": "w.hdf5"}):
-        with pytest.raises(CheckpointError, match=r"wanted a path, found the address .*; download the file"):
+        with pytest.raises(CheckpointError, match=r"must be a path; got the address .*; download the file"):
             load_checkpoint(**arguments)
-    with pytest.raises(CheckpointError, match="weight_file: wanted a path"):
+    with pytest.raises(CheckpointError, match="weight_file must be a path; got"):
         load_checkpoint(options_file="o.json", weight_file=address)
 
 
 def test_what_is_not_there_is_said(tmp_path):
     options_file, weight_file = make_weights(tmp_path / "pair")
     for arguments, message in (
-        ({}, "wanted model, or options_file and weight_file; found options_file=None, weight_file=None"),
+        ({}, "give model, or options_file and weight_file; got options_file=None, weight_file=None"),
         ({"options_file": options_file}, "weight_file=None"),
         ({"weight_file": weight_file}, "options_file=None"),
-        ({"model": tmp_path, "options_file": options_file}, "either model or the pair"),
+        (
+            {"model": tmp_path, "options_file": options_file},
+            "give either model, or options_file and weight_file; got both",
+        ),
         ({"model": tmp_path / "absent"}, r"wanted a folder with a model, or its \.zip or \.tar\.gz, found nothing"),
         ({"model": weight_file}, "found a file; for two files, give options_file and weight_file"),
         (
