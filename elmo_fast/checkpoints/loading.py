@@ -51,9 +51,7 @@ def load_checkpoint(
         with archives_named():
             return _from_files(prefix, *model_files(model))
     if options_file is None or weight_file is None:
-        raise CheckpointError(
-            f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}"
-        )
+        raise CheckpointError(f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}")
     with archives_named():
         return _from_pair(prefix, options_file, weight_file, softmax_file)
 

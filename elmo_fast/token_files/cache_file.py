@@ -89,8 +89,8 @@ class CacheWriter:
         """The vectors of a sentence's tokens, [L, n, D]."""
         begin, end = int(self._offsets[sentence]), int(self._offsets[sentence + 1])
         layers, tokens, width = self._shape
-        if vectors.shape != (layers, end - begin, width):
-            raise ValueError(f"sentence {sentence}: {vectors.shape}")
+        if vectors.shape != (wanted := (layers, end - begin, width)):
+            raise ValueError(f"vectors of sentence {sentence} must have shape {wanted}; got {vectors.shape}")
         for layer, rows in enumerate(np.ascontiguousarray(vectors, self._dtype)):
             self._file.seek(self._start + self._dtype.itemsize * width * (layer * tokens + begin))
             self._file.write(rows.data)

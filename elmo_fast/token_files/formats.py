@@ -101,8 +101,8 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
             write_at(file, 0, planned.header)
 
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-                if vectors.shape != tuple(shapes[index]):
-                    raise ValueError(f"sentence {index}: {vectors.shape}")
+                if vectors.shape != (wanted := tuple(shapes[index])):
+                    raise ValueError(f"vectors of sentence {index} must have shape {wanted}; got {vectors.shape}")
                 write_at(file, int(planned.starts[index]), np.ascontiguousarray(vectors, contents.dtype).data)
 
             yield write

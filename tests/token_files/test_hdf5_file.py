@@ -86,6 +86,9 @@ def test_the_file_says_what_the_library_says(tmp_path):
 def test_vectors_of_another_shape_are_refused(tmp_path):
     """They would overwrite their neighbours."""
     contents = Contents(np.array([2, 3]), 0, 4, np.dtype("float32"), {})
-    with pytest.raises(ValueError, match=r"sentence 1: \(2, 4\)"), FORMATS["hdf5"](tmp_path / "out", contents) as write:
+    with (
+        pytest.raises(ValueError, match=r"sentence 1 must have shape .*; got \(2, 4\)"),
+        FORMATS["hdf5"](tmp_path / "out", contents) as write,
+    ):
         write(1, np.zeros((2, 4), np.float32))
     assert not list(tmp_path.iterdir())
