@@ -82,11 +82,8 @@ def main() -> int:
         folder = pathlib.Path(scratch)
         place = (given.environment or folder / "environment").resolve()
         python = installed(place, given.python, given.torch, given.wheel.resolve())
-        print(
-            run(
-                python, "-c", "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
-            ).strip()
-        )
+        say = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
+        print(run(python, "-c", say).strip(), flush=True)
         attempt(place, python, folder)
     return 0
 
