@@ -211,7 +211,10 @@ class LanguageModelTrainer:
             self.check_finite(f"up to step {at.step}", forward, backward, norm)
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.processes.max_(int(lost)):
-            raise TrainingLost(f"after step {at.step} the LSTM's state is no longer finite; nothing was saved")
+            raise TrainingLost(
+                f"after step {at.step} the LSTM's state is no longer finite; it was not saved; earlier checkpoints are "
+                f"in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
+            )
 
     def evaluate(self) -> None:
         """Reports the perplexity of the held-out text, as `elmo-fast eval` does."""

@@ -68,7 +68,9 @@ class Vocabulary:
         file, if a word would not read back the same."""
         for word in self.words:
             if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
-                raise ElmoFastError(f"{os.fspath(path)}: the word {word!r} cannot be written on a line of its own")
+                raise ElmoFastError(
+                    f"{os.fspath(path)}: the word {word!r} cannot be written on a line of its own; remove or rename it"
+                )
         try:
             text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
         except UnicodeEncodeError as error:

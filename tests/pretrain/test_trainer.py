@@ -231,6 +231,22 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     assert all(tensor.isfinite().all() for tensor in saved.values())
 
 
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
+    """The weights and losses may be finite still; a resumed run would begin with NaN."""
+    config = toy_config(tmp_path, max_steps=4)
+    corpus = toy_corpus()
+    record = RunLog(tmp_path, quiet)
+    trainer = LanguageModelTrainer(config, toy_model(config, corpus), corpus, record)
+    with record:
+        trainer.step()
+        trainer.save()
+        trainer.step()
+        trainer.state[1].fill_(float("nan"))
+        with pytest.raises(ElmoFastError, match=r"step 2 the LSTM's state is .* not saved; earlier .*smaller learning"):
+            trainer.save()
+    assert [number for number, _ in saved_steps(tmp_path)] == [1]
+
+
 def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
     config = toy_config(tmp_path, resume="never")
     pretrain(config, report=quiet)

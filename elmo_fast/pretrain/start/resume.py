@@ -40,7 +40,10 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
         except CheckpointError as error:
             report(f"NOT USED {path}: {error}")
     if saved:
-        raise ElmoFastError(f"none of the {len(saved)} checkpoints in {folder / CHECKPOINTS} can be used; see above")
+        raise ElmoFastError(
+            f"{folder / CHECKPOINTS}: wanted a checkpoint that can be used, found {len(saved)} that cannot (see above);"
+            " restore one, or give another save_dir"
+        )
     return None
 
 
