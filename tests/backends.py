@@ -17,13 +17,13 @@ def device_of(backend: str) -> torch.device:
     return torch.device("cuda" if backend in GPU and HAS_CUDA else "cpu")
 
 
-def backends(op: str, *, reference: bool = False) -> list:
-    """One parameter per backend that `op` has, marked to skip with the backend's own sentence."""
+def backends(op: str, *, reference: bool = False, precision: str = "float32", only: str | None = None) -> list:
+    """One parameter per backend that `op` has, or for that one, marked to skip with the backend's own sentence."""
     found = []
     for name, module in _dispatch._REGISTRY[op].items():
-        if name == "reference" and not reference:
+        if (name == "reference" and not reference) or name != (only or name):
             continue
-        why = module.unsupported(device_of(name), torch.float32, "float32")
+        why = module.unsupported(device_of(name), torch.float32, precision)
         found.append(pytest.param(name, marks=pytest.mark.skipif(why is not None, reason=str(why))))
     return found
 

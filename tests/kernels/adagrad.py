@@ -16,18 +16,21 @@ def number(on_device):
     return torch.empty(()) if on_device else None
 
 
-def dense(copy=None, clipped=True, rate=None):
+def dense(copy=None, clipped=True, rate=None, shapes=SHAPES):
     def call():
-        tensors = [[torch.empty(shape) for shape in SHAPES] for _ in range(3)]
-        copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in SHAPES]
+        tensors = [[torch.empty(shape) for shape in shapes] for _ in range(3)]
+        copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in shapes]
         undispatched("adagrad_")(*tensors, copies, 0.2, torch.empty(()) if clipped else None, number(rate))
 
     return call
 
 
-def rows(*width, index=torch.int32, clipped=True, rate=None):
+def norm(shapes=SHAPES):
+    undispatched("adagrad_square_norm")([torch.empty(shape) for shape in shapes])
+
+
+def rows(*width, index=torch.int32, clipped=True, rate=None, n=2 * (TOKENS + SAMPLES)):
     def call():
-        n = 2 * (TOKENS + SAMPLES)
         ids, positions, gradient = (
             torch.empty(n, dtype=index),
             torch.empty(n, dtype=torch.int64),
@@ -46,7 +49,7 @@ def launches():
     yield "float16 copy", dense(torch.float16)
     yield "bfloat16 copy", dense(torch.bfloat16)
     yield "no clip", dense(clipped=False)
-    yield "norm", lambda: undispatched("adagrad_square_norm")([torch.empty(shape) for shape in SHAPES])
+    yield "norm", norm
     yield "D=512", rows(512)
     yield "D=32", rows(32)
     yield "bias", rows()

@@ -9,10 +9,10 @@ from elmo_fast.ops._triton import undispatched
 ARCHITECTURES = (80, 86, 90, 100, 120)
 
 
-def there_and_back(rows):
+def there_and_back(rows, width=512):
     """Distinct words of a batch, their vectors gathered, and the gradient on its way back."""
     _, inverse, _, *order = undispatched("padded_unique_rows")(torch.empty(rows, 50, dtype=torch.int64))
-    vectors = undispatched("gather_rows")(torch.empty(rows, 512), inverse, *order, rows)
+    vectors = undispatched("gather_rows")(torch.empty(rows, width), inverse, *order, rows)
     undispatched("gather_rows_backward")(vectors, inverse, *order, rows)
 
 

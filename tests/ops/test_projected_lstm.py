@@ -12,12 +12,21 @@ from elmo_fast.ops import LSTMWeights, _native, projected_lstm
 from tests.backends import backends
 from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
 from tests.threads import with_one_and_two
-from tests.tolerances import assert_no_worse
+from tests.tolerances import SMALL, assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
-KERNELS = backends("projected_lstm")
+PERSISTENT = "triton_persistent"  # takes 16-bit weights alone
+KERNELS = [each for each in backends("projected_lstm") if each.values != (PERSISTENT,)]
 BACKENDS = [*KERNELS, "reference"]
+SCANS = [*KERNELS, *backends("projected_lstm", precision="float16", only=PERSISTENT)]
 both = pytest.mark.parametrize("backend", KERNELS)
+every_scan = pytest.mark.parametrize("backend", SCANS)
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def usual(backend):
+    """The precision of a test of all scans."""
+    return "float16" if backend == PERSISTENT else "float32"
 
 
 @both
@@ -87,11 +96,10 @@ def test_saturated_clips(backend, clips, residual):
     check(case, backend, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_clips_hold(backend):
-    out, (h, c) = projected_lstm(
-        *make(6, 8, 24, 24, 32, scale=6.0), cell_clip=0.3, projection_clip=0.2, backend=backend
-    )
+    case, clips = make(3, 4, 20, 20, 28, scale=6.0), {"cell_clip": 0.3, "projection_clip": 0.2}
+    out, (h, c) = projected_lstm(*case, **clips, precision=usual(backend), backend=backend)
     assert out.abs().max() == h.abs().max() == pytest.approx(0.2)
     assert c.abs().max() == pytest.approx(0.3)
 
@@ -137,11 +145,12 @@ def test_without_projection(backend):
     )
 
 
-@both
-def test_recurrent_masks_and_one_direction(backend):
-    masks = [torch.rand(5, 12).round() * 2]
-    for reverse in (False, True):
-        check(make(5, 6, 9, 12, 20, directions=1), backend, reverse=(reverse,), recurrent_masks=masks)
+@every_scan
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrent_masks_and_one_direction(backend, reverse, state):
+    case = make(3, 3, 9, 20, 28, directions=1, state=state, lengths=torch.tensor([1, 3, 2]))
+    check(case, backend, usual(backend), reverse=(reverse,), recurrent_masks=[torch.rand(3, 20).round() * 2])
 
 
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
@@ -199,31 +208,33 @@ def test_opcheck(state):
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_one_long_run_equals_two_halves(backend):
-    (x, _), w, _, _ = make(4, 10, 12, 12, 32, state=False)
-    whole, last = projected_lstm([x], w[:1], reverse=(False,), residual=True, backend=backend)
-    first, state = projected_lstm([x[:, :4]], w[:1], reverse=(False,), residual=True, backend=backend)
-    second, end = projected_lstm([x[:, 4:]], w[:1], None, state, reverse=(False,), residual=True, backend=backend)
+    (x, _), w, _, _ = make(3, 6, 20, 20, 28, state=False)
+    options = {"reverse": (False,), "residual": True, "precision": usual(backend), "backend": backend}
+    whole, last = projected_lstm([x], w[:1], **options)
+    first, state = projected_lstm([x[:, :2]], w[:1], **options)
+    second, end = projected_lstm([x[:, 2:]], w[:1], None, state, **options)
     torch.testing.assert_close(torch.cat([first, second], 2), whole, rtol=0, atol=1e-6)
     torch.testing.assert_close(end, last, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
     """A row alone, cut to its length, gives what it gives in a padded batch; the padding is never read."""
-    lengths = torch.tensor([2, 6, 0, 4])
-    (x, _), w, _, state = make(4, 6, 12, 12, 32)
+    lengths, options = torch.tensor([2, 4, 0, 3]), {"precision": usual(backend), "backend": backend}
+    (x, _), w, _, state = make(4, 4, 20, 20, 28)
     for row, length in enumerate(lengths.tolist()):
         x[row, length:] = float("nan")
-    out, (h, c) = projected_lstm([x, x], w, lengths, state, backend=backend)
+    out, (h, c) = projected_lstm([x, x], w, lengths, state, **options)
+    near = {"rtol": 0, "atol": 2e-6 if usual(backend) == "float32" else SMALL["float16"]}
     for row, length in enumerate(lengths.tolist()):
         assert torch.equal(out[:, row, length:], torch.zeros_like(out[:, row, length:]))
         held = tuple(s[:, row : row + 1] for s in state)
         alone = x[row : row + 1, :length]
-        y, (h1, c1) = projected_lstm([alone, alone], w, None, held, backend=backend)
-        torch.testing.assert_close(out[:, row, :length], y[:, 0], rtol=0, atol=2e-6)
-        torch.testing.assert_close((h[:, row], c[:, row]), (h1[:, 0], c1[:, 0]), rtol=0, atol=2e-6)
+        y, (h1, c1) = projected_lstm([alone, alone], w, None, held, **options)
+        torch.testing.assert_close(out[:, row, :length], y[:, 0], **near)
+        torch.testing.assert_close((h[:, row], c[:, row]), (h1[:, 0], c1[:, 0]), **near)
 
 
 @native
@@ -248,20 +259,19 @@ def test_equals_torch_lstm_without_clips(backend):
     torch.testing.assert_close((ours[0], *last), (wanted, h, c), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_strided_views_and_empty_batches(backend):
-    (x, _), w, _, _ = make(4, 6, 12, 12, 32)
+    (x, _), w, _, _ = make(3, 4, 20, 20, 28)
     views = [
         LSTMWeights(*(p.t().contiguous().t() if p.dim() == 2 else p.repeat_interleave(2)[::2] for p in v)) for v in w
     ]
-    wide = torch.stack([x, x], -1)[..., 0]
+    wide, options = torch.stack([x, x], -1)[..., 0], {"precision": usual(backend), "backend": backend}
     torch.testing.assert_close(
-        projected_lstm([wide, wide.flip(0)], views, backend=backend)[0],
-        projected_lstm([x, x.flip(0)], w, backend=backend)[0],
+        projected_lstm([wide, wide.flip(0)], views, **options)[0], projected_lstm([x, x.flip(0)], w, **options)[0]
     )
-    for batch, time in ((0, 6), (4, 0)):
-        out, (h, _) = projected_lstm([x[:batch, :time]] * 2, w, backend=backend)
-        assert out.shape == (2, batch, time, 12)
+    for batch, time in ((0, 4), (3, 0)):
+        out, (h, _) = projected_lstm([x[:batch, :time]] * 2, w, **options)
+        assert out.shape == (2, batch, time, 20)
         assert not h.any()
 
 
@@ -319,13 +329,13 @@ def test_threads_do_not_change_the_result():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@both
+@every_scan
 def test_compiles_without_graph_break(backend):
-    inputs, weights, _, _ = cast(make(3, 4, 12, 12, 32, state=False), torch.float32)
-    lengths = torch.tensor([4, 2, 3])
+    inputs, weights, lengths, _ = cast(make(2, 2, 12, 12, 28, state=False, lengths=torch.tensor([2, 1])), torch.float32)
+    options = {"residual": True, "precision": usual(backend), "backend": backend}
 
     def function(x, y):
-        return projected_lstm([x, y], weights, lengths, residual=True, backend=backend)[0]
+        return projected_lstm([x, y], weights, lengths, **options)[0]
 
     wanted = function(*inputs)
     ours = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)

@@ -51,21 +51,27 @@ def backward(*results):
     torch.autograd.backward(results, [torch.randn_like(r) for r in results])
 
 
-def run_highway(rows=20, width=272, precision="float16"):
-    made = highway_cases.case(rows, width, 1, 24).to(torch.float32)
+def run_highway(rows=20, width=272, layers=1, projection=24, precision="float16"):
+    made = highway_cases.case(rows, width, layers, projection).to(torch.float32)
     backward(highway(*made, precision=precision, **BACKEND))
 
 
-def run_char_cnn(rows=20, precision="float16"):
-    made = char_cnn_cases.case("mixed", rows, 12, 16, char_cnn_cases.FEW).to(torch.float32)
+def run_char_cnn(rows=20, characters=12, filters=char_cnn_cases.FEW, precision="float16"):
+    made = char_cnn_cases.case("mixed", rows, characters, 16, filters).to(torch.float32)
     backward(char_cnn(*made, precision=precision, **BACKEND))
 
 
-def run_projected_lstm(batch=5, size=160, cells=288, precision="float16"):
-    lengths = torch.randint(1, 3, (batch,))
-    lengths[0] = 2
-    made = lstm_cases.cast(lstm_cases.make(batch, 2, 9, size, cells, directions=1, lengths=lengths), torch.float32)
-    out, state = projected_lstm(*made, precision=precision, reverse=(True,), **BACKEND)
+def run_projected_lstm(
+    batch=5, size=160, cells=288, precision="float16", *, width=9, lengths=None, masked=False, residual=False
+):
+    """lengths: None: 2 and 1; of as many cells as the layer's size it has no projection."""
+    if lengths is None:
+        lengths = torch.randint(1, 3, (batch,))
+        lengths[0] = 2
+    made = lstm_cases.make(batch, 2, width, size, cells, directions=1, lengths=lengths, projected=size != cells)
+    masks = [torch.randn(batch, size)] if masked else None
+    options = {"reverse": (True,), "residual": residual, "recurrent_masks": masks}
+    out, state = projected_lstm(*lstm_cases.cast(made, torch.float32), precision=precision, **options, **BACKEND)
     backward(out, *state)
 
 
@@ -77,11 +83,13 @@ def run_persistent(batch=3, size=20, cells=28, longest=3, masked=False, save=Fal
         projected_lstm(*made, precision="float16", reverse=(False,), recurrent_masks=masks, backend="triton_persistent")
 
 
-def run_scalar_mix(shape=(3, 5, 70), mixes=3):
-    layers = [torch.randn(shape, requires_grad=True) for _ in range(3)]
-    weights = torch.randn(mixes, 3, requires_grad=True), torch.randn(mixes, requires_grad=True)
-    mask = torch.rand(shape[:-1]) < 0.7
-    backward(scalar_mix(layers, *weights, layer_norm=True, statistics_mask=mask, **BACKEND))
+def run_scalar_mix(shape=(3, 5, 70), mixes=3, count=3, dropout=None):
+    """With dropout, or with a layer norm."""
+    layers = [torch.randn(shape, requires_grad=True) for _ in range(count)]
+    weights = torch.randn(mixes, count, requires_grad=True), torch.randn(mixes, requires_grad=True)
+    norm = {"layer_norm": True, "statistics_mask": torch.rand(shape[:-1]) < 0.7}
+    options = norm if dropout is None else {"dropout": dropout, "seed": 3}
+    backward(scalar_mix(layers, *weights, **options, **BACKEND))
 
 
 def ids_of(rows, words):
@@ -101,8 +109,8 @@ def softmax_case(rows, width, words):
     return hidden, targets, weight, torch.randn(words, requires_grad=True)
 
 
-def run_full_softmax(rows=40, width=32, words=150, precision="float16"):
-    backward(full_softmax(*softmax_case(rows, width, words), precision=precision, **BACKEND))
+def run_full_softmax(rows=40, width=32, words=150, precision="float16", **options):
+    backward(full_softmax(*softmax_case(rows, width, words), precision=precision, **options, **BACKEND))
 
 
 def run_sampled_softmax(rows=40, width=32, words=150, samples=70, precision="float16"):
@@ -111,9 +119,10 @@ def run_sampled_softmax(rows=40, width=32, words=150, samples=70, precision="flo
     backward(sampled_softmax(*made, drawn, 90, precision=precision, **BACKEND))
 
 
-def run_negative_sampling(rows=40, width=32, words=150, samples=70, precision="float16"):
-    drawn = torch.randint(0, words, (samples,))
-    backward(negative_sampling(*softmax_case(rows, width, words), drawn, negatives=5, precision=precision, **BACKEND))
+def run_negative_sampling(rows=40, width=32, words=150, samples=70, precision="float16", noise=False):
+    drawn, made = torch.randint(0, words, (samples,)), softmax_case(rows, width, words)
+    options = {"negatives": 5, "log_noise": torch.randn(words) if noise else None}
+    backward(negative_sampling(*made, drawn, precision=precision, **options, **BACKEND))
 
 
 def run_hierarchical_softmax(rows=9, width=33, words=60, precision="float16", deep=True):

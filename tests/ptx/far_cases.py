@@ -12,12 +12,15 @@ from elmo_fast.ops._triton import undispatched
 from elmo_fast.ops.projected_lstm import host, triton
 from elmo_fast.ops.scalar_mix import host as scalar_mix_host
 from tests.kernels import (
+    adagrad,
     char_cnn,
     full_softmax,
     hierarchical_softmax,
+    highway,
     negative_sampling,
     sampled_softmax,
     scalar_mix,
+    unique_rows,
 )
 from tests.kernels import projected_lstm_persistent as on_chip
 from tests.ptx.far import TAIL, Values
@@ -44,30 +47,6 @@ def ids(*shape: int) -> torch.Tensor:
     return torch.empty(*shape, dtype=torch.int64)
 
 
-def gather_rows() -> None:
-    order = ids(ROWS), ids(ROWS)
-    rows = undispatched("gather_rows")(torch.empty(WORDS, WIDTH), ids(ROWS), *order, WORDS)
-    undispatched("gather_rows_backward")(rows, ids(ROWS), *order, WORDS)
-
-
-def padded_unique_rows() -> None:
-    undispatched("padded_unique_rows")(ids(50_000_000, 50))
-
-
-def adagrad() -> None:
-    tensors = [[torch.empty(7), torch.empty(WORDS, WIDTH)] for _ in range(3)]
-    copies = [torch.empty_like(t, dtype=torch.bfloat16) for t in tensors[0]]
-    undispatched("adagrad_")(*tensors, copies, 0.2, None, None)
-    undispatched("adagrad_square_norm")(tensors[0])
-
-
-def adagrad_rows() -> None:
-    rows, order = torch.empty(ROWS, WIDTH), ids(ROWS)
-    table, sums = torch.empty(WORDS, WIDTH), torch.empty(WORDS, WIDTH)
-    undispatched("adagrad_rows_")(table, sums, ids(ROWS).int(), order, rows, 0.2, None, None)
-    undispatched("adagrad_merged_square_norm")(ids(ROWS).int(), order, rows, WORDS)
-
-
 def all_words() -> None:
     saved, weight, bias = full_softmax.forward(ROWS, "float16", width=WIDTH)
     with mock.patch.object(_softmax, "logit_gradients"):  # hundreds of thousands of launches, of tiles of one chunk
@@ -79,13 +58,6 @@ def all_words() -> None:
 def paths() -> None:
     for rows in (ROWS // LONGEST, ROWS):  # far are the rows of gradients, then hidden
         hierarchical_softmax.both_passes(rows, "float16", width=WIDTH, backward=rows < ROWS)
-
-
-def highway() -> None:
-    rows, width = 1_100_000, 2048
-    x, weights = torch.empty(rows, width), [torch.empty(2 * width, width, dtype=torch.float16) for _ in range(2)]
-    y, *saved = undispatched("highway")(x, weights, [torch.empty(2 * width)] * 2, None, None, None, "float16", True)
-    undispatched("highway_backward")(torch.empty_like(y), x, *saved, weights, None, None, "float16", True, True)
 
 
 def mix(layer_norm: bool) -> None:
@@ -120,15 +92,25 @@ def persistent() -> None:
 TIMES = (2100, 4200, 40_000)
 LAST_WORDS = torch.arange(WORDS - TAIL, WORDS)
 LAST_PATH = torch.arange(STEPS - LONGEST * (TAIL - 1), STEPS + 1, LONGEST)
+DISTINCT = 50_000_000
+DENSE = ((7,), (WORDS, WIDTH))
 OF_WORDS: Values = dict.fromkeys(("targets", "samples", "ids", "inverse"), WORDS - 1)
 CASES = {
     "gather_rows": Case(
-        gather_rows, OF_WORDS | {"order": ROWS - 1, "offsets": ROWS - 1 + torch.arange(1 - TAIL, 1).clamp(-2)}
+        functools.partial(unique_rows.there_and_back, ROWS, WIDTH),
+        dict.fromkeys(("ids", "inverse", "order"), ROWS - 1)
+        | {"offsets": ROWS - 1 + torch.arange(1 - TAIL, 1).clamp(-2)},
     ),
-    "padded_unique_rows": Case(padded_unique_rows, {"order": 50_000_000 - 1, "rank": 50_000_000, "first": 1}),
-    "adagrad": Case(adagrad, {}),
+    "padded_unique_rows": Case(
+        functools.partial(unique_rows.there_and_back, DISTINCT, 1),
+        {"order": DISTINCT - 1, "rank": DISTINCT, "first": 1},
+    ),
+    "adagrad": Case(adagrad.dense(torch.bfloat16, clipped=False, shapes=DENSE), {}),
+    "adagrad, norm": Case(functools.partial(adagrad.norm, DENSE), {}),
     "adagrad_rows": Case(
-        adagrad_rows, {"ids": LAST_WORDS, "order": ROWS - 1}, {"sum_pieces": {"ids": WORDS - 1, "order": ROWS - 1}}
+        adagrad.rows(WIDTH, clipped=False, n=ROWS),
+        {"ids": LAST_WORDS, "order": ROWS - 1},
+        {"sum_pieces": {"ids": WORDS - 1, "order": ROWS - 1}},
     ),
     "sampled_softmax": Case(functools.partial(sampled_softmax.both_passes, ROWS, "float16", width=WIDTH), OF_WORDS),
     "negative_sampling": Case(functools.partial(negative_sampling.both_passes, ROWS, "float16", width=WIDTH), OF_WORDS),
@@ -137,7 +119,7 @@ CASES = {
         paths,
         {"targets": WORDS - 1, "first": LAST_PATH, "nodes": WORDS - 2, "ids": WORDS - 2, "slopes": 1},
     ),
-    "highway": Case(highway, {}),
+    "highway": Case(functools.partial(highway.passes, 1_100_000, torch.float16, False), {}),
     "char_cnn": Case(
         functools.partial(char_cnn.both_ways, 1_200_000, "float16", counted=False),
         {"ids": torch.arange(TAIL) % 2},

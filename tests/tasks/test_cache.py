@@ -14,20 +14,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
 from tests.tolerances import assert_close
-from tests.weights import make_weights
 
 TEXT = ["the quick brown fox", "one", "it was the age of foolishness , it was", "the quick brown fox", "Größe zählt"]
 EXAMPLES = [Example(line.split(), []) for line in TEXT]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return make_weights(tmp_path_factory.mktemp("bilm"))
-
-
-@pytest.fixture
-def bilm(files):
-    return load_bilm(files[0].parent)
 
 
 def the_file(folder):

@@ -12,7 +12,6 @@ from elmo_fast.modules import Elmo, ElmoEmbedder
 from elmo_fast.tasks import CharacterFeatures, ElmoFeatures, Example, StaticFeatures, cached_layers, load_bilm
 from elmo_fast.text import batch_to_ids, words_to_ids
 from tests.tolerances import assert_close
-from tests.weights import make_weights
 
 SENTENCES = [["the", "Fox", "ran"], ["zygote"], ["the", "fox"]]
 
@@ -24,16 +23,6 @@ class Vectors(NamedTuple):
 
 def some_vectors(words=("the", "fox", "US", "us"), width=5):
     return Vectors(list(words), np.random.default_rng(0).normal(size=(len(words), width)).astype(np.float32))
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return make_weights(tmp_path_factory.mktemp("bilm"))
-
-
-@pytest.fixture
-def bilm(files):
-    return load_bilm(files[0].parent)
 
 
 def test_words_are_looked_up_as_written_then_in_lower_case():
