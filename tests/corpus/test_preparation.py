@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.corpus import (
@@ -48,6 +48,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(word_counts, "BYTES_PER_PROCESS", 1)
 
 
+@settings(max_examples=30)
 @given(TEXTS, st.integers(1, 40), st.integers(3, 30))
 def test_a_prepared_folder_holds_what_encoding_gives(tmp_path_factory, text, piece, shard_tokens):
     """The same types, counts, vocabulary, fingerprint, sentences and batches, for any pieces and shards."""

@@ -1,6 +1,7 @@
 """Streams against bilm-tf's generator, and what is promised of rows, steps, epochs, processes and places."""
 
 import itertools
+import random
 import types
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -139,13 +140,12 @@ def test_shards_and_placement_change_no_bit(text, rows, steps, seed, cuts):
         assert all(map(equal, got, expected))
 
 
-@given(st.randoms(use_true_random=False))
-def test_any_order_of_access_gives_the_same_batches(random):
+def test_any_order_of_access_gives_the_same_batches():
     corpus = encode(LONG, VOCABULARY)
     stream = Stream(corpus, 3, 4, seed=1)
     expected = {(e, s): stream.batch(e, s) for e in range(3) for s in range(stream.steps_per_epoch)}
     again = Stream(corpus, 3, 4, seed=1)
-    for where in random.choices(sorted(expected), k=30):
+    for where in random.Random(0).choices(sorted(expected), k=300):
         assert equal(again.batch(*where), expected[where])
 
 

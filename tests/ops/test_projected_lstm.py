@@ -146,10 +146,9 @@ def test_without_projection(backend):
 
 
 @every_scan
-@pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_recurrent_masks_and_one_direction(backend, reverse, state):
-    case = make(3, 3, 9, 20, 28, directions=1, state=state, lengths=torch.tensor([1, 3, 2]))
+def test_recurrent_masks_and_one_direction(backend, reverse):
+    case = make(3, 3, 9, 20, 28, directions=1, state=reverse, lengths=torch.tensor([1, 3, 2]))
     check(case, backend, usual(backend), reverse=(reverse,), recurrent_masks=[torch.rand(3, 20).round() * 2])
 
 
@@ -210,7 +209,7 @@ def test_opcheck(state):
 
 @pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_one_long_run_equals_two_halves(backend):
-    (x, _), w, _, _ = make(3, 6, 20, 20, 28, state=False)
+    (x, _), w, _, _ = make(3, 4, 20, 20, 28, state=False)
     options = {"reverse": (False,), "residual": True, "precision": usual(backend), "backend": backend}
     whole, last = projected_lstm([x], w[:1], **options)
     first, state = projected_lstm([x[:, :2]], w[:1], **options)
@@ -222,8 +221,8 @@ def test_one_long_run_equals_two_halves(backend):
 @pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
     """A row alone, cut to its length, gives what it gives in a padded batch; the padding is never read."""
-    lengths, options = torch.tensor([2, 4, 0, 3]), {"precision": usual(backend), "backend": backend}
-    (x, _), w, _, state = make(4, 4, 20, 20, 28)
+    lengths, options = torch.tensor([2, 3, 0]), {"precision": usual(backend), "backend": backend}
+    (x, _), w, _, state = make(3, 3, 18, 18, 20)
     for row, length in enumerate(lengths.tolist()):
         x[row, length:] = float("nan")
     out, (h, c) = projected_lstm([x, x], w, lengths, state, **options)
@@ -261,7 +260,7 @@ def test_equals_torch_lstm_without_clips(backend):
 
 @pytest.mark.parametrize("backend", [*SCANS, "reference"])
 def test_strided_views_and_empty_batches(backend):
-    (x, _), w, _, _ = make(3, 4, 20, 20, 28)
+    (x, _), w, _, _ = make(3, 2, 18, 18, 20)
     views = [
         LSTMWeights(*(p.t().contiguous().t() if p.dim() == 2 else p.repeat_interleave(2)[::2] for p in v)) for v in w
     ]
@@ -269,9 +268,9 @@ def test_strided_views_and_empty_batches(backend):
     torch.testing.assert_close(
         projected_lstm([wide, wide.flip(0)], views, **options)[0], projected_lstm([x, x.flip(0)], w, **options)[0]
     )
-    for batch, time in ((0, 4), (3, 0)):
+    for batch, time in ((0, 2), (3, 0)):
         out, (h, _) = projected_lstm([x[:batch, :time]] * 2, w, **options)
-        assert out.shape == (2, batch, time, 20)
+        assert out.shape == (2, batch, time, 18)
         assert not h.any()
 
 
@@ -331,7 +330,7 @@ def test_threads_do_not_change_the_result():
 
 @every_scan
 def test_compiles_without_graph_break(backend):
-    inputs, weights, lengths, _ = cast(make(2, 2, 12, 12, 28, state=False, lengths=torch.tensor([2, 1])), torch.float32)
+    inputs, weights, lengths, _ = cast(make(2, 2, 8, 8, 12, state=False, lengths=torch.tensor([2, 1])), torch.float32)
     options = {"residual": True, "precision": usual(backend), "backend": backend}
 
     def function(x, y):

@@ -102,7 +102,7 @@ def test_no_length_reaches_past_the_arrays(lengths):
 
 @on_backend
 def test_opcheck(backend, small):
-    case = cast(make(2, 2, 4, 8, 12, lengths=torch.tensor([2, 1])), torch.float32)
+    case = cast(make(1, 1, 4, 8, 8, lengths=torch.tensor([1])), torch.float32)
     torch.library.opcheck(torch.ops.elmo_fast_triton.projected_lstm_persistent.default, arguments(case, True))
 
 
