@@ -1,8 +1,8 @@
-"""Fakes and autograd of the registered ops, read from their schemas: the names in a backward schema say what it takes.
+"""Fakes and autograd of the registered ops, derived from the names in their schemas.
 
-Of `<op>_backward`: `grad` is the gradient of the first output of `<op>`, `d_<output>` that of another; `need_<input>`
-says whether an input's gradient is wanted; every other argument is an input or output of `<op>`, saved for it. Its
-results have the names of the inputs whose gradients they are, with or without `d_`, and the shapes of those inputs.
+In the schema of `<op>_backward`, `grad` is the gradient of the first output of `<op>`, `d_<output>` that of another;
+`need_<input>` says whether an input's gradient is wanted; any other argument is an input or output of `<op>` that is
+saved. A result is named after the input whose gradient it is, with or without `d_`, and has that input's shape.
 """
 
 from collections import namedtuple

@@ -35,8 +35,8 @@ class Evictable(Protocol):
 class Pool:
     """The memory of all graphs that are replayed on one stream, one after the other.
 
-    A replay overwrites what others left there, and two threads may share a stream: hold `lock` from the first write to
-    an entry's inputs to the last read of its outputs.
+    A replay overwrites the results of others, and two threads may share a stream. So hold `lock` from the first write
+    to an entry's inputs to the last read of its outputs.
     """
 
     def __init__(self, device: torch.device) -> None:

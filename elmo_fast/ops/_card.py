@@ -34,10 +34,10 @@ def is_small(device: torch.device) -> bool:
 
 
 def input_precision(dtype: torch.dtype, device: torch.device) -> str:
-    """How a tl.dot multiplies operands of `dtype`, float32 or 16 bit: its `input_precision`.
+    """The `input_precision` of a tl.dot with operands of `dtype`, float32 or 16 bit.
 
-    float32: three products of tf32 parts on tensor cores, which hold float32's tolerances (docs/gpu.md). On small cards
-    tensor cores multiply tf32 no faster than the others multiply float32: exact products there.
+    float32 is three products of tf32 parts on tensor cores, which keep float32's tolerances (docs/gpu.md). On small
+    GPUs, where tensor cores are no faster at tf32 than the other units at float32, it is an exact product.
     """
     return "tf32x3" if dtype == torch.float32 and not is_small(device) else "ieee"
 
@@ -89,8 +89,8 @@ def driver() -> str:
 
 
 def sources() -> str:
-    """A digest of all files of the ops, of what is replayed from CUDA graphs and, where it holds CUDA kernels, of the
-    compiled extension."""
+    """A digest of all files of the ops, of the modules whose CUDA graphs are checked and, if it has CUDA kernels, of
+    the compiled extension."""
     package, digest = pathlib.Path(__file__).parents[1], hashlib.sha256()
     files = [file for name in ("ops", "modules", "pretrain/step") for file in sorted((package / name).rglob("*.py"))]
     if _native.C is not None and _native.C.has_cuda:

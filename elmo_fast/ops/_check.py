@@ -30,8 +30,8 @@ class Unit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """why: the kernel is refused; unable: what prevented the check, which says nothing of the kernel; lost: the
-    device's context is, so that the process must end."""
+    """why: the reason to refuse the kernel; unable: the reason why it could not be checked; lost: whether the device's
+    context is lost, so that the process must end."""
 
     why: str | None = None
     unable: str | None = None

@@ -43,8 +43,7 @@ def _alone(file: CardFile[Verdict]) -> Iterator[None]:
 
 
 def _checked(units: list[Unit], device: torch.device) -> dict[Unit, Verdict]:
-    """What the check finds, with its progress on stderr; without the units that could not be checked, of which a
-    warning tells."""
+    """The verdicts of the check, with its progress on stderr; a warning names units that could not be checked."""
     gpu, start, done = _card.identity(device)["gpu"], time.monotonic(), 0
     _say(f"checking {len(units)} GPU kernels on this {gpu}, once for its driver, torch, Triton and their sources")
 

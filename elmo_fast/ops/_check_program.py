@@ -1,7 +1,7 @@
 """python -m elmo_fast.ops._check_program DEVICE: checks the units that standard input names, one line of JSON each.
 
-A process of its own, because an illegal address ends a CUDA context and all that is in it. It answers each line with
-one: `MARK` and the JSON of an `Answer`. `_check_processes` starts it.
+It is a process of its own, because an illegal address ends a CUDA context. It answers each line with one line: `MARK`
+and the JSON of an `Answer`. `_check_processes` starts it.
 """
 
 import json

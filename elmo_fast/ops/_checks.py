@@ -60,8 +60,8 @@ def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
 def check_output_layer(
     op: str, hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, chunk_bytes: int, **samples: Tensor
 ) -> None:
-    """Raises unless these are the rows [N, D], words [N] and table [V, D], [V] (V > 0) of a softmax or its likes;
-    samples [S] (S > 0), words too, where it has some."""
+    """Raises unless these are the arguments of a loss over a vocabulary: rows [N, D], words [N], table [V, D] and [V]
+    with V > 0 and, if it has samples, words [S] with S > 0."""
     for name, ids in samples.items():
         check_shape(op, name, ids, "S")
         check_same(op, f"targets and {name}", [targets, ids])
@@ -89,9 +89,9 @@ def check_words(op: str, num_words: int, **words: Tensor) -> None:
 
 
 def check_values(op: str, name: str, tensor: Tensor, most: int, wanted: str) -> None:
-    """Raises unless all numbers lie from 0 to `most`; does not read them off the CPU or while compiling.
+    """Raises unless all numbers lie from 0 to `most`. Numbers on a GPU, or while compiling, are not read.
 
-    wanted: with {} for `most`, which may not be formatted while compiling: that would make it a constant.
+    wanted: has {} for `most`, which must not be formatted while compiling: that would make it a constant.
     """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not tensor.numel():
         return

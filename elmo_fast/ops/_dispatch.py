@@ -48,7 +48,7 @@ def made_for(backend: str, device: torch.device) -> bool:
 
 
 def backend_for(op: str, backend: str) -> str:
-    """`backend` where `op` has one of that name, else "auto": for callers who pass one name to several ops.
+    """`backend` if `op` has a backend of that name, else "auto"; for a caller that passes one name to several ops.
 
     Raises ElmoFastError when the op is unknown.
     """
@@ -58,7 +58,7 @@ def backend_for(op: str, backend: str) -> str:
 def why_never(op: str, backend: str) -> str | None:
     """Why that backend of `op` can run on no device of this installation, in one sentence; None if it can.
 
-    None as well for a backend that the op lacks, in place of which `backend_for` gives "auto".
+    Also None for a backend that the op lacks, for which `backend_for` returns "auto".
     """
     return _ABSENT[backend]() if backend in _ABSENT and backend in backends_of(op) else None
 
@@ -66,9 +66,9 @@ def why_never(op: str, backend: str) -> str | None:
 def explain(
     op: str, device: torch.device | str, dtype: torch.dtype = torch.float32, precision: str = "float32"
 ) -> Choice:
-    """What backend="auto" would choose for `op` here, and why not the ones before it.
+    """The backend that backend="auto" would choose for `op`, and why not the ones before it.
 
-    Kernels that were never checked on this GPU count as good: the first use checks them, a question does not.
+    It checks no kernels: those that were never checked on this GPU count as right.
 
     Args:
         op: its name, one of `op_names()`.
@@ -149,8 +149,8 @@ def why_refused(op: str, backend: str, device: torch.device, dtype: torch.dtype,
 
 
 def replays(device: torch.device, precision: str, what: str = "projected_lstm") -> bool:
-    """Whether CUDA graphs are replayed on this card: not if they were measured to be slower, nor if their check says
-    that they give wrong numbers, of which a PerformanceWarning tells. what: of `_registry.REPLAYS`."""
+    """Whether CUDA graphs of a kind are replayed on this GPU: not if they were measured to be slower and, with a
+    PerformanceWarning, not if their check found wrong numbers. what: of `_registry.REPLAYS`."""
     if _tuned.choice(_tuned.graphs(precision), device) == 0:
         return False
     why = refusal(what, GRAPH, device, precision)

@@ -52,7 +52,7 @@ def known_refusal(op: str, backend: str, device: torch.device, precision: str) -
     return sentence(unit, device)
 
 
-# torch.compile calls them as they are while it traces, and takes the results as constants: what it traces will run.
+# torch.compile calls these while it traces, and takes the results as constants.
 for _asked in (refusal, known_refusal):
     _asked._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
@@ -75,7 +75,7 @@ def _capturing() -> bool:
 def _with(unit: Unit, device: torch.device) -> list[Unit]:
     """The unit, and all that are likely to be needed with it: those of its precision, and those without one.
 
-    What higher layers replay is checked when it is asked for: not everyone trains.
+    The CUDA graphs of higher layers are checked only when asked for, because not everyone trains.
     """
     found = [unit]
     for op, backends in REGISTRY.items():

@@ -14,8 +14,8 @@ from elmo_fast.ops import _tuned
 from elmo_fast.ops._capture import Entry, Function, Pool, capture, out_of_memory, pool_of
 
 Result = TypeVar("Result")
-# A bucket gets a graph when it is seen again: a capture costs more than a run. Where all places are taken it waits for
-# so many sights during which the graph used least recently was not used once.
+# A bucket gets a graph when it is seen SIGHTS times, because a capture costs more than a run. If all places are taken,
+# it must first be seen PATIENCE times without a use of the least recently used graph.
 SIGHTS, PATIENCE = 2, 16
 
 
@@ -107,13 +107,13 @@ class Graphs:
         replayed: Callable[[Entry], Result],
         owners: Sequence[Tensor] = (),
     ) -> Result | None:
-        """What `replayed` makes of the graph of `key`; None where the caller should call its function itself: the
-        bucket is new, or cannot be captured, for which a warning said why.
+        """The result of `replayed` with the graph of `key`. None if the caller must call its function itself, because
+        the bucket is new or cannot be captured (a warning said why).
 
-        key: names all besides the tensors' values that a run depends on; version: of that, what never comes back once
-        it has changed, such as the versions of weights. empty: makes the inputs' memory. replayed: writes the inputs,
-        replays, copies the outputs, and changes nothing else before all of that is done. owners: the graph is dropped
-        with them, if `function` does not keep them alive.
+        key: all that a run depends on besides the tensors' values; version: the part of it that never comes back once
+        it has changed, such as the versions of weights; empty: makes the inputs' memory; replayed: writes the inputs,
+        replays, copies the outputs, and changes nothing else before that is done; owners: the graph is dropped with
+        them, if `function` does not keep them alive.
         """
         pool, key = pool_of(device), (key, _tuned.in_force())
         with pool.lock:

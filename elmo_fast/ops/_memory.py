@@ -11,10 +11,10 @@ from elmo_fast.sizes import size
 
 @contextlib.contextmanager
 def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
-    """Turns torch.OutOfMemoryError within into an ElmoFastError that says what would fit.
+    """Turns a torch.OutOfMemoryError within the block into an ElmoFastError that says what would fit.
 
     what: the rows' name in the user's words ("rows of the batch"); needed: bytes asked for in all; per_row: bytes of
-    one row. Allocate inside, write after: so nothing is half updated.
+    one row. Allocate within the block and write after it, so that nothing is half updated.
     """
     try:
         yield

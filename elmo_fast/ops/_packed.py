@@ -34,9 +34,9 @@ def packed(
 ) -> list[Tensor]:
     """The copies that `fill` writes into what `empty` allocates, made again only when a source has changed.
 
-    A change is seen by the source's address, dtype and version counter; it is written into the *same* memory, so that
-    a captured CUDA graph which reads the copies stays right. What changes a parameter past its counter (`.data`,
-    torch.distributed) is not seen: call `refresh_weights`. Tensors of inference mode have no counter and are not kept.
+    A change shows in the source's address, dtype or version counter. The new copy is written into the *same* memory, so
+    a captured CUDA graph that reads it stays right. A write past the counter (`.data`, torch.distributed) does not
+    show: call `refresh_weights`. Tensors of inference mode have no counter, so their copies are not kept.
     """
     if any(source.is_inference() for source in sources):
         copies = empty()
@@ -76,7 +76,7 @@ def _rounded(dtype: torch.dtype) -> str:
 def kept_rounded(tensor: Tensor) -> Tensor | None:
     """A 16-bit `rounded_copy` of `tensor` that is kept and up to date, or None.
 
-    Code that changes the tensor in place may change the copy as well and then call `mark_rounded`: the next use
+    Code that changes the tensor in place may also change the copy and then call `mark_rounded`, so that the next use
     converts nothing. An outdated copy is left to `packed`: an update that the device skips would not correct it.
     """
     for dtype in (torch.float16, torch.bfloat16):
@@ -94,7 +94,7 @@ def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
 def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:
     """Declares that a replayed CUDA graph has changed tensors, which no version counter has seen.
 
-    with_copies: those of `changed` whose rounded copies it has changed alike.
+    with_copies: those of `changed` whose rounded copies it has changed too.
     """
     kept = [(tensor, copy.dtype) for tensor in with_copies if (copy := kept_rounded(tensor)) is not None]
     torch.autograd.graph.increment_version(list(changed))
@@ -124,12 +124,12 @@ def clear_packed() -> None:
 
 
 def refresh_weights() -> None:
-    """Forgets what was made of parameters: packed and rounded copies, captured CUDA graphs, words' vectors kept by
-    modules.
+    """Drops all that is kept of parameters: packed and rounded copies, captured CUDA graphs, words' vectors.
 
-    Needed after some values of a parameter were written past torch's version counter: through `.data`, `.numpy()`,
-    DLPack or torch.distributed. Optimizers, `load_state_dict` and whatever else changes a parameter in place under
-    `torch.no_grad()` move the counter; on the CPU, so does a write to all of it as seen by a probe of its values.
+    Call it after writing some values of a parameter past torch's version counter: through `.data`, `.numpy()`, DLPack
+    or torch.distributed. It is not needed after optimizers, `load_state_dict` and other changes in place under
+    `torch.no_grad()`, which move the counter, nor on the CPU after a write to the whole parameter, which a probe of its
+    values finds.
     """
     clear_packed()
     if _native.C is not None:

@@ -33,8 +33,8 @@ def _has_autocast(device: torch.device) -> bool:
 def under_autocast(precision: str, device: torch.device, int8: bool = False) -> tuple[str, Callable[[Tensor], Tensor]]:
     """The precision to compute with, and a cast for tensors that other layers made.
 
-    Under torch.autocast for this device, "float32" stands for autocast's dtype, and such tensors, which may be 16 bit
-    then, are cast to float32. Elsewhere both are as given. Raises ElmoFastError when `precision` is unknown.
+    Under torch.autocast for this device, "float32" means autocast's dtype, and tensors of other layers, which may then
+    have 16 bits, are cast to float32. Otherwise both are as given. Raises ElmoFastError when `precision` is unknown.
     """
     check_precision(precision, int8)
     if not _has_autocast(device):

@@ -39,8 +39,8 @@ _PACKAGES: dict[str, str] = {}
 def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
     """Makes an op known: a package of the op's name, with a module for each of its backends.
 
-    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: it serves that
-    precision. An op with a backend for GPUs also has a module `cases`, by which that is checked on the user's card.
+    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: the op takes
+    that precision. An op with a backend for GPUs also has a module `cases`, by which it is checked on the user's GPU.
     """
     op = package.rpartition(".")[2]
     if int8:
@@ -62,8 +62,8 @@ def _implementation(package: str, backend: str) -> Implementation:
     return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
 
 
-# What is replayed from CUDA graphs -> the module whose `replayed(precision, device)` gives a `_cases.Replayed`. Modules
-# of higher layers make themselves known.
+# Kind of CUDA graph -> the module whose `replayed(precision, device)` returns a `_cases.Replayed`. Modules of higher
+# layers register themselves.
 REPLAYS: dict[str, str] = {}
 
 
@@ -91,6 +91,6 @@ def backends_of(op: str) -> Mapping[str, Implementation]:
 def cases_of(op: str) -> Any:
     """The module `cases` of an op: `cases(draw)`, and `MULTIPLIES`, whether it has a precision.
 
-    Where its Triton kernels have several tiles: `cases_of_tiles(draw, precision, device)`, each tile on that card once.
+    If its Triton kernels have several tiles, also `cases_of_tiles(draw, precision, device)`, each tile once.
     """
     return importlib.import_module(f"{_PACKAGES[op]}.cases")

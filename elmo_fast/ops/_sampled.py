@@ -19,8 +19,8 @@ def fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def in_chunks(losses: Callable[..., Tensor], a: Any, *more: Any) -> Tensor:
-    """losses(hidden, targets' rows, samples' rows, offsets, ids, *more) of as many rows at a time as `chunk_bytes`
-    holds scores of; those of several chunks are computed again in the backward pass."""
+    """losses(hidden, targets' rows, samples' rows, offsets, ids, *more), called with as many rows as have scores of
+    `chunk_bytes`. If that takes several calls, the backward pass computes the scores again."""
     rows, offsets, ids = a.gathered()
     hidden, rows, count = rounded(a.hidden, a.precision), rounded(rows, a.precision), a.hidden.shape[0]
     step = max(1, min(count, a.chunk_bytes // (a.samples.shape[0] * hidden.element_size())))

@@ -12,9 +12,8 @@ from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """out[i] = sum of the rows of `values` whose key is i, in the order of the rows; other keys count nowhere.
 
-    values: [N, D] float32, contiguous; keys: [N] int64, int32 or int16, the sort being the faster the narrower they
-    are (`number` must fit); order: the keys sorted and the place of each before, where they have been sorted already;
-    returns [number, D] float32.
+    values: [N, D] float32, contiguous; keys: [N] int64, int32 or int16, wide enough for `number` (narrow keys sort
+    faster); order: the sorted keys and their former places, if known. Returns [number, D] float32.
     """
     rows, width = values.shape
     out = values.new_empty(number, width)

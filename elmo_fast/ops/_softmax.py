@@ -25,9 +25,9 @@ def check_sizes(op: str, words: int, samples: int) -> None:
 
 
 def candidates(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> list[Tiles]:
-    """The tiles that suit, the default one first: the largest that spills nothing. Of small products some are equal.
+    """The tiles that suit, first the default: the largest that spills no register. For small products some are equal.
 
-    The depth is how many float32 products are added up by themselves (`_kernels.plus_product`): at most 32.
+    The depth is the number of float32 products in one partial sum (`_kernels.plus_product`), at most 32.
     """
     float32, small, found = dtype == torch.float32, _card.is_small(device), []
     depth, many = ceil_power_of_two(width, 16, 32 if float32 else 64), 64 * (64 if float32 else 128)
@@ -92,8 +92,8 @@ def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None)
 
 
 def empty_sums(planes: int, words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
-    """Room for `planes` numbers (such as largest logit and sum of exponentials) of each row and tile of `words` words,
-    [planes, tiles of words, N]."""
+    """An empty tensor [planes, tiles of words, N]: `planes` numbers (such as largest logit and sum of exponentials) for
+    each row and each tile of `words` words."""
     return torch.empty(planes, cdiv(words, tile.columns), count, dtype=torch.float32, device=device)
 
 

@@ -29,13 +29,14 @@ class _SparseRows(torch.autograd.Function):
 
 
 def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
-    """The gradient [V, ...] of a table of which `rows` belong to the words `ids`; rows of one word are summed.
+    """The gradient [V, ...] of a table, from the gradients `rows` of the words `ids`; rows of one word are summed.
 
-    Not sparse, on a CPU with several threads: torch adds rows of one word in any order, other bits on every run.
+    A dense gradient on a CPU with several threads has other bits on every run, because torch adds the rows of one word
+    in any order.
 
-    sparse: COO; coalesced on the CPU. On other devices its entries stay as they are, repeated words among them, since
-    how many distinct ones there are is known to the device only and `coalesce` would wait for it. Autograd's sum of two
-    such gradients is their concatenation (torch's add_out_sparse_cuda), which waits for nothing either.
+    sparse: COO; coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for the
+    device to know the number of distinct words. Autograd's sum of two such gradients is their concatenation (torch's
+    add_out_sparse_cuda), which waits for nothing either.
     """
     if not sparse:
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
@@ -51,9 +52,9 @@ def table_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
 def coalesced(gradient: Tensor) -> Tensor:
     """A sparse COO gradient [V, ...] with sorted, distinct indices and the flag that says so.
 
-    Where autograd stores a sparse gradient in `.grad` it keeps the entries but drops the flag, and `Tensor.coalesce`
-    would sort and copy all of them again. This checks the order first and sets only the flag if they are sorted.
-    (The check waits for the device unless that is the CPU.)
+    When autograd stores a sparse gradient in `.grad`, it keeps the entries but drops the flag, and `Tensor.coalesce`
+    would sort and copy all of them again. If the entries are sorted, this function only sets the flag. To see whether
+    they are, it waits for a GPU.
     """
     if gradient.is_coalesced():
         return gradient

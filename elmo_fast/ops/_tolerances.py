@@ -4,17 +4,17 @@ import math
 
 from torch import Tensor
 
-# The factor by which a kernel's rms or largest error may exceed plain torch's: orders of summation differ by chance.
+# The factor by which a kernel's rms or largest error may exceed plain torch's, as another order of summation may.
 RATIO = 1.5
-# The small term, relative to the largest |truth|: a few units in the last place of the precision in use. Of int8 a step
-# is 1/127 of its row's largest number: where two sides' float32 differ in the last place, one takes the next step.
+# The small term, relative to the largest |truth|: a few units in the last place of the precision in use. A step of int8
+# is 1/127 of its row's largest number: if two sides' float32 differ in the last place, one may take the next step.
 SMALL = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3, "int8": 1e-2}
 
 
 def why_worse(name: str, ours: Tensor, torchs: Tensor, truth: Tensor, precision: str) -> str | None:
-    """One sentence where |ours - truth| > RATIO * |torch's - truth| + SMALL * max|truth|, rms or largest, else None.
+    """One sentence if |ours - truth| > RATIO * |torch's - truth| + SMALL * max|truth|, rms or largest, else None.
 
-    A NaN that the truth does not have is worse than any bound.
+    A NaN that the truth does not have exceeds every bound.
     """
     if ours.shape != truth.shape:
         return f"{name}: shape {tuple(ours.shape)}, wanted {tuple(truth.shape)}"

@@ -14,9 +14,9 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def drawn_to(op: str, drawn: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
-    """What `op` drew on the CPU, on a device, without waiting: to a GPU through pinned memory.
+    """Copies what `op` drew on the CPU to a device without waiting, to a GPU through pinned memory.
 
-    Raises ElmoFastError while a CUDA graph is captured, every replay of which would copy the same numbers.
+    Raises ElmoFastError while a CUDA graph is captured, because each replay would copy the same numbers.
     """
     if device.type != "cuda":
         return tuple(tensor.to(device) for tensor in drawn)

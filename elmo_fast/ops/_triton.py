@@ -69,9 +69,9 @@ def launch(
 ) -> None:
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
-    launch_cooperative_grid: the driver refuses the launch unless all blocks are resident at once, so that they may wait
-    for each other. An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which multiplies
-    bit patterns.
+    launch_cooperative_grid: all blocks are resident at once, so that they may wait for each other; else the driver
+    refuses the launch. An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which would
+    multiply bit patterns.
     """
     options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
     if launch_cooperative_grid:
@@ -110,7 +110,7 @@ def why_no_launcher() -> str | None:
         return f"Triton needs a C compiler, and $CC is {named!r}, which is no program; name one without its options"
     if named is None and shutil.which("gcc") is None and shutil.which("clang") is None:
         return "Triton needs a C compiler, and there is none; install gcc or clang, or name another in $CC"
-    # Debian's scheme, for which Triton takes that of every other system.
+    # Where Debian's Python uses its own scheme, posix_local, Triton uses posix_prefix.
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     folder = sysconfig.get_paths(scheme=scheme)["include"]
     if not (pathlib.Path(folder) / "Python.h").is_file():
@@ -130,7 +130,7 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return "the Triton kernels multiply no int8"
     if INTERPRETED and precision == "bfloat16":
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
-    # torch.compile cannot trace a look at files, and asks for a C compiler itself.
+    # torch.compile cannot trace access to files, and asks for a C compiler itself.
     return None if INTERPRETED or torch.compiler.is_compiling() else why_no_launcher()
 
 
@@ -186,9 +186,9 @@ def _parts_in_float32() -> Iterator[None]:
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32, returned as `dtype`.
 
-    torch's own product (cuBLAS): a large plain product leaves a kernel of ours nothing to win. float32 operands obey
-    torch.backends.cuda.matmul, which is exact unless the user allowed tf32; parts of a 16-bit product are never added
-    in 16 bit, although torch's default allows it.
+    It is torch's own product (cuBLAS), which no kernel of ours would beat. float32 operands obey
+    torch.backends.cuda.matmul, which is exact unless the user allowed tf32. Parts of a 16-bit product are never added
+    in 16 bits, although torch's default allows it.
     """
     if a.dtype == dtype:
         with _parts_in_float32():
@@ -201,7 +201,7 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
     """out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it: as `matmul`, in place.
 
-    Nothing runs while launches are recorded: FakeTensorMode knows no addmm of 16-bit operands into float32.
+    While launches are recorded nothing runs, because FakeTensorMode has no addmm of 16-bit operands into float32.
     """
     if _recorded is not None:
         return

@@ -33,8 +33,8 @@ choice._dynamo_marked_constant = True  # type: ignore[attr-defined]  # read once
 
 
 def keep(device: torch.device, choices: Mapping[str, int]) -> None:
-    """Keeps choices for this process and every later one, until they are measured again; no graph that was captured
-    under others is replayed any more."""
+    """Keeps choices for this process and later ones, until they are measured again. Graphs that were captured under
+    other choices are not replayed any more."""
     global _times_kept
     file_of(device).add(choices)
     _files.clear()
