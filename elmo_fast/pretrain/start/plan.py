@@ -53,8 +53,8 @@ def check_num_samples(config: PretrainConfig, corpus: Corpus) -> None:
     samples = config.optimizer.n_negative_samples_batch
     if config.optimizer.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
         raise ElmoFastError(
-            f"n_negative_samples_batch must not exceed the {len(corpus.vocabulary):,} words of the vocabulary, as "
-            f"samples are distinct; got {samples:,}"
+            f"n_negative_samples_batch must be at most {len(corpus.vocabulary):,}, the words of the vocabulary, as "
+            f"samples are distinct; got {samples:,}; give fewer, or loss full_softmax, which suits a small vocabulary"
         )
 
 
