@@ -9,8 +9,10 @@ from typing import Any
 from elmo_fast import __version__
 from elmo_fast.cli import _common, _model
 
-# The flags of /proc/cpuinfo that the kernels use.
-CPU_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
+# The features in it that the kernels use, on x86-64 and on Arm.
+X86_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+ARM_FLAGS = ("asimd", "bf16", "i8mm")
 LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
 
 
@@ -62,12 +64,14 @@ def processor() -> list[str]:
     """The CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
     import torch
 
-    about = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
-    text = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
-    found = dict(re.findall(r"^(model name|flags)\s*: (.*)$", text, re.MULTILINE))
-    name, flags = found.get("model name", platform.machine()), found.get("flags", "").split()
-    has = [flag for flag in CPU_FLAGS if flag in flags]
-    lacks = [flag for flag in CPU_FLAGS if flag not in flags]
+    from elmo_fast.ops._products import on_arm
+
+    text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
+    found = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", text, re.MULTILINE))
+    name, used = found.get("model name", platform.machine()), ARM_FLAGS if on_arm() else X86_FLAGS
+    flags = found.get("Features" if on_arm() else "flags", "").split()
+    has = [flag for flag in used if flag in flags]
+    lacks = [flag for flag in used if flag not in flags]
     return [
         f"CPU: {name} | torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads",
         f"     has {' '.join(has) or 'none that the kernels use'} | lacks {' '.join(lacks) or 'nothing'}",

@@ -70,13 +70,14 @@ _SPEEDS: dict[str, dict[str, Speed]] = {
 _AS_FAST = 0.95  # what differs less lies within the measurement's spread
 
 
-def _on_arm() -> bool:
+def on_arm() -> bool:
+    """Whether this CPU is an Arm one."""
     return platform.machine() in ("aarch64", "arm64")
 
 
 def speed_on_cpu(precision: str) -> Speed | None:
     """The measured speed with the instruction set in use; None if none was measured."""
-    return None if _native.C is None or _on_arm() else _SPEEDS.get(_native.C.isa(), {}).get(precision)
+    return None if _native.C is None or on_arm() else _SPEEDS.get(_native.C.isa(), {}).get(precision)
 
 
 def why_slower_on_cpu(precision: str) -> str | None:
@@ -132,6 +133,6 @@ def newer_instruction_sets() -> list[str]:
             for precision in ("float32", "bfloat16", "int8")
             if _kernel(name, precision) != _kernel(current, precision)
         ]
-        if (name in _ARM) == _on_arm():
+        if (name in _ARM) == on_arm():
             lines.append(f"{name} ({_CPUS[name]} and newer): {'; '.join(gains)}")
     return lines

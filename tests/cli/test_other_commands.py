@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from elmo_fast.cli import info
 from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.ops import PRECISIONS, op_names
@@ -192,6 +193,13 @@ def test_info_tells_every_op_and_precision(capsys, monkeypatch):
     out = capsys.readouterr().out
     for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "]:
         assert name in out
+
+
+def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd49\n")
+    monkeypatch.setattr(info, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert info.processor()[1] == "     has asimd bf16 | lacks i8mm"
 
 
 def test_info_tells_what_a_model_is(model, tmp_path, capsys):
