@@ -17,11 +17,12 @@ def _is_count(value: Any) -> bool:
 def _model_complaints(model: ModelConfig) -> list[str]:
     found = []
     slots = model.max_characters_per_token
-    if not model.filters:
+    filters = [] if model.filters is None else model.filters  # as a line `filters:` without a value gives
+    if not filters:
         found.append("filters must hold at least one [width, number]; got none")
     found += [
         f"filters must be [width of 1 to max_characters_per_token={slots}, number above 0]; got {pair}"
-        for pair in model.filters
+        for pair in filters
         if len(pair) != 2 or not all(_is_count(n) for n in pair) or pair[0] > slots
     ]
     if _is_count(model.dim) and _is_count(model.projection_dim) and model.projection_dim > model.dim:

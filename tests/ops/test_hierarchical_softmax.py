@@ -117,6 +117,20 @@ def test_nothing_to_do(backend, shape, sparse):
     assert not any(g.to_dense().any() for g in gradients if g is not None)
 
 
+@needs_native
+def test_sparse_rows_of_a_large_tree_are_distinct_and_rise():
+    """Of more than 2^11 nodes, which is what one digit of the kernel's sort tells apart."""
+    given = problem(300, 3, 5000)
+    leaves = leaves_of(given)
+    losses = hierarchical_softmax(**given, sparse=True, backend="native")
+    gradient = torch.autograd.grad(losses.sum(), leaves[1])[0]
+    tree, nodes = given["tree"], []
+    for word in given["targets"].tolist():
+        nodes += tree.nodes[tree.first[word] : tree.first[word + 1]].tolist()
+    assert max(nodes) >= 1 << 11
+    assert gradient._indices()[0].tolist() == sorted(set(nodes))
+
+
 @every
 @pytest.mark.parametrize("score", [-1000.0, -60.0, 0.0, 60.0, 1000.0])
 def test_large_scores_do_not_overflow(backend, score):

@@ -67,6 +67,13 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     assert len(complaints(config)) == 13
 
 
+def test_filters_without_a_value_are_a_complaint(tmp_path):
+    """A line `filters:` of YAML gives null."""
+    config = good(tmp_path)
+    config.model.filters = None
+    assert complaints(config) == ["filters must hold at least one [width, number]; got none"]
+
+
 def test_nothing_given_names_what_is_missing():
     found = "\n".join(complaints(PretrainConfig()))
     assert "train_prefix" in found
