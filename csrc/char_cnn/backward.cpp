@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kFeatures = 16;  // features whose weight gradients stay in the first-level cache over all words
 constexpr int64_t kGroups = 16;    // partial sums of the embedding's gradient
+constexpr int64_t kRun = 32;       // words of one sum of a filter's terms; longer sums are sums of these, in double
 
 // Arrays of one backward pass; gradients and rounded operands in T, one filter a row [width][E].
 template <typename T>
@@ -37,16 +38,18 @@ ELMO_INLINE void add_scaled(T* __restrict target, const T* __restrict source, T 
   }
 }
 
+// The terms of features begin to end-1 are added to part [end - begin, width, E] and bias [end - begin].
 template <int64_t fixed, typename T>
-ELMO_INLINE void weight_loop(const Pass<T>& p, const Width& w, int64_t begin, int64_t end, T* d_filters, T* d_bias) {
-  for (int64_t row = 0; row < p.words.rows; ++row) {
+ELMO_INLINE void weight_loop(
+    const Pass<T>& p, const Width& w, int64_t first, int64_t last, int64_t begin, int64_t end, T* part, T* bias) {
+  for (int64_t row = first; row < last; ++row) {
     const int32_t* ids = p.ids(row);
     for (int64_t f = begin; f < end; ++f) {
       const int64_t at = row * p.features + w.feature + f;
       const T g = p.gradient[at];
       if (g == T(0)) continue;
-      d_bias[f] += g;
-      T* filter = d_filters + f * w.width * p.size;
+      bias[f - begin] += g;
+      T* filter = part + (f - begin) * w.width * p.size;
       for (int64_t j = 0; j < w.width; ++j)
         add_scaled<fixed>(filter + j * p.size, p.embedding + ids[p.winners[at] + j] * p.size, g, p.size);
     }
@@ -75,12 +78,27 @@ ELMO_INLINE void embedding_loop(
   }
 }
 
+// part, total: room for kFeatures filters and biases. A single chain of a thousand terms would round at the size of the whole.
 template <typename T>
-ELMO_MULTIVERSION void add_weight_gradients(const Pass<T>& p, const Width& w, int64_t begin, int64_t end, T* d_filters, T* d_bias) {
-  if (p.size == 16)
-    weight_loop<16>(p, w, begin, end, d_filters, d_bias);
-  else
-    weight_loop<0>(p, w, begin, end, d_filters, d_bias);
+ELMO_MULTIVERSION void sum_weight_gradients(
+    const Pass<T>& p, const Width& w, int64_t begin, int64_t end, T* part, double* total, T* d_weight, T* d_bias) {
+  const int64_t features = end - begin, terms = features * w.width * p.size;
+  std::fill_n(total, terms + features, 0.0);
+  for (int64_t first = 0; first < p.words.rows; first += kRun) {
+    const int64_t last = std::min(first + kRun, p.words.rows);
+    std::fill_n(part, terms + features, T(0));
+    if (p.size == 16)
+      weight_loop<16>(p, w, first, last, begin, end, part, part + terms);
+    else
+      weight_loop<0>(p, w, first, last, begin, end, part, part + terms);
+    for (int64_t i = 0; i < terms + features; ++i) total[i] += part[i];
+  }
+  for (int64_t f = 0; f < features; ++f) {
+    d_bias[begin + f] = static_cast<T>(total[terms + f]);
+    T* to = d_weight + (begin + f) * p.size * w.width;
+    for (int64_t e = 0; e < p.size; ++e)
+      for (int64_t j = 0; j < w.width; ++j) *to++ = static_cast<T>(total[(f * w.width + j) * p.size + e]);
+  }
 }
 
 template <typename T>
@@ -120,16 +138,19 @@ Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList 
 template <typename T>
 void weight_gradients(
     const Pass<T>& p, TensorList weights, std::vector<Tensor>& d_weights, std::vector<Tensor>& d_biases) {
+  const Options options = weights[0].options();
   for (const auto& w : widths_of(weights)) {
-    const auto d_filters = zeros({w.filters, w.width, p.size}, weights[0].options());
-    d_biases.push_back(zeros({w.filters}, weights[0].options()));
-    T *filters = d_filters.template mutable_data_ptr<T>(), *bias = d_biases.back().template mutable_data_ptr<T>();
+    const Tensor d_weight = empty({w.filters, p.size, w.width}, options), d_bias = empty({w.filters}, options);
+    T *weight = d_weight.template mutable_data_ptr<T>(), *bias = d_bias.template mutable_data_ptr<T>();
     parallel_for((w.filters + kFeatures - 1) / kFeatures, 1, [&](int64_t begin, int64_t end) {
+      const int64_t room = kFeatures * (w.width * p.size + 1);
+      const Tensor part = empty({room}, options), total = empty({room}, options.dtype(kDouble));
       for (int64_t i = begin; i < end; ++i)
-        add_weight_gradients<T>(p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), filters, bias);
+        sum_weight_gradients<T>(
+            p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), part.template mutable_data_ptr<T>(),
+            total.mutable_data_ptr<double>(), weight, bias);
     });
-    // A clone: contiguous() would keep the odd stride of a width of 1, of which DistributedDataParallel warns.
-    d_weights.push_back(d_filters.permute({0, 2, 1}).clone());
+    d_weights.push_back(d_weight), d_biases.push_back(d_bias);
   }
 }
 

@@ -112,6 +112,22 @@ def test_the_gradient_of_the_embedding_is_no_single_chain_of_sums() -> None:
     assert_no_worse("embedding", gradient(torch.float32, "native"), truth.float(), truth, "float32")
 
 
+@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+def test_the_gradients_of_the_weights_are_no_single_chain_of_sums() -> None:
+    """Of 5,000 equal words every sum grows by the same number each time, and a single chain rounds it one way."""
+    weight, bias = torch.randn(1, 8, 1), torch.randn(1).abs()
+    table, ids = torch.rand(3, 8), torch.ones(5000, 2, dtype=torch.int64)
+
+    def gradients_of(dtype: torch.dtype, backend: str) -> list[Tensor]:
+        leaves = [weight.abs().to(dtype).requires_grad_(), bias.to(dtype).requires_grad_()]
+        features = char_cnn(ids, table.to(dtype), leaves[:1], leaves[1:], backend=backend)
+        return list(torch.autograd.grad(features, leaves, torch.full_like(features, 0.1).to(dtype)))
+
+    truths, found = gradients_of(torch.float64, "reference"), gradients_of(torch.float32, "native")
+    for name, ours, truth in zip(("weight", "bias"), found, truths, strict=True):
+        assert_no_worse(name, ours, truth.float(), truth, "float32")
+
+
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("scale", [1e-12, 1e-30, 1e12])
 def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -> None:
@@ -222,3 +238,15 @@ def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
     features = char_cnn(c.ids, c.embedding, c.weights, c.biases, activation=activation, backend=backend)
     assert features.isnan().any(1).nonzero().flatten().tolist() == [4, 9]
     assert features[[4, 9]].isnan().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_gradient_passes_a_feature_that_is_nan(backend: str) -> None:
+    """As torch's relu: it stops where a feature is 0 or less, and NaN is neither."""
+    c = case("short", 20, 12, widths=few(backend))
+    c.embedding[c.ids[4, 0]] = torch.nan
+    biases = [bias.detach().requires_grad_() for bias in c.biases]
+    features = char_cnn(c.ids, c.embedding, c.weights, biases, activation="relu", backend=backend)
+    assert features.isnan().any()
+    found = torch.cat(torch.autograd.grad(features.sum(), biases))
+    assert torch.equal(found, ((features > 0) | features.isnan()).sum(0).float())
