@@ -12,8 +12,8 @@ from elmo_fast.ops._registry import REGISTRY, multiplies
 from elmo_fast.ops._verdicts import VARIABLE, numbered, sentence
 
 # The persistent scan is checked where it is asked for: "auto" takes it only where it was measured.
-GPU_BACKENDS = ("cuda", "triton")
-CHECKED = (*GPU_BACKENDS, "triton_persistent", GRAPH)
+CHECKED_TOGETHER = ("cuda", "triton")
+CHECKED = (*CHECKED_TOGETHER, "triton_persistent", GRAPH)
 # Arguments of `refusal`, and the switch -> its answer, which does not change within a process.
 _settled: dict[tuple[str, str, torch.device, str, str | None], str | None] = {}
 
@@ -79,7 +79,7 @@ def _with(unit: Unit, device: torch.device) -> list[Unit]:
     """
     found = [unit]
     for op, backends in REGISTRY.items():
-        for backend in GPU_BACKENDS:
+        for backend in CHECKED_TOGETHER:
             if backend not in backends or not (multiplies(op) <= multiplies(unit.op)):
                 continue
             other = _unit(op, backend, unit.precision)

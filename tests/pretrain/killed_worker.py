@@ -24,15 +24,15 @@ from tests.pretrain.toy import toy_config
 STEPS, INTERVAL = 240, 7
 
 
-def configuration(folder: pathlib.Path, name: str):
+def configuration(folder: pathlib.Path, name: str, steps: int):
     return toy_config(
-        folder, max_steps=STEPS, n_epochs=1000, checkpoint_interval=INTERVAL, log_interval=5, dropout=0.2,
+        folder, max_steps=steps, n_epochs=1000, checkpoint_interval=INTERVAL, log_interval=5, dropout=0.2,
         save_dir=str(folder / name), heldout_prefix=str(folder / "train-1*"), heldout_interval=30,
     )  # fmt: skip
 
 
-def train(folder: pathlib.Path, name: str) -> None:
-    run.pretrain(configuration(folder, name), report=lambda line: None)
+def train(folder: pathlib.Path, name: str, steps: int = STEPS) -> None:
+    run.pretrain(configuration(folder, name, steps), report=lambda line: None)
 
 
 def in_a_child(work) -> int:
@@ -119,8 +119,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, kills = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     # In this process, so that its children find everything imported and reach their training at once.
-    # Twice, as the first time is one of imports too.
-    train(folder, "warm")
+    train(folder, "warm", 30)  # the first time is one of imports too
     began = time.monotonic()
     train(folder, "undisturbed")
     seconds = time.monotonic() - began
