@@ -24,7 +24,8 @@ std::map<Key, Entry>& entries() {
 }
 
 const char* storage_of(const Tensor& t) {
-  return static_cast<const char*>(t.const_data_ptr()) - t.storage_offset() * t.element_size();
+  const auto* data = static_cast<const char*>(t.const_data_ptr());
+  return data == nullptr ? nullptr : data - t.storage_offset() * t.element_size();  // a tensor without elements lies nowhere
 }
 
 // 256 elements spread over the tensor's storage, hashed (FNV-1a over their bits).

@@ -176,6 +176,7 @@ Tensor Tensor::to(ScalarType dtype) const {
 }
 
 const Tensor& Tensor::zero_() const {
+  if (nbytes() == 0) return *this;  // memset may not be told of memory that lies nowhere
   if (is_contiguous() && !is_cuda())
     std::memset(mutable_data_ptr(), 0, nbytes());
   else
@@ -280,7 +281,7 @@ void look_whether_memory_is_filled() {
 }
 
 void fill_if_asked(void* memory, int64_t bytes) {
-  if (fills_new_memory()) std::memset(memory, 0xff, bytes);
+  if (bytes > 0 && fills_new_memory()) std::memset(memory, 0xff, bytes);
 }
 
 }  // namespace elmo_fast
