@@ -17,7 +17,7 @@ from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.parts.folder import NAMES, VECTORS, check_complete, check_part
 from elmo_fast.parts.plan import PLAN, name_of, read_plan
 
-Vectors = npt.NDArray[Any]
+Rows = npt.NDArray[Any]
 OPEN_PARTS = 256  # that stay mapped
 
 
@@ -25,11 +25,11 @@ class FlatFile(NamedTuple):
     """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped."""
 
     offsets: npt.NDArray[np.int64]
-    embeddings: Vectors
+    embeddings: Rows
     metadata: dict[str, str]
 
 
-class ElmoVectors(Sequence[Vectors]):
+class ElmoVectors(Sequence[Rows]):
     """The vectors of a text's sentences, by their number from 0: [L, T, 2D] float32 or float16 of all layers, else
     [T, 2D].
 
