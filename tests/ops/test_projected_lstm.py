@@ -91,7 +91,7 @@ def test_every_instruction_set(precision):
 @pytest.mark.parametrize("clips", [(0.3, 0.2), (None, 0.2), (0.3, None), (None, None)], ids=str)
 @pytest.mark.parametrize("residual", [False, True])
 def test_saturated_clips(backend, clips, residual):
-    # Without a projection clip a larger recurrence is chaotic: every rounding grows, and which side errs more is chance.
+    # Without a projection clip a larger recurrence is chaotic: every rounding grows, and the larger error is chance.
     scale = 1.0 if clips[1] is None else 2.0
     case = make(6, 8, 24, 24, 32, scale=scale, lengths=torch.tensor([8, 8, 5, 2, 1, 0]))
     check(case, backend, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
