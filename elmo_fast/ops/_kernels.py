@@ -110,8 +110,45 @@ def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, R
 
 
 @triton.jit
-def power_of_two(grad, grad_step, scale, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """scale[0] = 2^(LIFT - ceil(log2 max|grad|)), scale[1] its inverse; both are normal numbers whatever grad is."""
+def counted_rows(count_ptr, rows):
+    """How many of `rows` count: all, or the device's number, kept within 0..rows."""
+    if count_ptr is None:
+        n = rows
+    else:
+        n = tl.minimum(tl.maximum(tl.load(count_ptr), 0), rows).to(tl.int32)
+    return n
+
+
+@triton.jit
+def finite_size(x):
+    """|x|, and 0 for NaN and infinity, which no scale makes fit."""
+    size = tl.abs(x)
+    return tl.where(size < float("inf"), size, 0.0)
+
+
+@triton.jit
+def largest(
+    x_ptr, count_ptr, to_ptr, rows, width, row, column, STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    """The largest finite |x| of a strip of rows, of those that count. A maximum needs no order. Bound by memory."""
+    first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
+    n = counted_rows(count_ptr, rows)
+    most = tl.zeros((BR, BC), tl.float32)
+    for step in range(0, STRIP, BR):
+        r = first + step + tl.arange(0, BR)
+        at = r.to(tl.int64)[:, None] * row + c.to(tl.int64)[None, :] * column
+        most = tl.maximum(
+            most, finite_size(tl.load(x_ptr + at, mask=(r < n)[:, None] & (c < width)[None, :], other=0.0))
+        )
+    tl.store(to_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
+
+
+@triton.jit
+def power_of_two(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
+    """scale[0] = 2^(LIFT - ceil(log2 max|grad|)), scale[1] its inverse; both are normal numbers whatever grad is.
+
+    A guess [2] (None: none) is kept if it takes the largest to 2^-1 .. 2^15: float16 has digits there, and room above.
+    """
     top = tl.zeros([BLOCK], tl.float32)
     for start in range(0, count, BLOCK):
         i = (start + tl.arange(0, BLOCK)).to(tl.int64)
@@ -119,5 +156,10 @@ def power_of_two(grad, grad_step, scale, count, LIFT: tl.constexpr, BLOCK: tl.co
     bits = tl.max(top, axis=0).to(tl.int32, bitcast=True)
     exponent = (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(tl.int32)
     exponent = tl.minimum(tl.maximum(LIFT - exponent, -126), 126)
+    if guess is not None:
+        kept = tl.load(guess)
+        size = tl.max(top, axis=0) * kept
+        fits = (size >= 0.5) & (size <= 32768.0) | (bits == 0)
+        exponent = tl.where(fits, (kept.to(tl.int32, bitcast=True) >> 23) - 127, exponent)
     tl.store(scale, ((exponent + 127) << 23).to(tl.float32, bitcast=True))
     tl.store(scale + 1, ((127 - exponent) << 23).to(tl.float32, bitcast=True))

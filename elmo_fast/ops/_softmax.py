@@ -128,7 +128,7 @@ def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | Non
     if dtype != torch.float16:
         return None
     scale = torch.empty(2, dtype=torch.float32, device=grad.device)
-    launch(power_of_two, (1,), grad, grad.stride(0), scale, len(grad), LIFT=lift, BLOCK=4096, num_warps=8)
+    launch(power_of_two, (1,), grad, grad.stride(0), scale, None, len(grad), LIFT=lift, BLOCK=4096, num_warps=8)
     return scale
 
 

@@ -10,19 +10,23 @@ import sys
 import pytest
 import torch
 
+from benchmarks.gpu import predict
 from elmo_fast.ops import _triton
 
 WORKS = ("train", "replay", "evaluate", "embed", "others")
 # Launches of Triton's kernels and of torch, at most; lower them when there are fewer. They bound a step on the host.
 MOST = {
-    "float32": {"train": (244, 108), "replay": (0, 15), "evaluate": (200, 23), "embed": (121, 49), "others": (19, 45)},
-    "bfloat16": {"train": (245, 112), "replay": (0, 15), "evaluate": (179, 21), "embed": (123, 47), "others": (21, 45)},
+    "float32": {"train": (244, 106), "replay": (0, 15), "evaluate": (200, 23), "embed": (121, 49), "others": (19, 45)},
+    "float16": {"train": (255, 127), "replay": (0, 15), "evaluate": (177, 23), "embed": (121, 49), "others": (23, 50)},
+    "bfloat16": {"train": (245, 110), "replay": (0, 15), "evaluate": (179, 21), "embed": (123, 47), "others": (21, 45)},
 }
 # The scan of resident blocks asks the driver for its device; the other is half of an op whose backward is CUDA C++.
 NOT_RUN = {"projected_lstm_persistent", "char_cnn_for_cuda"}
 
 
-@pytest.fixture(scope="module", params=[("cuda:0", "float32"), ("cuda:1", "bfloat16")], ids="-".join)
+@pytest.fixture(
+    scope="module", params=[("cuda:0", "float32"), ("cuda:0", "float16"), ("cuda:1", "bfloat16")], ids="-".join
+)
 def found(request):
     """What the host code did, in a process of its own: device, precision, and the works by name."""
     if torch.backends.cuda.is_built():
@@ -58,6 +62,14 @@ def test_no_more_is_launched_than_before(found, work):
     most = MOST[found["precision"]][work]
     assert counts[0] <= most[0], f"Triton: {found[work]['triton']}"
     assert counts[1] <= most[1], f"torch: {found[work]['torch']}"
+
+
+def test_a_prediction_counts_what_torch_launches(found):
+    """In a step at the predictions' precision, and beside its replay."""
+    if found["precision"] != predict.PRECISION:
+        pytest.skip(f"predictions are of {predict.PRECISION}")
+    counts = [sum(found[work]["torch"].values()) for work in ("train", "replay")]
+    assert counts == [predict.OF_TORCH, predict.BESIDE]
 
 
 def test_each_call_does_the_same(found):

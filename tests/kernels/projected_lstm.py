@@ -12,18 +12,22 @@ ARCHITECTURES = (80, 86, 90, 100, 120)
 SIZE, CELLS, TIME = 512, 4096, 2
 
 
-def both_ways(batch, dtype, save=True):
-    """Forward and, with `save`, backward of one layer: the host functions, as the op calls them."""
+def both_ways(batch, dtype, save=True, equal=False):
+    """Forward and, with `save`, backward of one layer: the host functions, as the op calls them.
+
+    equal: no lengths are given.
+    """
     inputs = [torch.empty(batch, TIME, SIZE) for _ in range(2)]
     sizes = ((4 * CELLS, SIZE), (4 * CELLS, SIZE), (4 * CELLS,), (SIZE, CELLS))
     weights = [[torch.empty(size) for _ in range(2)] for size in sizes]
-    lengths = torch.empty(batch, dtype=torch.int64)
+    lengths = None if equal else torch.empty(batch, dtype=torch.int64)
     state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
     options = [False, True], 3.0, 3.0, True, str(dtype).removeprefix("torch.")
     given = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options, save)
     (outputs, h, c), *saved = host.forward(given)
     if save:
         (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
+        order = falling.new_empty(0) if order is None else order
         kinds = weights[0], weights[1], weights[3]
         backward(outputs, h, c, inputs, *kinds, [], *steps, order, falling, *options, True, True, True)
 
@@ -35,3 +39,4 @@ def launches():
             if dtype == torch.float16 or batch in (16, 128):
                 yield f"batch {batch}, {str(dtype)[6:]}", functools.partial(both_ways, batch, dtype)
     yield "batch 16, float16, inference", functools.partial(both_ways, 16, torch.float16, False)
+    yield "batch 16, float16, no lengths", functools.partial(both_ways, 16, torch.float16, equal=True)

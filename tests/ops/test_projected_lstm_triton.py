@@ -85,6 +85,23 @@ def test_triton_float16_gradients_of_any_size(backend, size):
 
 
 @pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
+def test_triton_float16_scale_leaves_out_what_is_not_finite(backend):
+    """Rows beside one whose gradient is NaN keep theirs, bit by bit, although it is far below float16's range."""
+    inputs, weights, _, _ = make(3, 2, 6, 6, 9, state=False, directions=1)
+    inputs[0].requires_grad_()
+    out, _ = projected_lstm(inputs, weights, reverse=(False,), backend=backend, precision="float16")
+    grad = 1e-12 * torch.randn_like(out)
+    grad[0, 0, 0, 0] = 1e-11  # the largest
+    (wanted,) = torch.autograd.grad(out, inputs, grad, retain_graph=True)
+    grad[0, 1] = torch.nan
+    (found,) = torch.autograd.grad(out, inputs, grad)
+    assert wanted.any()
+    assert torch.equal(found[[0, 2]], wanted[[0, 2]])
+    assert found[1].isnan().any()
+
+
+@pytest.mark.parametrize("backend", TRITON)
 def test_triton_keeps_nan_and_packs_once(backend):
     """A NaN comes out as NaN, not as a clip's bound; weights are converted once, and again only when they change."""
     x, weights, _, state = make(2, 3, 12, 12, 32)

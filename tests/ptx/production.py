@@ -1,8 +1,9 @@
 """What kernels move and multiply at production shapes: of each different launch the emulator runs some blocks.
 
 `python -m tests.ptx.production [WORK ...]` writes benchmarks/gpu/counted.json, from which benchmarks/gpu/predict.py
-predicts times. A launch that comes again is counted, not run again; what no block has computed is zeros, which the
-addresses of these kernels do not depend on. Products that torch computes are counted in `PRODUCT`.
+predicts times. A launch of several blocks that comes again is counted, not run again. What no block has computed is
+zeros, which the addresses of these kernels do not depend on. highway's gradients keep the scale of the one that
+arrives, as zeros do. Products that torch computes are counted in `PRODUCT`.
 """
 
 import contextlib
@@ -30,7 +31,6 @@ from tests.ptx.races import Intervals, Shadow
 BLOCKS = 16  # of a launch, so many are run
 WRITTEN = 1 << 43  # set in a sector's number where it is written
 PRODUCT = "product by torch"
-PRECISION = "float16"
 
 
 class AnyOrder(Intervals):
@@ -123,6 +123,8 @@ def watching(emulator) -> Iterator[list[dict]]:
             rows[key] = {"kernel": one.kernel.program.name, "launches": 0} | some_blocks(one)
             found.append(rows[key])
             print("  ", rows[key], file=sys.stderr, flush=True)
+        elif np.prod(one.grid) == 1:
+            some_blocks(one)  # of a number that other launches go by
         rows[key]["launches"] += 1
 
     def product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -142,7 +144,14 @@ def watching(emulator) -> Iterator[list[dict]]:
             found.append(rows[key])
         rows[key]["launches"] += 1
 
-    with mock.patch.object(_triton, "matmul", product), mock.patch.object(_sampled_triton, "add_product", add_product):
+    def new_zeros(like: torch.Tensor, *size: object, **options: object) -> torch.Tensor:
+        return like.new_zeros(*size, **options)
+
+    with (
+        mock.patch.object(_triton, "matmul", product),
+        mock.patch.object(_sampled_triton, "add_product", add_product),
+        mock.patch.object(torch.Tensor, "new_empty", new_zeros),
+    ):
         emulator.launch = launch
         try:
             yield found
@@ -160,7 +169,7 @@ def lstm(batch: int, steps: int, *, train: bool) -> Callable[[], None]:
 
 def op(calls: OpCalls, name: str, *, train: bool) -> None:
     """One call of the op, with its gradients where `train`."""
-    inputs, call = getattr(calls, name)({"precision": PRECISION, "backend": "triton"})
+    inputs, call = getattr(calls, name)({"precision": predict.PRECISION, "backend": "triton"})
     for each in inputs:
         each.requires_grad_(train)
     out = call()
@@ -170,7 +179,7 @@ def op(calls: OpCalls, name: str, *, train: bool) -> None:
 
 def characters(calls: OpCalls) -> None:
     """char_cnn as a GPU runs it: forward in Triton, backward in CUDA C++."""
-    inputs, call = calls.char_cnn({"precision": PRECISION, "backend": "triton"})
+    inputs, call = calls.char_cnn({"precision": predict.PRECISION, "backend": "triton"})
     for each in inputs:
         each.requires_grad_(True)
     features, (table, *weights) = call().detach(), inputs[: 1 + len(calls.filters)]
@@ -178,7 +187,7 @@ def characters(calls: OpCalls) -> None:
     winners = torch.cat([torch.randint(0, 11 - w.shape[2], (calls.words, len(w))) for w in weights], 1)
     given = torch.ones_like(features), features.fill_(1), winners.to(torch.int16), calls.spelled()
     given += table.detach(), [w.detach() for w in weights]
-    cuda.char_cnn_backward(triton.runtime.driver.active, *given, precision=PRECISION)
+    cuda.char_cnn_backward(triton.runtime.driver.active, *given, precision=predict.PRECISION)
 
 
 def updates(rows: int) -> None:

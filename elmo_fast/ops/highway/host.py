@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _card, _triton, _tuned
-from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._packed import rounded_copy
+from elmo_fast.ops._scale import strips
 from elmo_fast.ops._triton import Tiles
 from elmo_fast.ops.highway import kernels
 
@@ -49,28 +49,20 @@ def by_rule(rows: int, width: int, dtype: torch.dtype) -> Tiles:
     return choices[-1]
 
 
-def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
-    """Grid and constants of the kernels that go over rows in strips of at least 64, 2048 elements at a time."""
-    columns = _triton.ceil_power_of_two(width, 16, 256)
-    at_once = 2048 // columns
-    strip = max(64, at_once)
-    grid = _triton.cdiv(rows, strip), _triton.cdiv(width, columns)
-    return grid, {"STRIP": strip, "BR": at_once, "BC": columns}
-
-
 class Saved(NamedTuple):
-    """What a forward pass leaves: operands of the first product ([0] where x itself is) and of the others, the float32
-    inputs of layers 1 and up ([0] where the operands are), and, [layers, N, 2W], the transforms' pre-activations beside
-    the folded gates (see kernels.py; [0] unless to be saved)."""
+    """What a forward pass leaves: operands of the first product ([0] where x itself is) and of the others; and the
+    transforms' pre-activations beside the folded gates, [layers, N, 2W] (see kernels.py; [0] unless to be saved)."""
 
     first: Tensor
     rest: Tensor
-    carried: Tensor
     pre: Tensor
 
 
-def allocate(a: Any) -> Saved:
-    """Uninitialised memory for a forward pass; ElmoFastError where there is not enough."""
+def allocate(a: Any) -> tuple[Saved, Tensor]:
+    """Uninitialised memory for a forward pass, and for the float32 inputs of layers 1 and up where operands are not.
+
+    Raises ElmoFastError where there is not enough.
+    """
     x, layers, dtype, (rows, width) = a.x, len(a.weights), _triton.operand_dtype(a.precision), a.x.shape
     same = dtype == torch.float32
     in_place = same and x.is_contiguous() and a.count is None
@@ -79,23 +71,22 @@ def allocate(a: Any) -> Saved:
     kept = torch.float32 if same else torch.float16
     per_row = width * ((sizes[0] + sizes[1]) * dtype.itemsize + 4 * sizes[2] + 2 * kept.itemsize * sizes[3])
     with explained("highway", "rows", rows * per_row, per_row, rows, x.device):
-        return Saved(
+        saved = Saved(
             x.new_empty((rows, width) if sizes[0] else (0,), dtype=dtype),
             x.new_empty((sizes[1], rows, width), dtype=dtype),
-            x.new_empty((sizes[2], rows, width)),
             x.new_empty((sizes[3], rows, 2 * width), dtype=kept),
         )
+        return saved, x.new_empty((sizes[2], rows, width))
 
 
-def inputs(layer: int, x: Tensor, saved: Any) -> tuple[Tensor, Tensor]:
-    """The input of a layer (or of the projection, after the last): as the product's operand, and in float32.
+def input_operand(layer: int, x: Tensor, saved: Any) -> Tensor:
+    """The input of a layer (or of the projection, after the last), as the product's operand.
 
     saved: a `Saved`, or a backward op's arguments, which have its fields.
     """
     if layer == 0:
-        return (saved.first if saved.first.dim() == 2 else x), x
-    operand = saved.rest.select(0, layer - 1)
-    return operand, saved.carried.select(0, layer - 1) if layer <= saved.carried.shape[0] else operand
+        return saved.first if saved.first.dim() == 2 else x
+    return saved.rest.select(0, layer - 1)
 
 
 def operands(a: Any) -> tuple[list[Tensor], Tensor | None, torch.dtype]:
@@ -109,7 +100,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
     """The result, and what backward needs."""
     weights, projection, dtype = operands(a)
     x, count, layers, (rows, width) = a.x, a.count, len(weights), a.x.shape
-    saved = allocate(a)
+    saved, carried = allocate(a)
     if saved.first.dim() == 2:
         operand(x, count, saved.first)
     y = x.new_empty(rows, width) if projection is None else None
@@ -118,10 +109,9 @@ def forward(a: Any) -> tuple[Tensor, ...]:
     for i in range(layers):
         ends = i == layers - 1 and projection is None
         passes = None if ends else saved.rest.select(0, i)
-        out = (
-            y if ends else passes if dtype == torch.float32 else saved.carried.select(0, i) if i < layers - 1 else None
-        )
-        product, carry = inputs(i, x, saved)
+        out = y if ends else passes if dtype == torch.float32 else carried.select(0, i) if i < layers - 1 else None
+        product = input_operand(i, x, saved)
+        carry = x if i == 0 else product if dtype == torch.float32 else carried.select(0, i - 1)
         t = tiles(rows, width, dtype, x.device)
         _triton.launch(
             kernels.layer, (_triton.cdiv(rows, t.rows) * _triton.cdiv(width, t.columns),),
@@ -131,7 +121,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             BM=t.rows, BN=t.columns, BK=t.depth, PRECISION=_card.input_precision(dtype, x.device), **t.options,
         )  # fmt: skip
     if projection is not None:
-        y = project(inputs(layers, x, saved)[0], projection, a.projection_bias, count)
+        y = project(input_operand(layers, x, saved), projection, a.projection_bias, count)
     assert y is not None
     return y, *saved
 
@@ -155,22 +145,3 @@ def operand(
     """Writes x into `to`: rounded, scaled, zeros from `count` on; and sums over strips of rows into `sums`."""
     grid, constants = strips(*x.shape)
     _triton.launch(kernels.operand, grid, x, scale, count, to, sums, *x.shape, *x.stride(), **constants)
-
-
-def scale_of(
-    product: Tensor, carried: Tensor | None, scale: Tensor | None, x: Tensor | None, pre: Tensor | None,
-    count: Tensor | None,
-) -> Tensor:  # fmt: skip
-    """[2]: the power of two that takes the largest |gradient| into (1/2, 1], and its inverse.
-
-    The gradient that arrives or, given a layer's input and pre-activations, those of its products.
-    """
-    grid, constants = strips(*product.shape)
-    most, to = product.new_empty(grid[0] * grid[1]), product.new_empty(2)
-    _triton.launch(
-        kernels.largest, grid,
-        product, carried, scale, x, pre, count, most,
-        *product.shape, *product.stride(), *(product if x is None else x).stride(), **constants,
-    )  # fmt: skip
-    _triton.launch(power_of_two, (1,), most, 1, to, most.numel(), LIFT=0, BLOCK=1024)
-    return to

@@ -6,8 +6,13 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
+from elmo_fast.ops._scale import fitting, scale_of, strips
 from elmo_fast.ops.highway import kernels
-from elmo_fast.ops.highway.host import inputs, operand, operands, scale_of, strips
+from elmo_fast.ops.highway.host import input_operand, operand, operands
+
+# The largest gradient that arrives is scaled to 2^LIFT. Those of the layers' products keep its scale (`fitting`) while
+# their largest is less than 2^9 times as small, as behind gates open to 0.99, and less than 2^6 times as large.
+LIFT = 9
 
 
 class Arriving(NamedTuple):
@@ -40,13 +45,13 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     d_biases: list[Tensor] = []
     d_x, d_projection, d_bias = x.new_empty(0), x.new_empty(0), x.new_empty(0)
     dy = Arriving(a.grad, None, None)
+    scaled = dtype == torch.float16 and (layers or projection is not None)
+    scale = scale_of([a.grad], LIFT, count) if scaled else None
     if projection is not None:
-        dy, d_projection, d_bias = unproject(a, inputs(layers, x, a)[0], projection)
+        dy, d_projection, d_bias = unproject(a, input_operand(layers, x, a), projection, scale)
     for i in reversed(range(layers)):
-        (product, carry), pre = inputs(i, x, a), a.pre.select(0, i)
-        scale = scale_of(*dy, carry, pre, count) if dtype == torch.float16 else None
-        wanted = i > 0 or a.need_x
-        d, carried, sums = unmix(dy, scale, carry, pre, count, dtype, wanted, a.need_weights)
+        product, wanted = input_operand(i, x, a), i > 0 or a.need_x
+        d, carried, sums, scale = unmix(dy, scale, product, a.pre.select(0, i), count, wanted, a.need_weights)
         if a.need_weights:
             d_weights.insert(0, unscaled(_triton.matmul(d.t(), product, torch.float32), scale))
             d_biases.insert(0, sums.sum(0))
@@ -60,10 +65,9 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     return d_x, d_weights, d_biases, d_projection, d_bias
 
 
-def unproject(a: Any, x: Tensor, weight: Tensor) -> tuple[Arriving, Tensor, Tensor]:
+def unproject(a: Any, x: Tensor, weight: Tensor, scale: Tensor | None) -> tuple[Arriving, Tensor, Tensor]:
     """The gradient that arrives at the projection's input x, and those of its weight and bias."""
     grad, dtype, (rows, width) = a.grad, weight.dtype, a.grad.shape
-    scale = scale_of(grad, None, None, None, None, a.count) if dtype == torch.float16 else None
     sums = grad.new_empty(strips(rows, width)[0][0], width) if a.need_weights else None
     d = torch.empty(rows, width, dtype=dtype, device=grad.device)
     operand(grad, a.count, d, scale, sums)
@@ -74,18 +78,26 @@ def unproject(a: Any, x: Tensor, weight: Tensor) -> tuple[Arriving, Tensor, Tens
 
 
 def unmix(
-    dy: Arriving, scale: Tensor | None, x: Tensor, pre: Tensor, count: Tensor | None, dtype: torch.dtype,
-    need_x: bool, need_bias: bool,
-) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
-    """Gradients of a layer's products, as operands; the part of dx that the gate carries; sums for the bias."""
+    dy: Arriving, guess: Tensor | None, x: Tensor, pre: Tensor, count: Tensor | None, need_x: bool, need_bias: bool
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """Gradients of a layer's products, as operands like x; the part of dx that the gate carries; sums for the bias; and
+    the scale of the first: `guess` (None: none) or, where float16 would lose digits with that, another."""
     rows, width = x.shape
     grid, constants = strips(rows, width)
-    d = torch.empty(rows, 2 * width, dtype=dtype, device=x.device)
-    carried = x.new_empty(rows, width) if need_x else None
-    sums = x.new_empty(grid[0] if need_bias else 0, 2 * width)
-    _triton.launch(
-        kernels.unmix, grid,
-        dy.product, dy.carried, dy.scale, scale, x, pre, count, d, carried, sums if need_bias else None,
-        rows, width, *dy.product.stride(), *x.stride(), **constants,
-    )  # fmt: skip
-    return d, carried, sums
+    d = x.new_empty(rows, 2 * width)
+    carried = dy.product.new_empty(rows, width) if need_x else None
+    sums = dy.product.new_empty(grid[0] if need_bias else 0, 2 * width)
+    most = None if guess is None else sums.new_empty(grid[0] * grid[1])
+
+    def launch(scale: Tensor | None, unless: Tensor | None, *results: Tensor | None) -> None:
+        _triton.launch(
+            kernels.unmix, grid, *dy, scale, unless, x, pre, count, d, *results,
+            rows, width, *dy.product.stride(), **constants,
+        )  # fmt: skip
+
+    launch(guess, None, carried, sums if need_bias else None, most)
+    if guess is None or most is None:
+        return d, carried, sums, None
+    scale = fitting(most, LIFT, guess)
+    launch(scale, guess, None, None, None)
+    return d, carried, sums, scale

@@ -4,17 +4,7 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops._kernels import plus_product
-
-
-@triton.jit
-def counted_rows(count_ptr, rows):
-    """How many of `rows` count: all, or the device's number, kept within 0..rows."""
-    if count_ptr is None:
-        n = rows
-    else:
-        n = tl.minimum(tl.maximum(tl.load(count_ptr), 0), rows).to(tl.int32)
-    return n
+from elmo_fast.ops._kernels import counted_rows, finite_size, plus_product
 
 
 @triton.jit
@@ -145,11 +135,11 @@ def upstream(product_ptr, carried_ptr, scale_ptr, r, c, row, column, width, coun
 
 
 @triton.jit
-def product_gradients(dy, x_ptr, pre_ptr, r, c, row, column, width, counts):
+def product_gradients(dy, x_ptr, pre_ptr, r, c, width, counts):
     """A tile of gates and of the gradients of both products."""
     r = r.to(tl.int64)[:, None]
     pre = pre_ptr + r * (2 * width) + c[None, :]
-    x = tl.load(x_ptr + r * row + c.to(tl.int64)[None, :] * column, mask=counts, other=0.0)
+    x = tl.load(x_ptr + r * width + c[None, :], mask=counts, other=0.0).to(tl.float32)
     p = tl.load(pre, mask=counts, other=0.0).to(tl.float32)
     small = tl.load(pre + width, mask=counts, other=0.0).to(tl.float32)
     gate, closed = unfolded(tl.abs(small) / FOLD, small < 0)
@@ -159,15 +149,21 @@ def product_gradients(dy, x_ptr, pre_ptr, r, c, row, column, width, counts):
 
 @triton.jit
 def unmix(
-    product_ptr, carried_ptr, from_scale_ptr, to_scale_ptr, x_ptr, pre_ptr, count_ptr, d_ptr, dx_ptr, sums_ptr,
-    rows, width, row, column, x_row, x_column, STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    product_ptr, carried_ptr, from_scale_ptr, to_scale_ptr, unless_ptr, x_ptr, pre_ptr, count_ptr,
+    d_ptr, dx_ptr, sums_ptr, most_ptr, rows, width, row, column,
+    STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    # dy -> gradients of the products [N, 2W] as operands, the part of dx that the gate carries, sums of a strip of rows
-    # for the bias. Bound by memory: about 24 W bytes a row in 16 bit (dy, x, pre, d, dx).
+    # dy -> gradients of the products [N, 2W] as operands, the part of dx that the gate carries; of a strip of rows the
+    # sums for the bias and the largest of those gradients. Bound by memory: about 22 W bytes a row in 16 bit (dy, x,
+    # pre, d, dx). With unless_ptr it does nothing where that scale is the one asked for.
+    if unless_ptr is not None:  # noqa: SIM102 (one is known when compiling, the other is not)
+        if tl.load(unless_ptr) == tl.load(to_scale_ptr):
+            return
     first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
     n = counted_rows(count_ptr, rows)
     sum_transform = tl.zeros((BR, BC), tl.float32)
     sum_gate = tl.zeros((BR, BC), tl.float32)
+    most = tl.zeros((BR, BC), tl.float32)
     scale = 1.0
     if to_scale_ptr is not None:
         scale = tl.load(to_scale_ptr)
@@ -178,9 +174,10 @@ def unmix(
         at = r.to(tl.int64)[:, None] * width + c[None, :]
         pre_at = r.to(tl.int64)[:, None] * (2 * width) + c[None, :]
         dy = upstream(product_ptr, carried_ptr, from_scale_ptr, r, c, row, column, width, counts)
-        gate, d_transform, d_gate = product_gradients(dy, x_ptr, pre_ptr, r, c, x_row, x_column, width, counts)
+        gate, d_transform, d_gate = product_gradients(dy, x_ptr, pre_ptr, r, c, width, counts)
         sum_transform += d_transform
         sum_gate += d_gate
+        most = tl.maximum(most, tl.maximum(finite_size(d_transform), finite_size(d_gate)))
         tl.store(d_ptr + pre_at, (d_transform * scale).to(d_ptr.dtype.element_ty), mask=inside)
         tl.store(d_ptr + pre_at + width, (d_gate * scale).to(d_ptr.dtype.element_ty), mask=inside)
         if dx_ptr is not None:
@@ -189,6 +186,8 @@ def unmix(
         to = sums_ptr + tl.program_id(0).to(tl.int64) * (2 * width) + c
         tl.store(to, tl.sum(sum_transform, axis=0), mask=c < width)
         tl.store(to + width, tl.sum(sum_gate, axis=0), mask=c < width)
+    if most_ptr is not None:
+        tl.store(most_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
 
 
 @triton.jit
@@ -212,28 +211,6 @@ def operand(
         tl.store(to_ptr + at, (x * scale).to(to_ptr.dtype.element_ty), mask=inside)
     if sums_ptr is not None:
         tl.store(sums_ptr + tl.program_id(0).to(tl.int64) * width + c, tl.sum(total, axis=0), mask=c < width)
-
-
-@triton.jit
-def largest(
-    product_ptr, carried_ptr, scale_ptr, x_ptr, pre_ptr, count_ptr, to_ptr, rows, width, row, column, x_row, x_column,
-    STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    # The largest |gradient| of a strip; of the products where pre_ptr is given: behind gates that are nearly open those
-    # are far below dy. A maximum needs no order. Bound by memory: it reads what unmix reads.
-    first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
-    n = counted_rows(count_ptr, rows)
-    most = tl.zeros((BR, BC), tl.float32)
-    for step in range(0, STRIP, BR):
-        r = first + step + tl.arange(0, BR)
-        counts = (r < n)[:, None] & (c < width)[None, :]
-        dy = upstream(product_ptr, carried_ptr, scale_ptr, r, c, row, column, width, counts)
-        if pre_ptr is not None:
-            _, d, d_gate = product_gradients(dy, x_ptr, pre_ptr, r, c, x_row, x_column, width, counts)
-            most = tl.maximum(most, tl.maximum(tl.abs(d), tl.abs(d_gate)))
-        else:
-            most = tl.maximum(most, tl.abs(dy))
-    tl.store(to_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
 
 
 @triton.jit

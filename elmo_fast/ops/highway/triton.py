@@ -12,7 +12,7 @@ def run(a: HighwayArguments) -> Tensor:
     return _forward_op(*a, a.needs_backward())[0]
 
 
-_SAVED = "Tensor first, Tensor rest, Tensor carried, Tensor pre"  # host.Saved
+_SAVED = "Tensor first, Tensor rest, Tensor pre"  # host.Saved
 _triton.define(
     f"highway_backward(Tensor grad, Tensor x, {_SAVED}, Tensor[] weights, Tensor? projection_weight, Tensor? count, "
     "str precision, bool need_x, bool need_weights) -> (Tensor x, Tensor[] weights, Tensor[] biases, "
@@ -23,6 +23,6 @@ _forward_op = _triton.define(
     "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias, "
     f"Tensor? count, str precision, bool save) -> (Tensor y, {_SAVED})",
     host.forward,
-    lambda a: (result(a), *host.allocate(a)),
+    lambda a: (result(a), *host.allocate(a)[0]),
     BACKWARD,
 )

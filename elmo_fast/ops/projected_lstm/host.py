@@ -54,16 +54,19 @@ def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
     ]
 
 
-def ordered(lengths: Tensor | None, layer: Layer, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(order: row of the batch at each place, lengths there), by falling length; the host waits for nothing."""
+def ordered(lengths: Tensor | None, layer: Layer, device: torch.device) -> tuple[Tensor | None, Tensor]:
+    """(order: row of the batch at each place, lengths there), by falling length; the host waits for nothing.
+
+    The order is None where no lengths are given: rows stay where they are.
+    """
     if lengths is None:
-        return torch.arange(layer.batch, device=device), torch.full((layer.batch,), layer.time, device=device)
+        return None, torch.full((layer.batch,), layer.time, device=device)
     falling, order = torch.sort(lengths.clamp(0, layer.time), descending=True, stable=True)
     return order, falling
 
 
 def arrange(
-    x: Tensor, layer: Layer, direction: int, order: Tensor, steps: Tensor, out: Tensor, scale: Tensor | None
+    x: Tensor, layer: Layer, direction: int, order: Tensor | None, steps: Tensor, out: Tensor, scale: Tensor | None
 ) -> None:
     """x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
     launch(
@@ -154,7 +157,7 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
 
 
 def finish(
-    layer: Layer, steps: Steps, a: Any, order: Tensor, lengths: Tensor, masks: Tensor | None
+    layer: Layer, steps: Steps, a: Any, order: Tensor | None, lengths: Tensor, masks: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(outputs [R, B, T, D], h [R, B, D], c [R, B, H]) in the user's order."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
@@ -181,7 +184,7 @@ def finish(
     return outputs, last_h, last_c
 
 
-def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor, Tensor]:
+def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None, Tensor]:
     """(outputs, h and c), what the scan left, and `ordered`'s results, for the op's arguments."""
     layer = layer_of(a)
     order, falling = ordered(a.lengths, layer, a.inputs[0].device)
@@ -190,9 +193,8 @@ def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], St
         arrange(x, layer, i, order, falling, into, None)
     weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
     steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
-    sorting = None if a.lengths is None else order
-    masks = sorted_rows(torch.stack(a.masks), sorting) if a.masks else None
-    begin(a.h0, sorting, steps.hidden.select(1, 0))
-    begin(a.c0, sorting, steps.cells.select(1, 0))
+    masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
+    begin(a.h0, order, steps.hidden.select(1, 0))
+    begin(a.c0, order, steps.cells.select(1, 0))
     run(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
     return finish(layer, steps, a, order, falling, masks), steps, order, falling

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from elmo_fast.ops import _memory, _triton
 from elmo_fast.ops._card import input_precision
+from elmo_fast.ops._scale import scale_of
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
-from elmo_fast.ops.projected_lstm.host import MOST_POLLS, Steps, arrange, packed_layer
+from elmo_fast.ops.projected_lstm.host import MOST_POLLS, Steps, arrange, packed_layer, sorted_rows
 from elmo_fast.ops.projected_lstm.layer import Layer, layer_of
 from elmo_fast.ops.projected_lstm.tiling import spreads, tiles
 
@@ -28,18 +29,6 @@ class Gradients(NamedTuple):
     h: Tensor
     c: Tensor
     arrived: Tensor
-
-
-def scale_of(gradients: list[Tensor], dtype: torch.dtype) -> Tensor | None:
-    """A power of two [] that brings the largest gradient to 0.5 .. 1, for float16 operands; None where none is needed.
-
-    65504 above and 6e-8 below that: gradients may grow by as much on their way back in time, or fall, unharmed.
-    """
-    if dtype != torch.float16:
-        return None
-    largest = torch.stack([g.abs().max() for g in gradients if g.numel()]).max()
-    scale = torch.exp2(-torch.ceil(torch.log2(largest)).clamp(-100, 100))
-    return torch.where(torch.isfinite(largest) & (largest > 0), scale, 1.0)
 
 
 def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
@@ -80,11 +69,12 @@ def scan(
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
     spread = spreads(part, split, grid, device)
     parts = grads.h.new_empty(r * split, b, d)
+    bounds = [None if math.isinf(clip) else clip for clip in (layer.cell_clip, layer.projection_clip)]
     for step in range(t, -1, -1):
         launch(
             kernels_backward.recur_backward, grid,
             grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
-            parts, grads.arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
+            parts, grads.arrived, step, b, t, d, h, chunk, bounds[1], MOST_POLLS,
             PRODUCT=step < t, MASKED=masks is not None, SPLIT=split, SPREAD=spread and step < t,
             launch_cooperative_grid=spread and step < t,
             BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
@@ -93,7 +83,7 @@ def scan(
             launch(
                 kernels_backward.cells_backward, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
                 grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
-                grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, layer.cell_clip,
+                grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, bounds[0],
                 PROJECT=bool(projection),
                 BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, **tile.options,
             )  # fmt: skip
@@ -101,7 +91,7 @@ def scan(
 
 def unscaled(gradient: Tensor, scale: Tensor | None) -> Tensor:
     """Divides by the scale, in place; exact, as it is a power of two."""
-    return gradient if scale is None else gradient.div_(scale)
+    return gradient if scale is None else gradient.mul_(scale.select(0, 1))
 
 
 def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | None) -> list[Tensor]:
@@ -115,10 +105,14 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
     if grads.hidden.numel():
         projections = grads.projections.flatten(1, 2).transpose(1, 2)
         found.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
-    return [unscaled(each, scale) for each in found]
+    if scale is not None:
+        torch._foreach_mul_(found, scale.select(0, 1))
+    return found
 
 
-def of_inputs(layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, scale: Tensor | None) -> list[Tensor]:
+def of_inputs(
+    layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, order: Tensor | None, scale: Tensor | None
+) -> list[Tensor]:
     """Gradients of the inputs, R tensors [B, T, I]; with a residual the outputs' own gradient is added."""
     found = []
     parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), a.d_outputs.unbind(0), strict=True)
@@ -126,7 +120,7 @@ def of_inputs(layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, scale: 
         product = _triton.matmul(gates, weight, torch.float32)
         out = product.new_empty(layer.batch, layer.time, layer.width)
         launch(
-            kernels_order.put_back, (layer.time * layer.batch,), product, d_y, a.order, a.falling, None, scale, out,
+            kernels_order.put_back, (layer.time * layer.batch,), product, d_y, order, a.falling, None, scale, out,
             layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
             MASKED=False, RESIDUAL=layer.residual, SCALED=scale is not None,
             BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
@@ -138,22 +132,27 @@ def of_inputs(layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, scale: 
 def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
     """Gradients of inputs, of weights, of h0 and of c0 (none where not needed), for the op's arguments."""
     layer, steps = layer_of(a), Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden)
-    scale = scale_of([d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None], layer.dtype)
+    given = [d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None and d.numel()]
+    # 65504 above and 6e-8 below 1: gradients may grow by as much on their way back in time, or fall, unharmed.
+    scale = scale_of(given) if given and layer.dtype == torch.float16 else None
     grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
+    order = a.order if a.order.numel() else None
     for i, (d_y, into) in enumerate(zip(a.d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
-        arrange(d_y, layer, i, a.order, a.falling, into, scale)
-    for given, into in ((a.d_h, grads.h), (a.d_c, grads.c)):
-        if given is not None:
-            into.copy_(given.index_select(1, a.order))
+        arrange(d_y, layer, i, order, a.falling, into, scale)
+    for d_state, into in ((a.d_h, grads.h), (a.d_c, grads.c)):
+        if d_state is not None:
+            into.copy_(sorted_rows(d_state, order))
             if scale is not None:
-                into.mul_(scale)
+                into.mul_(scale.select(0, 0))
     weight_ih, *others = packed_layer(a, layer.dtype)
-    masks = torch.stack(a.masks).index_select(1, a.order) if a.masks else None
+    masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     scan(layer, steps, others, masks, a.falling, grads)
     d_weights = of_weights(layer, steps, grads, scale) if a.need_weights else []
-    d_inputs = of_inputs(layer, grads, weight_ih, a, scale) if a.need_inputs else []
+    d_inputs = of_inputs(layer, grads, weight_ih, a, order, scale) if a.need_inputs else []
     if not a.need_h0:
         return d_inputs, d_weights, grads.h.new_empty(0), grads.c.new_empty(0)
-    back = torch.argsort(a.order)
-    d_h0, d_c0 = (unscaled(each.index_select(1, back), scale) for each in (grads.h, grads.c))
-    return d_inputs, d_weights, d_h0, d_c0
+    if order is None:
+        d_h0, d_c0 = grads.h.clone(), grads.c.clone()  # an op's results may not share memory
+    else:
+        d_h0, d_c0 = (each.index_select(1, torch.argsort(order)) for each in (grads.h, grads.c))
+    return d_inputs, d_weights, unscaled(d_h0, scale), unscaled(d_c0, scale)

@@ -17,6 +17,16 @@ def as_operand(x, dtype: tl.constexpr):
 
 
 @triton.jit
+def passed(gradient, x, bound):
+    """The gradient of clipped(x): 0 beyond the bound and, as torch.clamp has it, at NaN; all of it without a bound."""
+    if bound is None:
+        found = gradient
+    else:
+        found = tl.where(tl.abs(x) <= bound, gradient, 0.0)
+    return found
+
+
+@triton.jit
 def finish_recurrence(
     acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound,
     PRODUCT: tl.constexpr, MASKED: tl.constexpr,
@@ -36,8 +46,7 @@ def finish_recurrence(
         value += tl.load(d_y + at, mask=inside, other=0.0)
         if MASKED:
             value *= tl.load(masks + at, mask=within, other=0.0)
-        reached = tl.load(out + at, mask=inside, other=0.0)
-        value = tl.where(tl.abs(reached) > bound, 0.0, value)
+        value = passed(value, tl.load(out + at, mask=inside, other=0.0), bound)
         value = tl.where(before[:, None], value, 0.0)
         tl.store(d_out + at, as_operand(value, d_out.dtype.element_ty), mask=within)
 
@@ -160,7 +169,7 @@ def cells_backward(
         tl.store(hidden, (o * t).to(hidden.dtype.element_ty), mask=within)
     tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
     d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * (1.0 - t * t)
-    d_cell = tl.where(tl.abs(after) > bound, 0.0, d_cell)
+    d_cell = passed(d_cell, after, bound)
     f = tl.sigmoid(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32))
     tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)
     before = tl.load(c + (direction * (time + 1) + step) * batch * count + at, mask=inside, other=0.0)

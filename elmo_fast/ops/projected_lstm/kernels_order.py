@@ -1,6 +1,7 @@
 """Kernels between the user's order (row, position) and step order (step, row sorted by falling length).
 
 Position p of a row of length n is step p, or n - 1 - p where the direction walks backwards; past n there is no step.
+Where order is None, rows are in the same order on both sides.
 """
 
 import triton
@@ -9,8 +10,22 @@ import triton.language as tl
 
 @triton.jit
 def clipped(x, bound):
-    """torch.clamp(x, -bound, bound): NaN stays NaN, which minimum and maximum would hide."""
-    return tl.where(x > bound, bound, tl.where(x < -bound, -bound, x))
+    """torch.clamp(x, -bound, bound): NaN stays NaN, which minimum and maximum would hide. A bound of None: x."""
+    if bound is None:
+        found = x
+    else:
+        found = tl.where(x > bound, bound, tl.where(x < -bound, -bound, x))
+    return found
+
+
+@triton.jit
+def original(order, row):
+    """The row of the batch that is at place `row` in step order."""
+    if order is None:
+        found = row
+    else:
+        found = tl.load(order + row)
+    return found
 
 
 @triton.jit
@@ -23,7 +38,7 @@ def arrange(
     step, row = index // batch, index % batch
     length = tl.load(lengths + row)
     position = length - 1 - step if REVERSE else step
-    source = tl.load(order + row) * stride_b + position * stride_t
+    source = original(order, row) * stride_b + position * stride_t
     present = tl.where(step < length, width, 0)
     for start in range(0, width, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -44,7 +59,7 @@ def put_back(
     position, row = index // batch, index % batch
     length = tl.load(lengths + row)
     step = length - 1 - position if REVERSE else position
-    target = tl.load(order + row)
+    target = original(order, row)
     present = tl.where(position < length, width, 0)
     for start in range(0, width, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -72,7 +87,7 @@ def last(
     """
     row, direction = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     length = tl.load(lengths + row)
-    target = direction * batch + tl.load(order + row)
+    target = direction * batch + original(order, row)
     slot = (tl.maximum(length, 1) - 1 + first) % slots
     ran = tl.where(length > 0, width, 0)
     for begin in range(0, width, BLOCK):

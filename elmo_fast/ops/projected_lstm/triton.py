@@ -47,7 +47,9 @@ def _forward(choose: Choose, a: Any) -> tuple[Tensor, ...]:
         if replayed is not None:
             return (*replayed, *_nothing(layer, first))
     results, steps, order, falling = host.forward(a, scan)
-    return (*results, *steps, order, falling) if a.save else (*results, *_nothing(layer, first))
+    if not a.save:
+        return (*results, *_nothing(layer, first))
+    return (*results, *steps, falling.new_empty(0) if order is None else order, falling)
 
 
 def _nothing(layer: host.Layer, like: Tensor) -> list[Tensor]:
@@ -66,7 +68,8 @@ def _fake(a: Any) -> tuple[Tensor, ...]:
     results = new(r, b, t, d), new(r, b, d), new(r, b, h)
     if not a.save:
         return (*results, *_nothing(layer, a.inputs[0]))
-    shapes = ((r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d), (b,), (b,))
+    steps = (r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d)
+    shapes = *steps, (0 if a.lengths is None else b,), (b,)
     saved = (new(shape, dtype=dtype) for shape, dtype in zip(shapes, _saved_dtypes(layer), strict=True))
     return (*results, *saved)
 
