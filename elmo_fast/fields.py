@@ -21,6 +21,11 @@ _RANGES: dict[str, Callable[[float], bool]] = {
     "from 1 to 2^24": lambda number: 1 <= number <= 1 << 24,
     "from 0 to 2^42": lambda number: 0 <= number <= 1 << 42,
 }
+# Of the option and the field `prefix`.
+PREFIX = (
+    "which ELMo of an AllenNLP model that contains several: how its tensors' names begin, as the error message lists "
+    "them"
+)
 _KINDS: dict[type[int | float], str] = {int: "a whole number", float: "a finite number"}
 
 

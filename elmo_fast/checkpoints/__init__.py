@@ -34,7 +34,7 @@ from .allennlp_archive import task_settings
 from .allennlp_state import read_allennlp_state
 from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
-from .hub import fetch, offer, pretrained_folder
+from .hub import fetch, no_model, offer, pretrained_folder
 from .int8 import from_int8, to_int8
 from .loading import format_of, load_checkpoint
 from .option_fields import LOSSES
@@ -66,6 +66,7 @@ __all__ = [
     "load_folder",
     "model_files",
     "model_folder",
+    "no_model",
     "offer",
     "pretrained_folder",
     "put_model",

@@ -32,6 +32,7 @@ _DAMAGED = (
 )
 _opening = threading.Lock()
 _folders: dict[tuple[str, int, int, int], Path] = {}
+_named: dict[Path, str] = {}  # a folder -> the archive, as it was named last
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
@@ -52,6 +53,7 @@ def unpacked(path: str | os.PathLike[str]) -> Path:
     with _opening:
         if key not in _folders:
             _folders[key] = _unpack(Path(path))
+        _named[_folders[key]] = os.fspath(path)
         return _folders[key]
 
 
@@ -62,7 +64,7 @@ def archives_named() -> Iterator[None]:
         yield
     except CheckpointError as error:
         text = str(error)
-        for (archive, *_), folder in list(_folders.items()):
+        for folder, archive in list(_named.items()):
             text = text.replace(os.fspath(folder), archive)
         if text == str(error):
             raise

@@ -27,7 +27,7 @@ _FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", *VOCABUL
 _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
 _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, *VOCABULARIES]
-_REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS]
+_REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
 
 
 def pretrained_folder(model: PathLike) -> Path:
@@ -44,6 +44,14 @@ def pretrained_folder(model: PathLike) -> Path:
     raise CheckpointError(
         f"{model}: wanted a folder or archive, or a name on the hub (user/name, user/name@revision); found none"
     )
+
+
+def no_model(path: str) -> str:
+    """That there is nothing at `path`, where a model was wanted, and what to do."""
+    hint = "check the spelling and the current folder"
+    if _NAME.fullmatch(path):
+        hint = f"download a model of that name from the hub with `elmo-fast download {path}`"
+    return f"there is no {path!r}: {hint}"
 
 
 def fetch(name: str, folder: PathLike | None = None) -> Path:
@@ -80,7 +88,9 @@ def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
         raise CheckpointError(f"{name}: wanted user/name to upload to, found also a revision")
     with _hub(f"{name}: cannot be uploaded") as hub, tempfile.TemporaryDirectory(prefix="elmo-fast-") as staged:
         for file in files:
-            os.symlink(file.resolve(), Path(staged, file.name))
+            place = Path(staged, ARCHIVED if file.parent.name == ARCHIVED else "", file.name)
+            place.parent.mkdir(exist_ok=True)
+            os.symlink(file.resolve(), place)
         Path(staged, CARD).write_text(card, encoding="utf-8")
         address = hub.create_repo(repo, private=private or None, exist_ok=True)
         if private and not hub.repo_info(repo).private:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST, settle
-from .allennlp_archive import task_weights
+from .allennlp_archive import ARCHIVED, task_weights
 from .archives import archives_named, is_archive, unpacked
 from .bilm_checkpoint import newest_checkpoint, shards_of
 from .manylangs import is_manylangs, manylangs_files
@@ -66,8 +66,9 @@ def model_files(path: PathLike) -> list[Path]:
     """The files of the model in a folder or an archive: config.json, model.safetensors and, if present, manifest.json;
     or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5;
     or the options, model.ckpt-N.index and its shards, of a run of bilm-tf without HDF5 weights (the checkpoint that the
-    file `checkpoint` names, or the newest); or the weights (weights.th, best.th) and config.json of an AllenNLP model
-    that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl first.
+    file `checkpoint` names, or the newest); or the weights (weights.th, best.th), config.json and options
+    (fta/*.options_file) of an AllenNLP model that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl
+    first.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
@@ -82,7 +83,7 @@ def model_files(path: PathLike) -> list[Path]:
         return manylangs_files(folder)
     pairs = _pairs(folder)
     if not pairs and not (folder / WEIGHTS).exists() and (task := task_weights(folder)) is not None:
-        return [task, folder / CONFIG]
+        return [task, folder / CONFIG, *sorted((folder / ARCHIVED).glob("*.options_file"))]
     if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
         return [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
     if len(pairs) > 1:

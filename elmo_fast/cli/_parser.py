@@ -14,6 +14,7 @@ from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._help import HelpFormatter
 from elmo_fast.cli._outputs import check_outputs
 from elmo_fast.errors import sentence_of
+from elmo_fast.fields import PREFIX
 from elmo_fast.op_choices import InferencePrecision
 
 # The options that several commands have: name -> what add_argument takes.
@@ -36,11 +37,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "type": str | None,
         "help": "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
     },
-    "prefix": {
-        "type": str | None,
-        "help": "which ELMo of an AllenNLP model that contains several: how its tensors' names begin, as the error "
-        "message lists them",
-    },
+    "prefix": {"type": str | None, "help": PREFIX},
     "softmax_file": {
         "type": str | None,
         "help": "HDF5 file with softmax/W and softmax/b, if --weight_file has none",

@@ -34,13 +34,13 @@ def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> Elm
     )
 
 
-def architecture_of(options: ElmoOptions, given: ModelConfig) -> ModelConfig:
+def architecture_of(options: ElmoOptions, given: ModelConfig, source: object) -> ModelConfig:
     """The architecture that a checkpoint's options name; fields that it has no use for are as given.
 
     Raises ElmoFastError for a model that cannot be trained here.
     """
     if options.peculiar is not None:
-        raise ElmoFastError(f"this model cannot be pretrained further: {options.peculiar}")
+        raise ElmoFastError(f"{source}: this model cannot be pretrained further: {options.peculiar}")
     lstm = {"dropout": options.dropout or 0.0, **{name: getattr(options.lstm, name) for name in _LSTM}}
     if options.char_cnn is None:
         return dataclasses.replace(given, input="words", **lstm)

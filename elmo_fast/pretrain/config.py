@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.fields import described
+from elmo_fast.fields import PREFIX, described
 from elmo_fast.op_choices import Activation, Backend, Precision
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
@@ -139,6 +139,7 @@ class RunConfig:
     init_from: str | None = described(
         None, "model that a new run takes its weights from; words in both vocabularies keep theirs"
     )
+    prefix: str | None = described(None, PREFIX)
     max_steps: int | None = described(None, "maximum number of steps; null: those of n_epochs")
     max_seconds: float | None = described(None, "save and stop after this many seconds; null: no limit")
     checkpoint_interval: int = described(1250, "steps between checkpoints; one is also written at the end")

@@ -36,6 +36,8 @@ def _input_complaints(config: PretrainConfig) -> list[str]:
         found.append("vectors_file must name the vectors of input: vectors; got nothing")
     if config.model.input == "vectors" and config.run.init_from is not None:
         found.append("input: vectors creates a new table, and init_from brings one; give input: words with init_from")
+    if config.run.prefix is not None and config.run.init_from is None:
+        found.append(f"prefix chooses one of the ELMos of init_from; got {config.run.prefix!r} without init_from")
     if config.model.input != "vectors" and path is not None:
         found.append(f"vectors_file goes with input: vectors; got {path!r} with input: {config.model.input}")
     if path is not None and not pathlib.Path(path).is_file():

@@ -116,7 +116,7 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
     uses = uses_of(examples)
     if not words:
         return "No word of the text has two tags, each at least five times, so there is nothing to compare."
-    text = ContextualText(examples, ElmoEmbedder.from_pretrained(model, stateful=False))
+    text = ContextualText(examples, ElmoEmbedder.from_pretrained(model, stateful=False, prefix=settings.prefix))
     static = load_vectors(settings.vectors) if settings.vectors else None
     rows = []
     for word in words:

@@ -10,7 +10,7 @@ from elmo_fast.tasks import TaskConfig
 
 # Settings of the report that every run has.
 TASK_SETTINGS = (
-    *("task", "format", "model", "vectors", "hidden", "lstm_layers", "dropout", "elmo_dropout"),
+    *("task", "format", "model", "prefix", "vectors", "hidden", "lstm_layers", "dropout", "elmo_dropout"),
     *("epochs", "patience", "batch_size", "learning_rate", "train_share"),
 )
 
@@ -82,16 +82,19 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
         **cell.changes,
     }
     if values["elmo"] == "none":
-        values["model"] = None
+        values["model"] = values["prefix"] = None
     return TaskConfig(**values)
 
 
 def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
-    """A name for a run: a digest of its configuration and its files, so that any change causes a new run."""
+    """A name for a run: a digest of its configuration and its files, so that any change causes a new run.
+
+    The digest of the model is that of the biLM which `prefix` chooses.
+    """
     values = {
         name: value
         for name, value in config.flat().items()
-        if name not in ("save_dir", "cache_dir", "threads", "resume")
+        if name not in ("save_dir", "cache_dir", "threads", "resume", "prefix")
     }
     files = {name: digests[value] for name, value in values.items() if isinstance(value, str) and value in digests}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()[:16]

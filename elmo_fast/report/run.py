@@ -42,7 +42,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     # The runs need a folder, not a name on the hub; their names keep the folder that was given.
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
     runs_of = dataclasses.replace(settings, model=model)
-    bilm = load_bilm(found)
+    bilm = load_bilm(found, settings.prefix)
     plan = cells(settings, bilm.options.lstm.n_layers + 1)
     folder.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report))

@@ -25,6 +25,7 @@ class ReportSettings:
     """All settings of a report."""
 
     model: str = described("", "pretrained biLM: a folder or archive, or a name on the hub")
+    prefix: str | None = described_as(TaskConfig, "prefix", None)
     train_path: str = described_as(TaskConfig, "train_path", "")
     dev_path: str = described_as(TaskConfig, "dev_path", "")
     test_path: str = described("", "labelled sentences on which each run is scored")

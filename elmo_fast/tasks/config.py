@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import described, field_complaints
+from elmo_fast.fields import PREFIX, described, field_complaints
 from elmo_fast.op_choices import BACKEND_CHOICES, INFERENCE_PRECISIONS
 
 # Where ELMo is used -> the inputs that its mixes are.
@@ -49,6 +49,7 @@ class TaskConfig:
     save_dir: str = described("", "folder for the trained model, its scores and the state for resuming")
 
     model: str | None = described(None, "pretrained biLM: a folder or archive; --elmo says where it is used")
+    prefix: str | None = described(None, PREFIX)
     elmo: str = described("none", "where ELMo is used: none, input (of the BiLSTM), output (beside its output) or both")
     layer: int | str = described("mix", "layer of the biLM: mix (of all, learned), top, or a number from 0")
     mix_l2: float = described(0.001, "λ, the weight of the penalty on the mix's weights", within="0 or more")
@@ -133,6 +134,8 @@ def _together(config: TaskConfig) -> list[str]:
         found.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
         found.append(f"elmo {config.elmo!r} needs model, the folder of a pretrained biLM")
+    if config.prefix is not None and config.model is None:
+        found.append(f"prefix chooses one of the ELMos of model; got {config.prefix!r} without model")
     if config.fine_tune and config.precision == "int8":
         found.append("fine_tune needs gradients, which precision int8 has not: take bfloat16 or float32")
     if config.fine_tune and config.elmo == "none":
@@ -145,9 +148,11 @@ def _together(config: TaskConfig) -> list[str]:
 
 
 def _files(config: TaskConfig) -> list[str]:
+    from elmo_fast.checkpoints import no_model  # it imports torch, which the options of a command need not
+
     found = [f"{name} is missing" for name in ("train_path", "dev_path", "save_dir") if not getattr(config, name)]
     for name in ("train_path", "dev_path", "test_path", "vectors", "model"):
         path = getattr(config, name)
         if path and not os.path.exists(path) and not (name == "model" and config.elmo == "none"):
-            found.append(f"{name}: there is no {path!r}")
+            found.append(f"{name}: {no_model(path) if name == 'model' else f'there is no {path!r}'}")
     return found

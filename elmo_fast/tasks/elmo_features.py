@@ -19,6 +19,7 @@ from elmo_fast.tasks.dropout import dropout
 
 def load_bilm(
     model: str | os.PathLike[str],
+    prefix: str | None = None,
     *,
     fine_tune: bool = False,
     precision: InferencePrecision = "float32",
@@ -26,12 +27,12 @@ def load_bilm(
 ) -> BiLM:
     """The biLM of a folder, a run, or a name of the hub, every sentence of which starts from the state zero.
 
-    fine_tune: whether its weights are trained
+    prefix: as in BiLM; fine_tune: whether its weights are trained
 
     Raises: ElmoFastError, CheckpointError.
     """
     folder = pretrained_folder(model)
-    return BiLM(folder, requires_grad=fine_tune, stateful=False, precision=precision, backend=backend)
+    return BiLM(folder, requires_grad=fine_tune, stateful=False, precision=precision, backend=backend, prefix=prefix)
 
 
 class ElmoFeatures(nn.Module):

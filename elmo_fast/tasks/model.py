@@ -119,7 +119,7 @@ def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> Ta
     places, elmo = PLACES[config.elmo], None
     if places:
         assert config.model is not None  # see validate
-        bilm = load_bilm(config.model, fine_tune=config.fine_tune, **choices)
+        bilm = load_bilm(config.model, config.prefix, fine_tune=config.fine_tune, **choices)
         elmo = ElmoFeatures(
             bilm, len(places), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
             l2_kind=config.mix_l2_kind, backend=choices["backend"],

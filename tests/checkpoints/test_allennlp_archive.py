@@ -33,8 +33,8 @@ def embedder(options_file, **settings):
     return {"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **settings}
 
 
-def packed(folder, embedders, tensors, options_file=None):
-    """model.tar.gz of a tagger as AllenNLP archives it; options_file: copied into it under its key."""
+def packed(folder, embedders, tensors, options_file=None, of=("elmo",)):
+    """model.tar.gz of a tagger as AllenNLP archives it; options_file: copied into it under the keys of these ELMos."""
     made = folder / "serialized"
     (made / "vocabulary").mkdir(parents=True, exist_ok=True)
     (made / "vocabulary" / "tags.txt").write_text("B\n")
@@ -45,8 +45,10 @@ def packed(folder, embedders, tensors, options_file=None):
     )
     if options_file is not None:
         (made / "fta").mkdir()
-        shutil.copy(options_file, made / "fta" / f"{KEY}.options_file")
-        (made / "files_to_archive.json").write_text(json.dumps({f"{KEY}.options_file": "elmo/options.json"}))
+        keys = [f"{KEY.removesuffix('elmo')}{name}.options_file" for name in of]
+        for key in keys:
+            shutil.copy(options_file, made / "fta" / key)
+        (made / "files_to_archive.json").write_text(json.dumps(dict.fromkeys(keys, "elmo/options.json")))
     return pathlib.Path(shutil.make_archive(folder / "model", "gztar", made))
 
 

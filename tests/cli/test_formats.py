@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import fetch, load_checkpoint, read_bilm_hdf5, read_options, save_folder
+from elmo_fast.tasks import load_task
 from tests.checkpoints.test_allennlp_archive import PREFIX, embedder, in_task, packed
 from tests.command_line import elmo_fast
 from tests.fake_hub import FakeHub
@@ -30,17 +31,27 @@ FORMATS = {
     "manylangs.zip": (["--model", "many.zip"], "ELMoForManyLangs"),
 }
 SOFTMAX = ("pair", "own", "checkpoint")
+TAGS = "--train_path tags --dev_path tags --format columns --epochs 1 --hidden 2 --save_dir out"
+# FOLDER: where the command takes a folder or an archive only; the others have the options above.
 COMMANDS = {
     "info": "info",
     "embed": "embed in.txt out.hdf5 --average",
     "eval": "eval --test_prefix in.txt --vocab_file vocab.txt",
+    "eval --save_dir": "eval --test_prefix in.txt --vocab_file vocab.txt --save_dir FOLDER",
     "neighbours": "neighbours --corpus in.txt --query b --index 0",
     "cache-vocab": "cache-vocab --vocab_file vocab.txt --output out.hdf5",
     "static export": "static export --vocab_file vocab.txt --output out.txt",
+    "plot layers": "plot layers FOLDER",
     "plot projector": "plot projector --text in.txt --out_dir out",
+    "task": f"task train {TAGS} --elmo both --model FOLDER",
+    "report": f"report {TAGS} --test_path tags --experiments help neighbours --words a --seeds 1 --model FOLDER",
+    "pretrain": "pretrain --train_prefix in.txt --vocab_file vocab.txt --save_dir out --max_steps 1 --batch_size 2 "
+    "--unroll_steps 2 --n_negative_samples_batch 2 --init_from FOLDER",
+    "upload": "upload FOLDER me/elmo",
     "to safetensors": "convert --to safetensors --out_dir out",
     "to hdf5": "convert --to hdf5 --out_dir out",
 }
+NAMED_BY = {"eval --save_dir": "--save_dir", "pretrain": "--init_from", "plot layers": "source", "upload": "folder"}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +60,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     (folder / "in.txt").write_text("a b a\nb a\n")
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    (folder / "tags").write_text("a\tX\nb\tY\n\nb\tY\na\tX\n\n")
     options, weights = make_weights(folder / "pair", softmax=len(WORDS), **TINY)
     save_folder(folder / "own", *load_checkpoint(folder / "pair"))
     (folder / "run").mkdir()
@@ -70,7 +82,7 @@ def _write_task(folder, options, weights):
     state = read_bilm_hdf5(weights, read_options(options))
     other = {name: tensor + 1 if name.endswith("projection.bias") else tensor for name, tensor in state.items()}
     tensors = in_task(state, PREFIX) | in_task(other, PREFIX.replace("elmo.", "wiki.", 1))
-    packed(folder, {"elmo": embedder("a.json"), "wiki": embedder("b.json")}, tensors, options)
+    packed(folder, {"elmo": embedder("a.json"), "wiki": embedder("b.json")}, tensors, options, ("elmo", "wiki"))
     hub = FakeHub(folder / "cache")
     made = folder / "serialized"
     hub.repos["me/task"] = {str(p.relative_to(made)): p.read_bytes() for p in made.rglob("*") if p.is_file()}
@@ -85,62 +97,97 @@ def here(models, tmp_path, monkeypatch):
     for entry in models.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
     monkeypatch.chdir(tmp_path)
+    FakeHub(tmp_path / "cache").install(monkeypatch)
     return tmp_path
+
+
+def run(command, named):
+    """Runs the command on the model that the words name: --model PATH, or a pair, and maybe --prefix."""
+    line = COMMANDS[command]
+    if "FOLDER" in line:
+        line, named = line.replace("FOLDER", named[1]), named[2:]
+    return elmo_fast(*line.split(), *named, *(["-q"] if command != "info" else []))
 
 
 def refusal(command, kind):
     """What the command says of such a model; None: it takes it."""
-    if command == "eval" and kind not in SOFTMAX:
+    if command.startswith("eval") and kind not in SOFTMAX:
         return "has no softmax weights"
+    if command == "plot layers" and kind not in ("task", "hub"):
+        return "contains no layer weights"
     of_lexicons = {"cache-vocab": "use elmo-fast static export", "to hdf5": "--to hdf5: bilm-tf's format cannot store"}
+    of_lexicons["pretrain"] = "this model cannot be pretrained further"
     return of_lexicons.get(command) if kind.startswith("manylangs") else None
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    ("kind", "command"), [(k, c) for k in FORMATS for c in COMMANDS if k != "pair" or "FOLDER" not in COMMANDS[c]]
+)
 def test_every_command_takes_every_format(here, command, kind):
     before = set(here.iterdir())
     named, called = FORMATS[kind]
-    done = elmo_fast(*COMMANDS[command].split(), *named, *(["-q"] if command != "info" else []))
+    done = run(command, named)
     told = refusal(command, kind)
     assert done.returncode == (0 if told is None else 2), done.stderr
     if told is not None:
         assert len(done.stderr.splitlines()) == 1
         assert told in done.stderr
         assert set(here.iterdir()) == before
-    if command == "info":
+    if command == "upload":
+        done = elmo_fast("info", "--model", fetch("me/elmo"), *named[2:])
+    if command in ("info", "upload"):
         assert done.stdout.startswith(f"format: {called}")
         width = 2 * (6 if kind.startswith("manylangs") else 3)
         assert f"vectors: 3 layers of {width} numbers per word" in done.stdout
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "plot layers"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_an_archive_of_several_elmos_asks_for_a_prefix_and_a_wrong_one_lists_them(here, command):
     before = set(here.iterdir())
-    words = COMMANDS.get(command, "plot layers model.tar.gz").split()
-    named = [] if command == "plot layers" else FORMATS["task"][0][:2]
     for more, told in (([], "choose one with prefix= or --prefix"), (["--prefix", "x"], "found biLMs at ['text_field")):
-        done = elmo_fast(*words, *named, *more, "-q")
+        done = run(command, [*FORMATS["task"][0][:2], *more])
         assert done.returncode == 2
         assert told in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert set(here.iterdir()) == before
 
 
+def test_the_elmo_that_prefix_chooses_is_trained_on(here):
+    """The two of the archive differ in one bias; a report's runs that use ELMo are not those of the other ELMo."""
+    runs = {}
+    for entry in ("elmo", "wiki"):
+        prefix = f"{PREFIX.replace('elmo.', f'{entry}.', 1)}_elmo_lstm."
+        bias = load_checkpoint("model.tar.gz", prefix=prefix)[0]["_token_embedder._projection.bias"]
+        for command, more in (("pretrain", ["--learning_rate", "1e-30"]), ("task", []), ("report", [])):
+            folder = "report" if command == "report" else f"{command}-{entry}"
+            done = run(command, ["--model", "model.tar.gz", "--prefix", prefix, "--save_dir", folder, *more])
+            assert done.returncode == 0, done.stderr
+        assert torch.equal(load_checkpoint(f"pretrain-{entry}")[0]["_token_embedder._projection.bias"], bias)
+        assert torch.equal(load_task(f"task-{entry}").model.elmo.bilm.encoder._projection.bias, bias)
+        runs[entry] = len(list((here / "report" / "runs").iterdir()))
+    assert runs == {"elmo": 2, "wiki": 3}
+
+
 @pytest.mark.parametrize(
     ("command", "model"),
-    [*((command, "broken.zip") for command in COMMANDS)]
-    + [("info", model) for model in ("vocab.txt", "broken.tar.gz", "absent", "empty")],
+    [(command, model) for command in COMMANDS for model in ("broken.zip", "absent/one")]
+    + [("info", model) for model in ("vocab.txt", "broken.tar.gz", "empty")],
 )
 def test_what_is_no_model_is_one_sentence_that_names_it(here, command, model):
     for name in ("broken.zip", "broken.tar.gz"):
         (here / name).write_bytes(b"PK not an archive")
     (here / "empty").mkdir()
     before = set(here.iterdir())
-    done = elmo_fast(*COMMANDS[command].split(), "--model", model, "-q")
+    done = run(command, ["--model", model])
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert f"--model {model}: " in done.stderr or "--model must be the folder or the archive of a model" in done.stderr
+    option = NAMED_BY.get(command, "--model")
+    told = (
+        "{option} {model}: ",
+        "{option} must be the folder or the archive of a model",
+        "model: there is no {model!r}",
+    )
+    assert any(f"error: {each.format(option=option, model=model)}" in done.stderr for each in told)
     assert set(here.iterdir()) == before
 
 

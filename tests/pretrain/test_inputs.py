@@ -147,6 +147,7 @@ def test_what_does_not_go_together_is_said(tmp_path):
         ({"input": "letters"}, "input must be one of characters, words, vectors; got 'letters'"),
         ({"input": "words", "vectors_file": str(vectors)}, "vectors_file goes with input: vectors"),
         ({"input": "vectors", "vectors_file": str(tmp_path / "absent")}, "vectors_file must exist"),
+        ({"prefix": "a."}, "prefix chooses one of the ELMos of init_from; got .a.. without init_from"),
         ({"train_vectors": False}, "train_vectors: false goes with input: vectors"),
         ({"input": "vectors", "vectors_file": str(vectors), "init_from": "x"}, "give input: words with init_from"),
     ):

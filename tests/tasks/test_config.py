@@ -34,6 +34,7 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
         ({"mix_l2": -1.0}, "mix_l2 must be a finite number 0 or more"),
         ({"elmo": "input", "model": None}, "elmo 'input' needs model"),
+        ({"model": None, "prefix": "a."}, "prefix chooses one of the ELMos of model; got .a.. without model"),
         ({"fine_tune": True}, "fine_tune needs elmo"),
         ({"fine_tune": True, "elmo": "input", "precision": "int8"}, "fine_tune needs gradients, which precision int8"),
         ({"word_dim": 0}, "no features are left"),

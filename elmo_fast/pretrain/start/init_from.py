@@ -114,20 +114,22 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     """The model that init_from names, or None; its architecture becomes the configuration's."""
     if config.run.init_from is None:
         return None
-    folder = model_folder(config.run.init_from)
-    weights, options = load_checkpoint(folder)
-    warn_if_rounded(folder)
-    adopt_architecture(config, architecture_of(options, config.model), folder, report)
-    weight_file = model_files(folder)[1]
+    given = pathlib.Path(config.run.init_from)
+    place = model_folder(given)
+    folder = place if given.is_dir() else given  # what messages name: no archive's temporary folder
+    weights, options = load_checkpoint(place, prefix=config.run.prefix)
+    warn_if_rounded(place)
+    adopt_architecture(config, architecture_of(options, config.model, folder), folder, report)
+    weight_file = model_files(place)[1]
     sums: State = {}
     if weight_file.suffix == INDEX:
         sums = read_adagrad_sums(weight_file, options)
-    elif weight_file.suffix == ".hdf5" and (hidden := sorted(folder.glob(f"*{INDEX}"))):
+    elif weight_file.suffix == ".hdf5" and (hidden := sorted(place.glob(f"*{INDEX}"))):
         report(
             f"init   the weights are those of {weight_file}; {hidden[-1].name} beside it, which may hold AdaGrad's "
             "sums, is not read: move the HDF5 file to another folder to take weights and sums from the checkpoint"
         )
-    return Origin(folder, dict(weights), options, _vocabulary_of(folder, weights, options, config), sums)
+    return Origin(folder, dict(weights), options, _vocabulary_of(place, weights, options, config), sums)
 
 
 def _vocabulary_of(
