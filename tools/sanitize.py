@@ -32,7 +32,10 @@ OPTIONS = {
         # No versions of a function: what chooses one runs before TSan's own functions can be called.
         "flags": "-fsanitize=thread;-Dtarget_clones(...)=",
         "preload": ("libtsan.so",),
-        "environment": {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={SHIM / 'tsan.txt'}", "OMP_NUM_THREADS": "3"},
+        "environment": {
+            "TSAN_OPTIONS": f"halt_on_error=1:allocator_may_return_null=1:suppressions={SHIM / 'tsan.txt'}",
+            "OMP_NUM_THREADS": "3",
+        },
     },
 }  # fmt: skip
 # Kernels compiled for GPUs, Triton's interpreter and graphs have nothing to do with the extension. -s: what a sanitizer
