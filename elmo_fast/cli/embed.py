@@ -61,7 +61,7 @@ def build_parser() -> Any:
         help="carry the LSTM state from batch to batch, as AllenNLP does; with --no_stateful, a sentence always has "
         "the same vectors, and several processes can share the work",
     )
-    parser.flag("forget_sentences", "with hdf5: leave out the dataset sentence_to_index")
+    parser.flag("forget_sentences", "leave out the sentences: with hdf5 sentence_to_index, with safetensors names")
     parser.flag("use_sentence_keys", "with hdf5: name the datasets by their sentences, not by their numbers")
     parser.option(
         "shard",
@@ -100,9 +100,11 @@ def run(arguments: Any) -> int:
 
 
 def _embed_alone(arguments: Any, source: Source) -> int:
+    from elmo_fast.token_files import NAMED
+
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
-    text = survey(source, keep_lines=hdf5 and not arguments.forget_sentences, as_keys=keys)
+    text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
     embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
     with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
         embedder.embed_file(

@@ -18,7 +18,7 @@ from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, e
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
-from elmo_fast.token_files import FORMATS, Write, check_room, warn_if_named_otherwise
+from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, warn_if_named_otherwise
 
 BATCH_SIZE = 64
 TOKENISED = "a list of words (use text.split() to split at white space)"
@@ -55,6 +55,13 @@ class ElmoEmbedder:
         self.model_name = os.fspath(paths[0]) if paths else ""
         if cuda_device >= 0:
             self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
+
+    def __repr__(self) -> str:
+        bilm, source = self.elmo_bilm, f", from {self.model_name}" if self.model_name else ""
+        weights = sum(weight.numel() for weight in bilm.parameters())
+        return (
+            f"ElmoEmbedder({weights:,} weights, {bilm.num_layers} layers of {bilm.get_output_dim()} dimensions{source})"
+        )
 
     @classmethod
     def from_pretrained(cls, model: str | os.PathLike[str], cuda_device: int = -1, **settings: Any) -> "ElmoEmbedder":
@@ -124,12 +131,12 @@ class ElmoEmbedder:
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch.
-            forget_sentences: omit "sentence_to_index".
+            forget_sentences: omit the sentences: "sentence_to_index", or `names`.
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
             file_format: "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
                 from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
                 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
-                metadata.
+                metadata; "safetensors" stores the sentences as `names`, for ElmoVectors.
             dtype: "float32" or "float16", of the output.
             max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone and,
                 without carried state, in stretches.
@@ -145,7 +152,7 @@ class ElmoEmbedder:
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
         warn_if_named_otherwise(output_file_path, file_format)
-        remembers = file_format == "hdf5" and not forget_sentences
+        remembers = file_format in NAMED and not forget_sentences
         text = (
             input_file
             if isinstance(input_file, SurveyedText)

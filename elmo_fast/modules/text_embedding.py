@@ -8,7 +8,7 @@ from elmo_fast import __version__
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import SurveyedText
-from elmo_fast.token_files import FORMATS, Contents, sentence_to_index
+from elmo_fast.token_files import FORMATS, Contents
 
 OUTPUT_FORMATS = ("all", "top", "average")
 DTYPES = ("float32", "float16")
@@ -28,13 +28,12 @@ def text_contents(
 ) -> Contents:
     """What the file of a text's vectors is to hold.
 
-    model: its name, for the metadata; as_keys: whether the sentences name the datasets; remembers: whether the file has
-    sentence_to_index. Raises ElmoFastError if the text was surveyed without the lines for these.
+    model: its name, for the metadata; as_keys: whether the sentences name the datasets; remembers: whether the file
+    stores the sentences. Raises ElmoFastError if the text was surveyed without the lines for these.
     """
     if (as_keys and not text.as_keys) or (remembers and text.lines is None):
         wanted = "as_keys" if as_keys else "keep_lines"
         raise ElmoFastError(f"{text.name} must be surveyed with {wanted}=True, as the file is to hold its sentences")
-    lines = text.lines or []
     return Contents(
         lengths=text.lengths,
         layers=bilm.num_layers if output_format == "all" else 0,
@@ -48,8 +47,8 @@ def text_contents(
             "tokenizer": "whitespace",
             "writer": f"elmo_fast {__version__}",
         },
-        keys=lines.__getitem__ if as_keys else str,
-        closing=(lambda: sentence_to_index(lines)) if remembers and not as_keys else None,
+        names=text.lines if as_keys or remembers else None,
+        keyed=as_keys,
     )
 
 

@@ -9,7 +9,7 @@ from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.parts.plan import Plan, read_plan
 from elmo_fast.parts.vectors import ElmoVectors
 from elmo_fast.progress import Progress
-from elmo_fast.token_files import FORMATS, Contents, check_room, sentence_to_index, warn_if_named_otherwise
+from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, warn_if_named_otherwise
 
 
 def merge_parts(
@@ -50,7 +50,7 @@ def merge_parts(
 
 
 def _contents(plan: Plan, vectors: ElmoVectors, file_format: str) -> Contents:
-    names = vectors.names() if file_format == "hdf5" else None
+    names = vectors.names() if file_format in NAMED else None
     keyed = plan.making.names == "keys"
     if keyed and file_format == "hdf5" != plan.making.file_format:
         raise ElmoFastError(
@@ -63,6 +63,6 @@ def _contents(plan: Plan, vectors: ElmoVectors, file_format: str) -> Contents:
         width=plan.width,
         dtype=np.dtype(plan.making.dtype),
         metadata=plan.metadata,
-        keys=names.__getitem__ if keyed and names is not None else str,
-        closing=None if keyed or names is None else lambda: sentence_to_index(names),
+        names=names,
+        keyed=keyed,
     )

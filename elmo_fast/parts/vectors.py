@@ -80,10 +80,9 @@ class ElmoVectors(Sequence[Rows]):
         return np.concatenate([np.diff(self._part(number).offsets) for number in range(len(self._firsts))])
 
     def names(self) -> list[str] | None:
-        """The sentences, or their keys, if the parts hold them."""
-        if not self._digests or f"{name_of(0)}/{NAMES}" not in self._digests:
-            return None
-        return [name for number in range(len(self._firsts)) for name in self._names_of(number)]
+        """The sentences, or their keys; None if they were left out (--forget_sentences)."""
+        parts = [self._names_of(number) for number in range(len(self._firsts))]
+        return None if None in parts else [name for part in parts for name in part or ()]
 
     def verify(self, part: int | None = None) -> None:
         """Compares the files of a part, or of all, with the digests of when they were written. Raises CheckpointError.
@@ -102,11 +101,15 @@ class ElmoVectors(Sequence[Rows]):
             raise CheckpointError(f"{path}: damaged: wanted {wanted} sentences, as in {PLAN}, found {count}")
         return found
 
-    def _names_of(self, number: int) -> list[str]:
+    def _names_of(self, number: int) -> list[str] | None:
+        if not self._digests:
+            return _names_in(self.path)
         path = self.path / name_of(number) / NAMES
+        if f"{name_of(number)}/{NAMES}" not in self._digests:
+            return None
         with read_failures_named(path):
-            found: list[str] = json.loads(path.read_bytes())
-        return found
+            names: list[str] = json.loads(path.read_bytes())
+        return names
 
 
 def read_flat(path: pathlib.Path) -> FlatFile:
@@ -134,3 +137,11 @@ def read_flat(path: pathlib.Path) -> FlatFile:
     # The vectors are the last tensor of the file.
     start = path.stat().st_size - math.prod(shape) * np.dtype(dtype).itemsize
     return FlatFile(offsets, np.memmap(path, dtype, "r", start, shape), metadata)
+
+
+def _names_in(path: pathlib.Path) -> list[str] | None:
+    """The names of the sentences of a safetensors file, if it stores them."""
+    from safetensors import safe_open
+
+    with read_failures_named(path), safe_open(path, framework="numpy") as file:
+        return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None

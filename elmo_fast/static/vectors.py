@@ -40,11 +40,13 @@ class Vectors:
 
     words: V different words, usually the most frequent first
     matrix: [V, D] float32
+    source: the file they were read from, or other words on where they come from
     Raises ElmoFastError if the two do not match, or a word occurs twice.
     """
 
     words: list[str]
     matrix: Matrix
+    source: str = ""
 
     def __post_init__(self) -> None:
         not_a_string(self.words, "Vectors: words", "a list of words")
@@ -60,6 +62,10 @@ class Vectors:
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def __repr__(self) -> str:
+        source = f", from {self.source}" if self.source else ""
+        return f"Vectors({len(self):,} words, {self.dimension} dimensions{source})"
 
     def __contains__(self, word: object) -> bool:
         return word in self.index
@@ -155,7 +161,7 @@ def _made(path: str, parsed: Parsed) -> Vectors:
         message = f"{path}: {len(words) - len(kept)} words occur again (the first: {twice!r}); the first vector is kept"
         warnings.warn(message, stacklevel=3)
         words, matrix = [words[row] for row in kept], matrix[kept]
-    return Vectors(words, matrix)
+    return Vectors(words, matrix, path)
 
 
 def _first_infinite(matrix: Matrix, block: int = 4096) -> int | None:

@@ -20,6 +20,7 @@ from elmo_fast.token_files.safetensors_file import layout
 
 Path = str | os.PathLike[str]
 ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
+NAMED = ("hdf5", "safetensors")  # the formats that store the sentences
 Write = Callable[[int, np.ndarray[Any, Any]], None]
 
 
@@ -31,8 +32,8 @@ class Contents(NamedTuple):
     width: 2D
     dtype: np.float32 or np.float16
     metadata: where the vectors come from
-    keys: the name of sentence i's dataset (format hdf5)
-    closing: text for the dataset sentence_to_index (format hdf5), asked for at the end; None leaves it out
+    names: of the sentences, for the formats of NAMED; None leaves them out
+    keyed: whether the names are those of the datasets (format hdf5), in place of a dataset sentence_to_index
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
@@ -40,8 +41,8 @@ class Contents(NamedTuple):
     width: int
     dtype: Any
     metadata: dict[str, str]
-    keys: Callable[[int], str] = str
-    closing: Callable[[], str] | None = None
+    names: Sequence[str] | None = None
+    keyed: bool = False
 
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -93,8 +94,9 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index."""
     import h5py
 
-    count, shapes = len(contents.lengths), contents.shapes
-    planned = hdf5_file.layout([contents.keys(index) for index in range(count)], shapes, contents.dtype)
+    names, shapes = contents.names, contents.shapes
+    datasets = names if contents.keyed and names is not None else [str(index) for index in range(len(shapes))]
+    planned = hdf5_file.layout(datasets, shapes, contents.dtype)
     with replacing(path) as temporary:
         with open(temporary, "r+b", buffering=0) as file:
             file.truncate(planned.end)
@@ -106,9 +108,9 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
                 write_at(file, int(planned.starts[index]), np.ascontiguousarray(vectors, contents.dtype).data)
 
             yield write
-        if contents.closing is not None:
+        if names is not None and not contents.keyed:
             with hdf5_written(temporary, path, "r+") as (whole, _):
-                whole.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = contents.closing()
+                whole.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = sentence_to_index(names)
 
 
 @contextlib.contextmanager
@@ -129,13 +131,18 @@ def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
-    """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1]; each sentence goes to its place as it comes."""
+    """`embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, where the sentences have names, `names`: a JSON list
+    in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come."""
     offsets = contents.offsets
-    tensors = {"offsets": (np.int64, offsets.shape), "embeddings": (contents.dtype, contents.shape)}
-    planned = layout(tensors, contents.metadata)
+    tensors: dict[str, tuple[Any, tuple[int, ...]]] = {"offsets": (np.int64, offsets.shape)}
+    names = b"" if contents.names is None else json.dumps(list(contents.names)).encode()
+    names += b" " * (-len(names) % 8)  # the vectors after them stay aligned
+    if names:
+        tensors["names"] = np.uint8, (len(names),)
+    planned = layout(tensors | {"embeddings": (contents.dtype, contents.shape)}, contents.metadata)
     row = contents.nbytes // contents.shape[0]
     with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
-        write_at(file, 0, planned.header + offsets.astype("<i8").tobytes())
+        write_at(file, 0, planned.header + offsets.astype("<i8").tobytes() + names)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
             write_at(file, planned.starts["embeddings"] + int(offsets[index]) * row, contents.rows(vectors).data)

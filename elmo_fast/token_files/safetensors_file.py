@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint64": "U64"}
+DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8", "uint64": "U64"}
 ALIGNED = 64
 
 

@@ -71,6 +71,15 @@ def test_same_sentence_same_vectors_when_asked(files):
         assert np.array_equal(again, first)
 
 
+def test_a_description_is_one_line(files):
+    """Size, width and source."""
+    embedder = ElmoEmbedder(*(paths := files()))
+    weights = sum(weight.numel() for weight in embedder.elmo_bilm.parameters())
+    width = embedder.embed_sentence(["a"]).shape[-1]
+    assert repr(embedder) == f"ElmoEmbedder({weights:,} weights, 3 layers of {width} dimensions, from {paths[1]})"
+    assert repr(ElmoEmbedder(embedder.elmo_bilm.options, None)).endswith(f"3 layers of {width} dimensions)")
+
+
 def test_slots_of_the_model(files):
     """A model of 12 characters per word is given 12."""
     options_file, weight_file = files(max_characters=12)

@@ -1,5 +1,7 @@
 """One layer, one direction as a module: parameters, initialisation, state, dropout, clips."""
 
+import re
+
 import pytest
 import torch
 
@@ -98,3 +100,13 @@ def test_refusals():
     with pytest.raises(ElmoFastError, match="cell_clip must be a number > 0"):
         ProjectedLSTM(3, 5, 7, memory_cell_clip_value=-1)(torch.rand(1, 2, 3))
     assert ProjectedLSTM(3, 5, 5, project=False)(torch.rand(1, 2, 3))[0].shape == (1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((2, 5, 7), "[B=2, T=5, I=8]"), ((20, 64), "[B, T, I]"), ((8,), "[B, T, I]"), ((1, 2, 3, 8), "[B, T, I]")],
+)
+def test_inputs_of_another_shape_are_named_with_the_shape_that_the_module_takes(shape, expected):
+    message = f"projected_lstm: inputs must have shape {expected}; got shape {shape}, float32, cpu"
+    with pytest.raises(ElmoFastError, match=re.escape(message)):
+        ProjectedLSTM(8, 8, 16)(torch.randn(shape))

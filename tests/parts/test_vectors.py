@@ -39,8 +39,11 @@ def test_sentences_of_parts_and_of_one_file(place, tmp_path, monkeypatch, kind):
         found.verify()
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[16], wanted[16])
     lines = (place / "in.txt").read_text().splitlines()
-    assert ElmoVectors(folder).names() == lines
-    assert ElmoVectors(tmp_path / "alone.safetensors").names() is None
+    merge_parts(folder, tmp_path / "merged.safetensors", "safetensors")
+    for path in (folder, tmp_path / "alone.safetensors", tmp_path / "merged.safetensors"):
+        assert ElmoVectors(path).names() == lines
+    assert embed(place, tmp_path / "forgot", kind, "--format", "safetensors", "--forget-sentences").returncode == 0
+    assert ElmoVectors(tmp_path / "forgot").names() is None
 
 
 def test_other_files_are_refused(whole, place, tmp_path):

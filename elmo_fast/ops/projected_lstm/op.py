@@ -109,6 +109,7 @@ def projected_lstm(
     Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
     """
     _check_lists(inputs, weights, reverse, recurrent_masks)
+    _checks.check_shape("projected_lstm", "inputs", inputs[0], "B T I")
     precision, cast = under_autocast(precision, inputs[0].device, int8=True)
     inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
     state = None if state is None else (cast(state[0]), cast(state[1]))
@@ -159,12 +160,12 @@ def _check_lists(
 
 def _check_direction(x: Tensor, w: LSTMWeights, batch: int, time: int, residual: bool) -> None:
     op = "projected_lstm"
-    _checks.check_shape(op, "inputs", x, "B T I", B=batch, T=time)
     _checks.check_shape(op, "weight_hh", w.weight_hh, "4H D")
     gates, size = w.weight_hh.shape
     if gates % 4:
         raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {_checks.given(w.weight_hh)}")
-    _checks.check_shape(op, "weight_ih", w.weight_ih, "4H I", **{"4H": gates, "I": x.shape[2]})
+    _checks.check_shape(op, "weight_ih", w.weight_ih, "4H I", **{"4H": gates})
+    _checks.check_shape(op, "inputs", x, "B T I", B=batch, T=time, I=w.weight_ih.shape[1])
     _checks.check_shape(op, "bias", w.bias, "4H", **{"4H": gates})
     if w.weight_hr is not None:
         _checks.check_shape(op, "weight_hr", w.weight_hr, "D H", D=size, H=gates // 4)
