@@ -9,7 +9,7 @@ import torch
 from elmo_fast.ops import _dispatch
 
 HAS_CUDA = torch.cuda.is_available()
-GPU = ("cuda", "triton", "triton_persistent")
+GPU = ("cuda", "triton")
 
 
 def device_of(backend: str) -> torch.device:

@@ -28,7 +28,6 @@ from elmo_fast.ops.hierarchical_softmax.op import HuffmanTree, hierarchical_soft
 from elmo_fast.ops.highway.op import highway
 from elmo_fast.ops.log_uniform_sample.op import expected_counts, log_expected_counts, log_uniform_sample
 from elmo_fast.ops.negative_sampling.op import negative_sampling
-from elmo_fast.ops.projected_lstm.failure import persistent_failure
 from elmo_fast.ops.projected_lstm.op import LSTMWeights, projected_lstm
 from elmo_fast.ops.sampled_softmax.op import sampled_softmax
 from elmo_fast.ops.scalar_mix.op import scalar_mix
@@ -66,7 +65,6 @@ __all__ = [
     "op_names",
     "ordered_unique_rows",
     "padded_unique_rows",
-    "persistent_failure",
     "products_on_cpu",
     "projected_lstm",
     "refresh_weights",

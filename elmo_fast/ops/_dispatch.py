@@ -21,7 +21,7 @@ from elmo_fast.ops._registry import op_names as op_names
 from elmo_fast.ops._registry import register as register
 
 # The device that a backend is made for. Its refusal of another device slows nothing down, so it causes no warning.
-_MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "triton_persistent": "cuda"}
+_MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda"}
 # (op, backend, device, precision) -> why the kernels are refused on this card, or None.
 Verdict = Callable[[str, str, torch.device, str], str | None]
 # Why this installation lacks a backend, whatever the device.
@@ -29,7 +29,6 @@ _ABSENT: dict[str, Callable[[], str | None]] = {
     "native": lambda: _native.WHY_NOT,
     "cuda": _native.why_no_cuda,
     "triton": _triton.why_never,
-    "triton_persistent": _triton.why_never,
 }
 
 

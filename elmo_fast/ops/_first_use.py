@@ -11,9 +11,8 @@ from elmo_fast.ops._check_once import check_all, tell
 from elmo_fast.ops._registry import REGISTRY, multiplies
 from elmo_fast.ops._verdicts import VARIABLE, numbered, sentence
 
-# The persistent scan is checked where it is asked for: "auto" takes it only where it was measured.
 CHECKED_TOGETHER = ("cuda", "triton")
-CHECKED = (*CHECKED_TOGETHER, "triton_persistent", GRAPH)
+CHECKED = (*CHECKED_TOGETHER, GRAPH)
 # Arguments of `refusal`, and the switch -> its answer, which does not change within a process.
 _settled: dict[tuple[str, str, torch.device, str, str | None], str | None] = {}
 

@@ -64,18 +64,14 @@ def launch(
     *arguments: Any,
     num_warps: int = 4,
     num_stages: int = 3,
-    launch_cooperative_grid: int = False,
     **constants: Any,
 ) -> None:
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
-    launch_cooperative_grid: all blocks are resident at once, so that they may wait for each other; else the driver
-    refuses the launch. An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which would
+    An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which would
     multiply bit patterns.
     """
     options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
-    if launch_cooperative_grid:
-        options["launch_cooperative_grid"] = True
     if _recorded is not None:
         _recorded.append(Launch(kernel, arguments, constants, options, tuple(grid)))
         return

@@ -63,11 +63,6 @@ def times_kept() -> int:
     return _times_kept
 
 
-def scan_limit(cells: int, size: int, precision: str) -> str:
-    """The largest batch for which the persistent scan of such a layer is the faster one; 0: never."""
-    return f"persistent scan up to batch, {cells} cells, projection {size}, {precision}"
-
-
 def tile_of(op: str, rows: int, width: int, precision: str) -> str:
     """Which tile of its list an op takes for so many rows: their bucket is the next power of two."""
     bucket = 1 << max(0, rows - 1).bit_length()

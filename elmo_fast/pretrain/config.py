@@ -159,7 +159,7 @@ class RunConfig:
     )
     backend: Backend = described(
         "auto",
-        "backend of the ops: auto, native (C++), cuda, triton, triton_persistent or reference (plain torch); ops that "
+        "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that "
         "do not have it use auto",
     )
     cuda_graph: bool = described(

@@ -15,7 +15,7 @@ from elmo_fast.tuning.clock import Clock
 from elmo_fast.tuning.timed import Timed
 
 PARTS = (
-    ways.scans, tiles.lstm_tiles, tiles.highway_tiles, tiles.softmax_tiles, ways.words, ways.graphs,
+    tiles.lstm_tiles, tiles.highway_tiles, tiles.softmax_tiles, ways.words, ways.graphs,
     beside.beside_lstm, beside.beside_embedding,
 )  # fmt: skip
 

@@ -68,14 +68,3 @@ def fastest(times: Mapping[int, float], default: int) -> int:
     """The alternative to take: the fastest if it wins by more than MARGIN, else the default one."""
     best = min(times, key=times.__getitem__)
     return best if default not in times or times[best] < (1 - MARGIN) * times[default] else default
-
-
-def largest_faster(pairs: Mapping[int, tuple[float, float]]) -> int:
-    """Of batch -> (time of the usual way, of the other), the largest up to which the other is always the faster; 0:
-    none."""
-    most = 0
-    for batch, (usual, other) in sorted(pairs.items()):
-        if other >= (1 - MARGIN) * usual:
-            break
-        most = batch
-    return most

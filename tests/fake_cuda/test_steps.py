@@ -20,8 +20,8 @@ MOST = {
     "float16": {"train": (255, 127), "replay": (0, 15), "evaluate": (177, 23), "embed": (121, 49), "others": (23, 50)},
     "bfloat16": {"train": (245, 110), "replay": (0, 15), "evaluate": (179, 21), "embed": (123, 47), "others": (21, 45)},
 }
-# The scan of resident blocks asks the driver for its device; the other is half of an op whose backward is CUDA C++.
-NOT_RUN = {"projected_lstm_persistent", "char_cnn_for_cuda"}
+# Half of an op whose backward is CUDA C++.
+NOT_RUN = {"char_cnn_for_cuda"}
 
 
 @pytest.fixture(

@@ -4,8 +4,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 # 20 of the 37: more than one launch holds, large and small, and not a multiple of the slots.
 SHAPES = [(262, 16), (1024, 16, 7), (1024,), (4096, 2048), (4096,), (512, 2048), (512,)]
 SHAPES += 3 * [(16384, 512), (16384, 512), (16384,), (512, 4096)] + [(1,)]

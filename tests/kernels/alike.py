@@ -14,19 +14,18 @@ from tests.kernels.compile import OPS, compiled
 from tests.kernels.launch import distinct
 
 ONE, OTHER = 86, 89
-ELSEWHERE = "projected_lstm_persistent"  # which no small card holds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("ops", nargs="*", default=[op for op in OPS if op != ELSEWHERE])
+    parser.add_argument("ops", nargs="*", default=OPS)
     parser.add_argument("--sample", action="store_true")
     arguments = parser.parse_args()
     differ, number = {}, 0
     for op in arguments.ops:
         launches = list(distinct(op, small=True).items())
         for name, launch in launches[: 1 if arguments.sample else None]:
-            one, other = (compiled(launch, capability, None) for capability in (ONE, OTHER))
+            one, other = (compiled(launch, capability) for capability in (ONE, OTHER))
             number += 1
             if one != other:
                 differ[f"{op}: {name}"] = one, other

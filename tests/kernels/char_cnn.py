@@ -6,8 +6,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 WIDTHS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 

@@ -8,7 +8,6 @@ On small cards host functions may choose other tiles and launches: theirs are re
 """
 
 import argparse
-import importlib
 import json
 import multiprocessing
 import os
@@ -28,43 +27,37 @@ OPS = sorted(path.stem for path in HERE.glob("*.json"))
 LARGE, SMALL = (80, 90, 100), (86, 120)
 
 
-def compiled(launch, capability, also):
-    """The facts of a launch for one architecture: those of all kernels, and what `also` reads in this one."""
+def compiled(launch, capability):
+    """The facts of a launch for one architecture."""
     target, options = target_and_options(launch, capability)
     made = triton.compile(source_of(launch), target=target, options=options)
-    return facts(made, capability) | (also(made, launch) if also else {})
+    return facts(made, capability)
 
 
 def job(asked):
     """What a process does, for one kernel: {"sm_80": (its row, whether it was compiled), ...}."""
     op, name, launch, capabilities = asked
-    also, found = getattr(importlib.import_module(f"tests.kernels.{op}"), "also", None), {}
+    found = {}
     for capability, given in digests(launch, capabilities).items():
         kept = _kept.get(op, {}).get(name, {}).get(f"sm_{capability}", {})
         anew = kept.get("given") != given
-        row = compiled(launch, capability, also) | {"given": given} if anew else kept
+        row = compiled(launch, capability) | {"given": given} if anew else kept
         found[f"sm_{capability}"] = (row, anew)
     return found
 
 
 def jobs(op):
-    """[(op, name, launch, capabilities)]: a kernel that all cards are given alike is one job.
-
-    A module names its ARCHITECTURES where these are not LARGE.
-    """
-    asked = getattr(importlib.import_module(f"tests.kernels.{op}"), "ARCHITECTURES", LARGE)
-    large, small = distinct(op), distinct(op, small=True) if set(asked) & set(SMALL) else {}
+    """[(op, name, launch, capabilities)]: a kernel that all cards are given alike is one job."""
+    large, small = distinct(op), distinct(op, small=True)
     alike = {name for name in large.keys() & small.keys() if identity(large[name]) == identity(small[name])}
-    on_large = [capability for capability in LARGE if capability in asked]
-    found = [(op, name, launch, on_large + list(SMALL) * (name in alike)) for name, launch in large.items()]
+    found = [(op, name, launch, [*LARGE, *(SMALL if name in alike else ())]) for name, launch in large.items()]
     return found + [(op, name, launch, list(SMALL)) for name, launch in small.items() if name not in alike]
 
 
 def measure(ops, kept):
     """({op: {"kernel[switches], label": {"sm_80": row, ...}}}, the names of rows that were compiled).
 
-    By as many processes as there are cores: forked, as kernels cannot be pickled. A module that asks more of its
-    kernels has `also(made, launch) -> dict`.
+    By as many processes as there are cores: forked, as kernels cannot be pickled.
     """
     global _jobs, _kept
     _jobs, _kept = [one for op in ops for one in jobs(op)], kept

@@ -4,8 +4,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 WIDTH, WORDS, CHUNK = 512, 793_471, 32 * 2**20
 SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float32")]
 

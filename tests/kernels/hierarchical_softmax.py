@@ -4,8 +4,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 WIDTH, WORDS, STEPS, LONGEST = 512, 793_471, 15_000_000, 30
 
 

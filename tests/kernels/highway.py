@@ -4,8 +4,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 WIDTH, LAYERS, PROJECTION = 2048, 2, 512
 
 

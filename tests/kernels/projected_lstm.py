@@ -7,8 +7,6 @@ import torch
 from elmo_fast.ops._triton import undispatched
 from elmo_fast.ops.projected_lstm import host, triton
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 SIZE, CELLS, TIME = 512, 4096, 2
 
 

@@ -4,8 +4,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 SHAPE = (128, 20, 1024)
 
 

@@ -35,7 +35,6 @@ CHANGES = {
     "an argument that becomes a constant": {"n": 1},
     "an option": {"num_warps": 8},
     "the GPU": {"capability": 80},
-    "an argument's name": {"source": KERNEL.replace("x, n", "y, n").replace("x + i", "y + i")},
 }
 REMARKS = {
     "comments": {"source": "# a remark\n" + KERNEL.replace("    i = ", "    # another\n    i = ")},

@@ -6,8 +6,6 @@ import torch
 
 from elmo_fast.ops._triton import undispatched
 
-ARCHITECTURES = (80, 86, 90, 100, 120)
-
 
 def there_and_back(rows, width=512):
     """Distinct words of a batch, their vectors gathered, and the gradient on its way back."""

@@ -17,7 +17,7 @@ def card(monkeypatch, tmp_path):
     monkeypatch.delenv(_first_use.VARIABLE, raising=False)
     monkeypatch.setattr(_card, "present", lambda device: True)
     monkeypatch.setattr(_card, "identity", lambda device: ABOUT)
-    made = dict.fromkeys(("cuda", "triton", "triton_persistent"), "cpu") | {"native": "none"}
+    made = dict.fromkeys(("cuda", "triton"), "cpu") | {"native": "none"}
     monkeypatch.setattr(_dispatch, "_MADE_FOR", made)
     begin_anew(monkeypatch)
     _dispatch.warn_once.cache_clear()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.ops import _native, _triton
+from elmo_fast.ops import _native
 from tests.backends import device_of
 
 # What products on the CPU are written for and this CPU has, oldest first; the last is in use everywhere else.
@@ -18,17 +18,6 @@ def isa(request):
     _native.C.limit_isa(request.param)
     yield request.param
     _native.C.limit_isa("")
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Small tiles of the persistent scan, so that a small layer has several blocks, tiles and slices."""
-    if _triton.WHY_NOT is not None:
-        return
-    from elmo_fast.ops.projected_lstm import host_persistent
-
-    for name, value in (("CELLS", 8), ("COLUMNS", 16), ("DEPTH", 16)):
-        monkeypatch.setattr(host_persistent, name, value)
 
 
 @pytest.fixture(autouse=True)

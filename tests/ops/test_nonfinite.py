@@ -29,10 +29,7 @@ from tests.tolerances import SMALL
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 both = pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "reference"])
-# "triton_persistent" goes backwards as "triton" does, and refuses float32.
-lstms = pytest.mark.parametrize(
-    "backend", [b for b in backends("projected_lstm", reference=True) if b.values != ("triton_persistent",)]
-)
+lstms = pytest.mark.parametrize("backend", backends("projected_lstm", reference=True))
 NAN, INF = math.nan, math.inf
 TREE = huffman_tree(torch.arange(9), backend="reference")
 TARGETS, SAMPLES = torch.tensor([0, 3, 7, 3]), torch.tensor([3, 1, 7, 2])

@@ -12,21 +12,12 @@ from elmo_fast.ops import LSTMWeights, _native, projected_lstm
 from tests.backends import backends
 from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
 from tests.threads import with_one_and_two
-from tests.tolerances import SMALL, assert_no_worse
+from tests.tolerances import assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
-PERSISTENT = "triton_persistent"  # takes 16-bit weights alone
-KERNELS = [each for each in backends("projected_lstm") if each.values != (PERSISTENT,)]
+KERNELS = backends("projected_lstm")
 BACKENDS = [*KERNELS, "reference"]
-SCANS = [*KERNELS, *backends("projected_lstm", precision="float16", only=PERSISTENT)]
 both = pytest.mark.parametrize("backend", KERNELS)
-every_scan = pytest.mark.parametrize("backend", SCANS)
-pytestmark = pytest.mark.usefixtures("small")
-
-
-def usual(backend):
-    """The precision of a test of all scans."""
-    return "float16" if backend == PERSISTENT else "float32"
 
 
 @both
@@ -97,10 +88,10 @@ def test_saturated_clips(backend, clips, residual):
     check(case, backend, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
 
 
-@pytest.mark.parametrize("backend", [*SCANS, "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_clips_hold(backend):
     case, clips = make(3, 4, 20, 20, 28, scale=6.0), {"cell_clip": 0.3, "projection_clip": 0.2}
-    out, (h, c) = projected_lstm(*case, **clips, precision=usual(backend), backend=backend)
+    out, (h, c) = projected_lstm(*case, **clips, backend=backend)
     assert out.abs().max() == h.abs().max() == pytest.approx(0.2)
     assert c.abs().max() == pytest.approx(0.3)
 
@@ -146,11 +137,11 @@ def test_without_projection(backend):
     )
 
 
-@every_scan
+@both
 @pytest.mark.parametrize("reverse", [False, True])
 def test_recurrent_masks_and_one_direction(backend, reverse):
     case = make(3, 3, 9, 20, 28, directions=1, state=reverse, lengths=torch.tensor([1, 3, 2]))
-    check(case, backend, usual(backend), reverse=(reverse,), recurrent_masks=[torch.rand(3, 20).round() * 2])
+    check(case, backend, reverse=(reverse,), recurrent_masks=[torch.rand(3, 20).round() * 2])
 
 
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
@@ -208,10 +199,10 @@ def test_opcheck(state):
     )
 
 
-@pytest.mark.parametrize("backend", [*SCANS, "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_one_long_run_equals_two_halves(backend):
     (x, _), w, _, _ = make(3, 4, 20, 20, 28, state=False)
-    options = {"reverse": (False,), "residual": True, "precision": usual(backend), "backend": backend}
+    options = {"reverse": (False,), "residual": True, "backend": backend}
     whole, last = projected_lstm([x], w[:1], **options)
     first, state = projected_lstm([x[:, :2]], w[:1], **options)
     second, end = projected_lstm([x[:, 2:]], w[:1], None, state, **options)
@@ -219,15 +210,15 @@ def test_one_long_run_equals_two_halves(backend):
     torch.testing.assert_close(end, last, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", [*SCANS, "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
     """A row alone, cut to its length, gives what it gives in a padded batch; the padding is never read."""
-    lengths, options = torch.tensor([2, 3, 0]), {"precision": usual(backend), "backend": backend}
+    lengths, options = torch.tensor([2, 3, 0]), {"backend": backend}
     (x, _), w, _, state = make(3, 3, 18, 18, 20)
     for row, length in enumerate(lengths.tolist()):
         x[row, length:] = float("nan")
     out, (h, c) = projected_lstm([x, x], w, lengths, state, **options)
-    near = {"rtol": 0, "atol": 2e-6 if usual(backend) == "float32" else SMALL["float16"]}
+    near = {"rtol": 0, "atol": 2e-6}
     for row, length in enumerate(lengths.tolist()):
         assert torch.equal(out[:, row, length:], torch.zeros_like(out[:, row, length:]))
         held = tuple(s[:, row : row + 1] for s in state)
@@ -259,13 +250,13 @@ def test_equals_torch_lstm_without_clips(backend):
     torch.testing.assert_close((ours[0], *last), (wanted, h, c), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", [*SCANS, "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_strided_views_and_empty_batches(backend):
     (x, _), w, _, _ = make(3, 2, 18, 18, 20)
     views = [
         LSTMWeights(*(p.t().contiguous().t() if p.dim() == 2 else p.repeat_interleave(2)[::2] for p in v)) for v in w
     ]
-    wide, options = torch.stack([x, x], -1)[..., 0], {"precision": usual(backend), "backend": backend}
+    wide, options = torch.stack([x, x], -1)[..., 0], {"backend": backend}
     torch.testing.assert_close(
         projected_lstm([wide, wide.flip(0)], views, **options)[0], projected_lstm([x, x.flip(0)], w, **options)[0]
     )
@@ -329,10 +320,10 @@ def test_threads_do_not_change_the_result():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@every_scan
+@both
 def test_compiles_without_graph_break(backend):
     inputs, weights, lengths, _ = cast(make(2, 2, 8, 8, 12, state=False, lengths=torch.tensor([2, 1])), torch.float32)
-    options = {"residual": True, "precision": usual(backend), "backend": backend}
+    options = {"residual": True, "backend": backend}
 
     def function(x, y):
         return projected_lstm([x, y], weights, lengths, **options)[0]

@@ -202,7 +202,6 @@ def atomic(i: Instruction) -> Run:
             else:
                 new = ATOMICS[name](old, values[lane])
             unit[0] = bits_of(np.array([new], values.dtype), t)[0]
-            b.counts.changes += bool(new != old) and not shared
             found[k] = old
         if shared:
             b.counts.shared(found.nbytes)

@@ -1,7 +1,6 @@
 """Runs a program for some blocks of a launch at once, an instruction at a time for all lanes that are there."""
 
 import functools
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -34,14 +33,12 @@ class Kernel(NamedTuple):
 
     program: Program
     runs: list[Run | None]
-    atomic: list[bool]
-    """which instructions other blocks may wait for"""
     granule: int
     """bytes of its smallest access to shared memory"""
 
     @property
     def interacts(self) -> bool:
-        """Whether its blocks may wait for each other: by atomics that order anything."""
+        """Whether its blocks order each other's accesses: by atomics that release or acquire."""
         orders = {"acquire", "release", "acq_rel"}
         return any(orders.intersection(i.modifiers) for i in self.program.code if access.is_atomic(i))
 
@@ -49,9 +46,7 @@ class Kernel(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def kernel(text: str, entry: str | None = None) -> Kernel:
     program = parse(text, entry)
-    return Kernel(
-        program, [made(i) for i in program.code], [access.is_atomic(i) for i in program.code], granule(program.code)
-    )
+    return Kernel(program, [made(i) for i in program.code], granule(program.code))
 
 
 class Blocks:
@@ -60,15 +55,15 @@ class Blocks:
         random: np.random.Generator,
     ):  # fmt: skip
         self.lanes, self.memory, self.shared, self.counts, self.random = lanes, memory, shared, counts, random
-        self.program, self.runs, self.atomic = kernel.program, kernel.runs, kernel.atomic
+        self.program, self.runs = kernel.program, kernel.runs
         self.copies: list[Copy] = []
         self.committed = np.zeros(lanes.count, np.int64)
         self.at = np.zeros(lanes.count, np.int64)
         """where each lane is in the program"""
         self.alive, self.waiting = np.ones(lanes.count, bool), np.zeros(lanes.count, bool)
 
-    def run(self) -> Iterator[None]:
-        """To the end. Yields before each atomic instruction, so that other blocks may come between."""
+    def run(self) -> None:
+        """To the end."""
         together = True  # all lanes are at `at`: the usual case needs no search for the next
         at = 0
         with np.errstate(all="ignore"):
@@ -84,8 +79,6 @@ class Blocks:
                 if at >= len(self.program.code):
                     raise PtxError("the program has no end")
                 i = self.program.code[at]
-                if self.atomic[at]:
-                    yield
                 try:
                     active = self.guarded(i, None if together else group)
                     following = self.step(i, at, None if together else group, active)

@@ -101,7 +101,7 @@ def broken(kernel: Kernel, kind: str, numbers: list[int]) -> Kernel:
     for number in numbers:
         code[number] = without(kind, code[number])
         runs[number] = made(code[number])
-    return kernel._replace(program=kernel.program._replace(code=code), runs=runs, atomic=[is_atomic(i) for i in code])
+    return kernel._replace(program=kernel.program._replace(code=code), runs=runs)
 
 
 def is_found(recorded: Recorded, kernel: Kernel) -> bool:

@@ -27,12 +27,12 @@ from elmo_fast.ops import (
     square_norm,
 )
 from elmo_fast.ops._triton import cdiv, launch, undispatched
-from elmo_fast.ops.projected_lstm import host_persistent, tiling
+from elmo_fast.ops.projected_lstm import tiling
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
 from tests.ptx import cuda
 
 # So that small layers have what large ones have: several blocks, tiles and slices, and sums in parts of several tiles.
-SMALL = {host_persistent: {"CELLS": 8, "COLUMNS": 16, "DEPTH": 16}, tiling: {"MULTIPROCESSORS": 12}}
+SMALL = {tiling: {"MULTIPROCESSORS": 12}}
 
 
 @contextlib.contextmanager
@@ -73,14 +73,6 @@ def run_projected_lstm(
     options = {"reverse": (True,), "residual": residual, "recurrent_masks": masks}
     out, state = projected_lstm(*lstm_cases.cast(made, torch.float32), precision=precision, **options, **BACKEND)
     backward(out, *state)
-
-
-def run_persistent(batch=3, size=20, cells=28, longest=3, masked=False, save=False):
-    lengths = longest - torch.arange(batch) % 2
-    made = lstm_cases.cast(lstm_cases.make(batch, 3, 9, size, cells, directions=1, lengths=lengths), torch.float32)
-    masks = [torch.randn(batch, size)] if masked else None
-    with torch.set_grad_enabled(save):
-        projected_lstm(*made, precision="float16", reverse=(False,), recurrent_masks=masks, backend="triton_persistent")
 
 
 def run_scalar_mix(shape=(3, 5, 70), mixes=3, count=3, dropout=None):

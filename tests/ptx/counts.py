@@ -18,8 +18,6 @@ class Counts:
     multiplications: int = 0
     """of the tensor cores"""
     atomics: int = 0
-    changes: int = 0
-    """atomics that left another number than they found"""
     passed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     """(number of a barrier's instruction, block) -> how often that block came past it"""
 

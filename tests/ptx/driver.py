@@ -73,10 +73,7 @@ class Launcher:
     def __call__(self, x: int, y: int, z: int, stream: int, kernel: Kernel, packed: Any, *rest: Any) -> None:
         given = dict(zip(self.names, rest[-len(self.names) :], strict=True))
         arguments = [(name, given[name]) for name in self.parameters]
-        shape = Launch(
-            kernel, (x, y, z), self.metadata.num_warps * WARP, self.metadata.shared, arguments,
-            bool(self.metadata.launch_cooperative_grid),
-        )  # fmt: skip
+        shape = Launch(kernel, (x, y, z), self.metadata.num_warps * WARP, self.metadata.shared, arguments)
         triton.runtime.driver.active.launch(shape)
 
 

@@ -92,8 +92,7 @@ def run(emulator: Any, launch: _triton.Launch, values: Values, first: bool = Fal
 
     def one_block(one: Launch) -> None:
         memory, block = Seen(one), np.array([0 if first else int(np.prod(one.grid)) - 1])
-        for _ in together(one, block, memory, Counts(), np.random.default_rng(0)).run():
-            pass
+        together(one, block, memory, Counts(), np.random.default_rng(0)).run()
         found.update({name: memory.first.get(name) for name, value in one.arguments if is_far(value)})
 
     emulator.launch = one_block

@@ -22,7 +22,6 @@ from tests.kernels import (
     scalar_mix,
     unique_rows,
 )
-from tests.kernels import projected_lstm_persistent as on_chip
 from tests.ptx.far import TAIL, Values
 
 WORDS, WIDTH, ROWS = 793_471, 4096, 600_000  # words · width and rows · width lie between 2^31 and 2^32
@@ -84,12 +83,7 @@ def lstm(time: int, size: int, cells: int, dtype: torch.dtype, width: int = 512)
     backward(outputs, h, c, inputs, *kinds, masks, *steps, order, falling, *options, True, True, True)
 
 
-def persistent() -> None:
-    with mock.patch.multiple(on_chip, SIZE=64, CELLS=512, TIME=TIMES[2]):
-        on_chip.scan(32, torch.float16, True, False)
-
-
-TIMES = (2100, 4200, 40_000)
+TIMES = (2100, 4200)
 LAST_WORDS = torch.arange(WORDS - TAIL, WORDS)
 LAST_PATH = torch.arange(STEPS - LONGEST * (TAIL - 1), STEPS + 1, LONGEST)
 DISTINCT = 50_000_000
@@ -130,7 +124,7 @@ CASES = {
     **{
         f"projected_lstm, {name}": Case(
             functools.partial(lstm, *sizes),
-            {"lengths": sizes[0], "order": BATCH - 1, "polls": 0},
+            {"lengths": sizes[0], "order": BATCH - 1},
             reversed=("put_back 2", "put_back 4"),
             unread=frozenset({"d_gates"}),
         )
@@ -140,5 +134,4 @@ CASES = {
             "unprojected": (TIMES[1], 4096, 4096, torch.float16, 4096),
         }.items()
     },
-    "persistent": Case(persistent, {"lengths": TIMES[2], "start": TIMES[2] - 1, "polls": 0}),
 }

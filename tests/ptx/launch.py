@@ -1,6 +1,6 @@
 """Runs a compiled kernel over a grid, on tensors of the CPU."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +28,6 @@ class Launch(NamedTuple):
     arguments: Sequence[tuple[str, object]]
     """name and value of each parameter: tensors, whole numbers, floats, the bytes of a struct with addresses of the
     host; then tensors that such a struct names"""
-    cooperative: bool = False
-    """all blocks are resident at once and may wait for each other"""
     independent: bool = False
     """nothing is taken for granted of threads of one warp: CUDA C++ promises no more"""
 
@@ -65,41 +63,10 @@ def run(launch: Launch, counts: Counts, random: np.random.Generator) -> None:
     blocks = int(np.prod(launch.grid))
     order = (Clocks if launch.kernel.interacts else Intervals)(blocks, launch.actors)
     memory = GlobalMemory([(name, value) for name, value in launch.arguments if isinstance(value, torch.Tensor)], order)
-    at_once = 1 if launch.cooperative else max(1, LANES_AT_ONCE // launch.threads)
+    at_once = max(1, LANES_AT_ONCE // launch.threads)
     numbers = random.permutation(blocks)
-    groups = [
+    for first in range(0, blocks, at_once):
         together(launch, np.sort(numbers[first : first + at_once]), memory, counts, random).run()
-        for first in range(0, blocks, at_once)
-    ]
-    if launch.cooperative:
-        interleave(groups, counts, random)
-        return
-    for group in groups:
-        for _ in group:
-            pass
-
-
-def interleave(groups: list[Iterator[None]], counts: Counts, random: np.random.Generator) -> None:
-    """Runs all to their ends, switching at random where one comes to an atomic.
-
-    One whose atomic changed nothing probably waits: it seldom has a turn before another has changed something. Raises
-    PtxError where a hundred turns of each have changed nothing.
-    """
-    seen = dict.fromkeys(groups, -1)  # the changes there were when it last changed nothing
-    idle = 0
-    while seen:
-        awake = [group for group, changes in seen.items() if changes != counts.changes]
-        choice = awake if awake and random.random() < 0.9 else list(seen)
-        group = choice[random.integers(len(choice))]
-        before = counts.changes
-        if next(group, "ended") == "ended":
-            del seen[group]
-            idle = 0
-            continue
-        seen[group] = before if counts.changes == before else -1
-        idle = idle + 1 if counts.changes == before else 0
-        if idle > 100 * (len(seen) + 1):
-            raise PtxError("all blocks wait, and none of them for something that will come")
 
 
 def together(

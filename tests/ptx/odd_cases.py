@@ -22,9 +22,6 @@ CASES = {
     "projected_lstm_unprojected": functools.partial(cases.run_projected_lstm, 3, 27, 27, masked=True),
     # The inputs' product is a kernel of ours.
     "projected_lstm_bfloat16": functools.partial(lstm, "bfloat16"),
-    # A step that no row has.
-    "persistent_ended": functools.partial(cases.run_persistent, longest=2),
-    "persistent_masked": functools.partial(cases.run_persistent, masked=True, save=True),
     # More layers than a launch takes, more mixes than one of backward.
     "scalar_mix_deep": functools.partial(cases.run_scalar_mix, count=6, dropout=0.3),
     # Each word is drawn.

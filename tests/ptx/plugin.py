@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tests.ptx.driver import Emulator
 
-OURS = ("triton", "triton_persistent")
-
 
 def install() -> "Emulator":
     """From now on Triton's kernels serve tensors of the CPU, on the emulator."""
@@ -51,9 +49,9 @@ def is_ours(item: pytest.Item) -> bool:
     called = getattr(item, "callspec", None)
     backend = called.params.get("backend") if called is not None else None
     if backend is not None:
-        return backend in OURS
+        return backend == "triton"
     of_op = item.path.stem.removeprefix("test_")
-    return "emulator" in item.fixturenames or of_op.endswith(tuple(f"_{name}" for name in OURS))
+    return "emulator" in item.fixturenames or of_op.endswith("_triton")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,7 +25,7 @@ from tests.ptx import cuda
 from tests.ptx.counts import SECTOR, Counts
 from tests.ptx.global_memory import APART, GlobalMemory
 from tests.ptx.lanes import WARP
-from tests.ptx.launch import Launch, interleave, together
+from tests.ptx.launch import Launch, together
 from tests.ptx.races import Intervals, Shadow
 
 BLOCKS = 16  # of a launch, so many are run
@@ -91,14 +91,9 @@ def some_blocks(launch: Launch) -> dict[str, float]:
     blocks, warps = int(np.prod(launch.grid)), launch.threads // WARP
     order, random = AnyOrder(blocks, warps), np.random.default_rng(0)
     memory = GlobalMemory([(name, value) for name, value in launch.arguments if torch.is_tensor(value)], order)
-    # Where blocks wait for each other, all are run.
-    chosen = np.sort(random.permutation(blocks)[: None if launch.cooperative else BLOCKS])
+    chosen = np.sort(random.permutation(blocks)[:BLOCKS])
     counts = CountsOfBlocks(len(chosen), warps)
-    if launch.cooperative:
-        interleave([together(launch, chosen[k : k + 1], memory, counts, random).run() for k in chosen], counts, random)
-    else:
-        for _ in together(launch, chosen, memory, counts, random).run():
-            pass
+    together(launch, chosen, memory, counts, random).run()
     scale = blocks / len(chosen)
     return {
         "blocks": blocks,

@@ -11,14 +11,14 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Of each family of Triton's kernels one: tensor cores in three precisions, copies in stages, reductions, sorted rows,
-# sums of parts behind an atomic, and blocks that wait for each other.
+# and sums of parts behind an atomic.
 SELECTION = [
     "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-float32-triton]",
     "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-bfloat16-triton]",
     "tests/ops/test_highway.py::test_rows_that_do_not_count[64-24-float16-triton]",
     "tests/ops/test_unique_rows.py::test_indices_outside_the_table_give_nan_and_touch_nothing[triton]",
     "tests/ops/test_adagrad_rows.py::test_an_order_of_nonsense_reads_no_address_outside[triton]",
-    "tests/ops/test_projected_lstm.py::test_clips_hold[triton_persistent]",
+    "tests/ops/test_projected_lstm.py::test_clips_hold[triton]",
     "tests/ptx/test_truncation.py::test_projected_lstm_holds_the_table[3]",
     "tests/ptx/test_truncation.py::test_products_hold_the_table_as_compiled[tf32x3-positive]",
     "tests/ptx/test_truncation.py::test_products_hold_the_table_as_compiled[ieee-positive]",

@@ -15,12 +15,12 @@ from elmo_fast.cli import tune as command
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.ops import _dispatch, _softmax, _triton, _tuned
-from elmo_fast.ops._check import Answer, Unit
+from elmo_fast.ops._check import Answer
 from elmo_fast.ops.highway import host as highway_host
-from elmo_fast.ops.projected_lstm import host, host_persistent, tiling
+from elmo_fast.ops.projected_lstm import host, tiling
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.tuning import beside, measurements, tiles, timed, ways
+from elmo_fast.tuning import beside, measurements, tiles, timed
 from elmo_fast.tuning import card as tuned_card
 from elmo_fast.tuning.clock import Clock
 from tests.ops.card_cases import CPU, Answering, card  # noqa: F401
@@ -36,17 +36,15 @@ def measured(card, monkeypatch):  # noqa: F811
     """The card's folder and what was found, toy sizes, by a clock to which later alternatives are the faster ones."""
     monkeypatch.setattr(_tuned, "_files", {})
 
-    monkeypatch.setattr(ways, "SCAN_BATCHES", (1,))
     sizes = {"HIGHWAY_ROWS": (4,), "LSTM_BATCHES": (64,), "SOFTMAX_ROWS": (4,), "SOFTMAX_WORDS": 70, "SAMPLES": 65}
     for name, value in sizes.items():
         monkeypatch.setattr(tiles, name, value)
     monkeypatch.setattr(
         measurements, "PARTS", [part for part in measurements.PARTS if part.__module__ != beside.__name__]
     )
-    # The scans have tests of their own, and take the interpreter long.
+    # The LSTM has tests of its own, and takes the interpreter long.
     quick = types.SimpleNamespace(**{**vars(ops), "projected_lstm": lambda *given, **how: ()})
-    for module in (ways, tiles):
-        monkeypatch.setattr(module, "ops", quick)
+    monkeypatch.setattr(tiles, "ops", quick)
     monkeypatch.setattr(tuned_card, "BiLM", functools.partial(BiLM, backend="reference"))
     ticks = itertools.count()
 
@@ -65,7 +63,6 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
     folder, found = measured
     assert found.skipped == []
     assert found.choices == {
-        "persistent scan up to batch, 8 cells, projection 8, float16": 1,
         "tile of projected_lstm, cells of 8, up to 64 rows of 8, float16": 1,
         "tile of highway, up to 4 rows of 8, float16": len(highway_host.HALF) - 1,
         "tile of sampled_softmax, up to 4 rows of 8, float16": 2,
@@ -77,9 +74,6 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
     (path,) = folder.glob("*.choices.json")
     assert json.loads(path.read_text())["found"] == found.choices
     layer = host.Layer(2, 1, 2, 8, 8, 8, (False, True), 3.0, 3.0, True, torch.float16)
-    monkeypatch.setattr(host_persistent, "too_small", lambda device: None)
-    assert host_persistent.algorithm(layer, torch.device("cuda:0"))[0] == "persistent"
-    assert host_persistent.algorithm(layer._replace(batch=2), torch.device("cuda:0"))[0] == "stepwise"
     wide, narrow = tiling.candidates(layer._replace(batch=64), "cells", CPU)
     assert [tiling.tiles(layer._replace(batch=n), "cells", CPU)[0] for n in (33, 64)] == [narrow, narrow]
     assert tiling.tiles(layer._replace(batch=65), "cells", CPU)[0] == wide._replace(rows=128)
@@ -100,17 +94,14 @@ def test_choices_are_kept_and_later_calls_take_them_unless_their_file_is_damaged
 
 @needs_interpreter
 def test_a_kernel_that_is_refused_is_not_measured(card, monkeypatch):  # noqa: F811
-    """The persistent scan, which no call takes by itself before it is measured, is checked too."""
-    refusing = Answering(monkeypatch, highway=Answer("it is wrong"), projected_lstm=Answer("it is wrong"))
+    Answering(monkeypatch, highway=Answer("it is wrong"), projected_lstm=Answer("it is wrong"))
     about = tuned_card.Card(CPU, "float16", TOY, 1, 1, lambda function: function, timed.Timed(Clock(CPU), 1))
-    assert tiles.highway_tiles(about) == tiles.lstm_tiles(about) == ways.scans(about) == {}
+    assert tiles.highway_tiles(about) == tiles.lstm_tiles(about) == {}
     assert [why.split(":")[0] for why in about.timed.skipped] == [
         "tiles of highway",
         "tiles of projected_lstm",
-        "persistent scan",
     ]
     assert all("failed its check" in why for why in about.timed.skipped)
-    assert Unit("projected_lstm", "triton_persistent", "float16") in refusing.asked
 
 
 def test_a_tile_that_gives_wrong_numbers_is_not_measured():
@@ -146,8 +137,6 @@ def test_only_a_clear_win_is_a_choice():
     assert timed.fastest({0: 1.0, 1: 0.98, 2: 1.2}, 0) == 0
     assert timed.fastest({0: 1.0, 1: 0.96, 2: 1.2}, 0) == 1
     assert timed.fastest({1: 2.0, 2: 1.2}, 0) == 2
-    assert timed.largest_faster({1: (2.0, 1.0), 8: (2.0, 1.9), 16: (2.0, 1.99), 32: (2.0, 1.0)}) == 8
-    assert timed.largest_faster({1: (1.0, 1.0)}) == 0
 
 
 def test_a_side_that_raises_is_left_out_with_its_reason():

@@ -3,5 +3,5 @@
 from elmo_fast.ops._dispatch import register
 from elmo_fast.ops._registry import register_replay
 
-register(__name__, "native", "triton", "triton_persistent", "reference", int8=True)
+register(__name__, "native", "triton", "reference", int8=True)
 register_replay("projected_lstm", f"{__name__}.cases")

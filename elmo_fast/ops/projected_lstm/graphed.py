@@ -15,7 +15,7 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias", "weight_hr")
 GRAPHS = _graphs.Graphs()
 
 
-def forward(a: Any, scan: host.Scan = host.scan) -> tuple[Tensor, Tensor, Tensor] | None:
+def forward(a: Any) -> tuple[Tensor, Tensor, Tensor] | None:
     """As `host.forward` without saving and masks; None where no graph serves the call (`Graphs.run`)."""
     layer, weights = host.layer_of(a), {name: getattr(a, name) for name in WEIGHTS}
     nothing: dict[str, Any] = {name: [] for name in ("inputs", *WEIGHTS)} | {"lengths": None, "h0": None, "c0": None}
@@ -28,7 +28,7 @@ def forward(a: Any, scan: host.Scan = host.scan) -> tuple[Tensor, Tensor, Tensor
         *xs, valid, h0, c0 = tensors
         alive = {name: [each() for each in of] for name, of in owners.items()}
         assert copies  # kept with the graph that reads them
-        return host.forward(kept._replace(inputs=xs, lengths=valid, h0=h0, c0=c0, **alive), scan)[0]
+        return host.forward(kept._replace(inputs=xs, lengths=valid, h0=h0, c0=c0, **alive))[0]
 
     def empty() -> list[Tensor]:
         new = a.inputs[0].new_zeros
@@ -39,7 +39,7 @@ def forward(a: Any, scan: host.Scan = host.scan) -> tuple[Tensor, Tensor, Tensor
     def replayed(entry: Entry) -> tuple[Tensor, Tensor, Tensor]:
         return _replayed(entry, layer, a)
 
-    key = (padded, scan, *(copy.data_ptr() for copy in copies))
+    key = (padded, *(copy.data_ptr() for copy in copies))
     parameters = [each for of in weights.values() for each in of]
     return GRAPHS.run(key, _packed.generation(), a.inputs[0].device, run, empty, replayed, parameters)
 

@@ -1,6 +1,5 @@
 """Allocates, chooses tiles and starts the kernels of a layer forwards; shapes and step order as in docs/gpu.md."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,12 +11,9 @@ from elmo_fast.ops._packed import packed
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_inputs, kernels_order
 from elmo_fast.ops.projected_lstm.layer import Layer, layer_of, pre_activation_dtype
-from elmo_fast.ops.projected_lstm.tiling import spreads, tiles
+from elmo_fast.ops.projected_lstm.tiling import tiles
 
 LENGTHS = torch.int64
-# Reads of a counter before a block gives up: some seconds, a million times as long as a step.
-MOST_POLLS = 2**22
-Scan = Callable[..., None]  # `scan`, or another of its signature
 
 
 class Steps(NamedTuple):
@@ -136,7 +132,6 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     chunk = cdiv(cdiv(h, split), part.depth) * part.depth
     hidden = steps.hidden.new_empty(r, b, h)
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
-    spread = spreads(part, split, grid, device)
     parts = bias.new_empty(r * split, b, d)
     arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
     for step in range(t):
@@ -150,8 +145,8 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
         if projection:
             launch(
                 kernels_forward.project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
-                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip, MOST_POLLS,
-                MASKED=masks is not None, SPLIT=split, SPREAD=spread, launch_cooperative_grid=spread,
+                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
+                MASKED=masks is not None, SPLIT=split,
                 BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
             )  # fmt: skip
 
@@ -184,7 +179,7 @@ def finish(
     return outputs, last_h, last_c
 
 
-def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None, Tensor]:
+def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None, Tensor]:
     """(outputs, h and c), what the scan left, and `ordered`'s results, for the op's arguments."""
     layer = layer_of(a)
     order, falling = ordered(a.lengths, layer, a.inputs[0].device)
@@ -196,5 +191,5 @@ def forward(a: Any, run: Scan = scan) -> tuple[tuple[Tensor, Tensor, Tensor], St
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     begin(a.h0, order, steps.hidden.select(1, 0))
     begin(a.c0, order, steps.cells.select(1, 0))
-    run(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
+    scan(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
     return finish(layer, steps, a, order, falling, masks), steps, order, falling

@@ -12,9 +12,9 @@ from elmo_fast.ops._card import input_precision
 from elmo_fast.ops._scale import scale_of
 from elmo_fast.ops._triton import cdiv, launch
 from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
-from elmo_fast.ops.projected_lstm.host import MOST_POLLS, Steps, arrange, packed_layer, sorted_rows
+from elmo_fast.ops.projected_lstm.host import Steps, arrange, packed_layer, sorted_rows
 from elmo_fast.ops.projected_lstm.layer import Layer, layer_of
-from elmo_fast.ops.projected_lstm.tiling import spreads, tiles
+from elmo_fast.ops.projected_lstm.tiling import tiles
 
 
 class Gradients(NamedTuple):
@@ -67,16 +67,14 @@ def scan(
     precision = input_precision(layer.dtype, device)
     chunk = cdiv(cdiv(4 * h, split), part.depth) * part.depth
     grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
-    spread = spreads(part, split, grid, device)
     parts = grads.h.new_empty(r * split, b, d)
     bounds = [None if math.isinf(clip) else clip for clip in (layer.cell_clip, layer.projection_clip)]
     for step in range(t, -1, -1):
         launch(
             kernels_backward.recur_backward, grid,
             grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
-            parts, grads.arrived, step, b, t, d, h, chunk, bounds[1], MOST_POLLS,
-            PRODUCT=step < t, MASKED=masks is not None, SPLIT=split, SPREAD=spread and step < t,
-            launch_cooperative_grid=spread and step < t,
+            parts, grads.arrived, step, b, t, d, h, chunk, bounds[1],
+            PRODUCT=step < t, MASKED=masks is not None, SPLIT=split,
             BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
         )  # fmt: skip
         if step > 0:

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from elmo_fast.ops._kernels import plus_product, tanh
-from elmo_fast.ops.projected_lstm.kernels_arrival import leave_part, sum_of_parts
+from elmo_fast.ops.projected_lstm.kernels_forward import leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
@@ -54,16 +54,16 @@ def finish_recurrence(
 @triton.jit(do_not_specialize=["step"])
 def recur_backward(
     d_gates, weight, d_h, d_y, masks, out, d_out, lengths, parts, arrived, step, batch, time, size, count, chunk,
-    bound, polls,
-    PRODUCT: tl.constexpr, MASKED: tl.constexpr, SPLIT: tl.constexpr, SPREAD: tl.constexpr,
+    bound,
+    PRODUCT: tl.constexpr, MASKED: tl.constexpr, SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_h = d_gates at `step` · W_hh for rows with such a step; from it, the gradient before the clip of step - 1.
 
     d_gates [R, T, B, 4H]; weight [R, 4H, D]; d_h [R, B, D] float32; d_y, out [R, T, B, D]: the outputs' gradient, and
     the projections before their clip; d_out [R, T, B, D] operands, written at step - 1 (0 for rows without that step).
-    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. parts, arrived, SPREAD and polls as
-    `project` has them. Floor: as `cells`' product.
+    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. parts and arrived as `project` has them.
+    Floor: as `cells`' product.
     """
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
     top = tl.program_id(1) * BM
@@ -80,7 +80,7 @@ def recur_backward(
         masks += direction * batch * size
     parts += direction * SPLIT * batch * size
     acc = tl.zeros((BM, BN), dtype=tl.float32)
-    first, last, ok = part, part + 1, longest >= 0
+    first, last = part, part + 1
     if PRODUCT:  # noqa: SIM102 (one is known when compiling, the other is not)
         if longest > step:
             operands = d_gates + ((direction * time + step) * batch + row)[:, None] * 4 * count
@@ -97,9 +97,7 @@ def recur_backward(
                 tile = (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
                 at = row[:, None] * size + column[None, :]
                 within = (row < batch)[:, None] & (column < size)[None, :]
-                first, last, ok = leave_part(
-                    acc, parts, arrived + tile, longest - step, polls, part, at, within, batch * size, SPLIT, SPREAD
-                )  # fmt: skip
+                first, last = leave_part(acc, parts, arrived + tile, part, at, within, batch * size, SPLIT)
     if SPLIT == 1:
         finish_recurrence(
             acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound, PRODUCT, MASKED
@@ -112,7 +110,7 @@ def recur_backward(
             if PRODUCT:
                 active = (own < batch) & (tl.load(lengths + own, mask=own < batch, other=0) > step)
                 there, here = own[:, None] * size + column[None, :], active[:, None] & (column < size)[None, :]
-                total = sum_of_parts(parts, there, here, batch * size, ok, SPLIT)
+                total = sum_of_parts(parts, there, here, batch * size, SPLIT)
             finish_recurrence(
                 total, own, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound, PRODUCT, MASKED
             )  # fmt: skip

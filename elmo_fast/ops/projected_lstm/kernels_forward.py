@@ -4,7 +4,6 @@ import triton
 import triton.language as tl
 
 from elmo_fast.ops._kernels import plus_product, tanh
-from elmo_fast.ops.projected_lstm.kernels_arrival import leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
@@ -134,6 +133,31 @@ def cells(
 
 
 @triton.jit
+def leave_part(acc, parts, arrived, part, at, within, stride, SPLIT: tl.constexpr):
+    """Store this block's part of a tile's sum; return (first, last), the shares of its rows that this block adds up.
+
+    The last of the SPLIT blocks to arrive adds all shares, always in the order of the parts, and clears the counter;
+    the others add none. Every part is written before its block counts (acq_rel), and is read past the L1, which is not
+    coherent (`sum_of_parts`).
+    """
+    tl.store(parts + part * stride + at, acc, mask=within)
+    tl.debug_barrier()
+    is_last = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == SPLIT - 1
+    tl.debug_barrier()
+    tl.store(arrived, 0, mask=is_last)
+    return 0, tl.where(is_last, SPLIT, 0)
+
+
+@triton.jit
+def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
+    """Add the parts of a share in their order, whichever block does it."""
+    total = tl.zeros(at.shape, dtype=tl.float32)
+    for part in tl.static_range(SPLIT):
+        total += tl.load(parts + part * stride + at, mask=inside, other=0.0, cache_modifier=".cg")
+    return total
+
+
+@triton.jit
 def finish_projection(
     acc, row, column, masks, out, h, lengths, step, batch, size, bound, MASKED: tl.constexpr
 ):  # fmt: skip
@@ -150,15 +174,15 @@ def finish_projection(
 
 @triton.jit(do_not_specialize=["step"])
 def project(
-    hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound, polls,
-    MASKED: tl.constexpr, SPLIT: tl.constexpr, SPREAD: tl.constexpr,
+    hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound,
+    MASKED: tl.constexpr, SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` of the cells.
 
     out [R, T, B, D] float32 before the clip; h [R, T+1, B, D] operands after clip and mask, written at step + 1 (0 for
     rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile,
-    0 at first. SPREAD: see `leave_part`; polls: after how many looks at the counter a block's share becomes NaN.
+    0 at first and afterwards.
     """
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
     top = tl.program_id(1) * BM
@@ -190,13 +214,11 @@ def project(
     else:
         parts += direction * SPLIT * batch * size
         arrived += (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
-        first, last, ok = leave_part(
-            acc, parts, arrived, step + 1, polls, part, at, within, batch * size, SPLIT, SPREAD
-        )  # fmt: skip
+        first, last = leave_part(acc, parts, arrived, part, at, within, batch * size, SPLIT)
         share_rows: tl.constexpr = BM // SPLIT
         for share in range(first, last):
             own = top + share * share_rows + tl.arange(0, share_rows)
             there = own[:, None] * size + column[None, :]
             inside = (own < batch)[:, None] & (column < size)[None, :]
-            total = sum_of_parts(parts, there, inside, batch * size, ok, SPLIT)
+            total = sum_of_parts(parts, there, inside, batch * size, SPLIT)
             finish_projection(total, own, column, masks, out, h, lengths, step, batch, size, bound, MASKED)

@@ -97,8 +97,7 @@ def projected_lstm(
             operands of the matrix products are rounded. Products accumulate, and the cell lives, in the dtype of the
             inputs. Under torch.autocast "float32" stands for autocast's dtype, and inputs of any floating dtype are
             cast to float32.
-        backend: "auto" | "native" | "triton" | "triton_persistent" | "reference"; "triton_persistent": a GPU that holds
-            a direction's weights on chip for all steps (16-bit precision, B <= 32, D <= 512, H <= 4096).
+        backend: "auto" | "native" | "triton" | "reference".
 
     Returns:
         (outputs [R, B, T, D], (h [R, B, D], c [R, B, H])), the state after each row's last valid step.

@@ -1,17 +1,13 @@
-"""Tiles of the products of projected_lstm, over how many blocks a long sum is split, and who adds up its parts."""
-
-import math
+"""Tiles of the products of projected_lstm, and over how many blocks a long sum is split."""
 
 import torch
 
-from elmo_fast.ops import _card, _triton, _tuned
+from elmo_fast.ops import _card, _tuned
 from elmo_fast.ops._card import MULTIPROCESSORS
 from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two
 from elmo_fast.ops.projected_lstm.layer import Layer
 
 KERNELS = ("inputs", "cells", "project", "cells_backward", "recur")
-# Numbers of a tile from which on the sum of its parts is spread over blocks: 16 KiB a part.
-SPREAD_FROM = 64 * 64
 
 
 def candidates(layer: Layer, kernel: str, device: torch.device) -> list[Tiles]:
@@ -63,13 +59,3 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
         while parts < 16 and 2 * parts <= min(depths, MULTIPROCESSORS // whole):
             parts *= 2
     return tile, parts
-
-
-def spreads(tile: Tiles, parts: int, grid: tuple[int, int, int], device: torch.device) -> bool:
-    """Whether the blocks of a split product wait for each other and add up a share each, with the same bits either way.
-
-    That takes blocks that are all resident. For small tiles the last block adds all in less time than a wait takes.
-    """
-    if parts == 1 or tile.rows * tile.columns < SPREAD_FROM or _triton.INTERPRETED:
-        return False
-    return math.prod(grid) <= _card.multiprocessors(device)

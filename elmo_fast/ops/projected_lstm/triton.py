@@ -1,7 +1,5 @@
 """The projected LSTM in Triton: per step one kernel for cells and one for the projection, all directions at once."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,16 +8,14 @@ from torch import Tensor
 from elmo_fast.ops import _capture, _triton
 from elmo_fast.ops._autograd import Backward, arguments_of
 from elmo_fast.ops._dispatch import replays
-from elmo_fast.ops.projected_lstm import graphed, host, host_backward, host_persistent
+from elmo_fast.ops.projected_lstm import graphed, host, host_backward
 from elmo_fast.ops.projected_lstm.native import OF_WEIGHTS
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
-
-Choose = Callable[[host.Layer, torch.device, bool], host.Scan]
 
 _OPTIONS = "bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision"
 _STEPS = "Tensor step_inputs, Tensor gates, Tensor cells, Tensor projections, Tensor hidden"  # host.Steps
 _FORWARD = (
-    "(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
+    "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
     f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> "
     f"(Tensor outputs, Tensor h, Tensor c, {_STEPS}, Tensor order, Tensor falling)"
 )
@@ -29,24 +25,23 @@ _BACKWARD = (
     f"{_OPTIONS}, bool need_inputs, bool need_weights, bool need_h0) -> "
     "(Tensor[] inputs, Tensor weight_ih, Tensor weight_hh, Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)"
 )
-ForwardArguments = arguments_of(f"projected_lstm{_FORWARD}")
+ForwardArguments = arguments_of(_FORWARD)
 
 
-def run(a: ProjectedLSTMArguments, op: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    """As elmo_fast.ops.projected_lstm; op: what `define` made, when not this backend's own."""
-    outputs, h, c, *_ = (op or _forward_op)(*a.of_op(a.lengths, a.recurrent_masks or []))
+def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
+    """Run elmo_fast.ops.projected_lstm."""
+    outputs, h, c, *_ = _forward_op(*a.of_op(a.lengths, a.recurrent_masks or []))
     return outputs, h, c
 
 
-def _forward(choose: Choose, a: Any) -> tuple[Tensor, ...]:
+def _forward(a: Any) -> tuple[Tensor, ...]:
     layer, first = host.layer_of(a), a.inputs[0]
-    scan = choose(layer, first.device, bool(a.weight_hr))
     whole = not a.save and not a.masks and layer.batch and layer.time
     if whole and _capture.enabled(first.device) and replays(first.device, a.precision):
-        replayed = graphed.forward(a, scan)
+        replayed = graphed.forward(a)
         if replayed is not None:
             return (*replayed, *_nothing(layer, first))
-    results, steps, order, falling = host.forward(a, scan)
+    results, steps, order, falling = host.forward(a)
     if not a.save:
         return (*results, *_nothing(layer, first))
     return (*results, *steps, falling.new_empty(0) if order is None else order, falling)
@@ -90,12 +85,8 @@ def _shapes(a: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def define(name: str, choose: Choose) -> Any:
-    """The op `name` that runs a layer with the scan forwards that `choose` returns."""
-    covers = OF_WEIGHTS | {"need_h0": ["h0", "c0"]}
-    backward = Backward(f"{_triton.NAMESPACE}::projected_lstm_backward", covers, _shapes)
-    return _triton.define(name + _FORWARD, functools.partial(_forward, choose), _fake, backward)
-
-
+_COVERS = OF_WEIGHTS | {"need_h0": ["h0", "c0"]}
 _triton.define(_BACKWARD, _backward)
-_forward_op = define("projected_lstm", host_persistent.chosen)
+_forward_op = _triton.define(
+    _FORWARD, _forward, _fake, Backward(f"{_triton.NAMESPACE}::projected_lstm_backward", _COVERS, _shapes)
+)
