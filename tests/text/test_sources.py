@@ -91,8 +91,9 @@ def fasta(tmp_path, text):
 
 
 def test_fasta_records_are_sentences_of_residues(tmp_path):
-    found = fasta(tmp_path, ">sp|P1|X first protein\nMKV l*\n\nAAG\r\n> P2\nacd\n")
-    assert found == [(list("MKVL*AAG"), "sp|P1|X"), (list("ACD"), "P2")]
+    """The stop "*" at the end of a record, on a line of its own or not, is no residue; within one it is a token."""
+    found = fasta(tmp_path, ">sp|P1|X first protein\nMKV l*\n\nAAG*\r\n> P2\nacd\n*\n>P3\nMK*")
+    assert found == [(list("MKVL*AAG"), "sp|P1|X"), (list("ACD"), "P2"), (list("MK"), "P3")]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_fasta_records_are_sentences_of_residues(tmp_path):
         (">P1\nM\n>\nM\n", r"line 3: '>' without a name"),
         (">P1\nM\n>P2\n>P3\nM\n", r"line 3: the record 'P2' has no residues"),
         (">P1\nM\n>P2\n\n", r"line 3: the record 'P2' has no residues"),
+        (">P1\nM\n>P2\n*\n", r"line 3: the record 'P2' has no residues"),
     ],
 )
 def test_a_bad_line_of_fasta_is_named(tmp_path, text, said):

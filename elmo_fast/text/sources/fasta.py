@@ -14,8 +14,8 @@ _OTHER = re.compile(r"[^A-Z*]")
 class FastaFile(Source):
     """A FASTA file: each record is a sentence, each residue a token, and the first word of its ">" line its name.
 
-    The sequence may take several lines. Lower-case residues are read as upper-case ones; "*" is a token; white space
-    and blank lines are skipped. .gz and .zst are unpacked; name: None: its path.
+    The sequence may take several lines. Lower-case residues are read as upper-case ones; a "*" at the end marks the
+    end of the translation and is dropped, another is a token; white space and blank lines are skipped. .gz and .zst are unpacked; name: None: its path.
 
     Reading raises ElmoFastError naming the line: another character, a gap ("-"), a record without name or residues,
     residues before the first ">"; and as read_lines does.
@@ -58,6 +58,8 @@ class FastaFile(Source):
         return found
 
     def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
+        if residues and residues[-1] == "*":
+            residues.pop()
         if not residues:
             raise ElmoFastError(f"{self.name}, line {header}: the record {key!r} has no residues; remove it")
         return Sentence(residues, key)
