@@ -26,6 +26,8 @@ PREFIX = (
     "which ELMo of an AllenNLP model that contains several: how its tensors' names begin, as the error message lists "
     "them"
 )
+# Words that occur less often are left out of a vocabulary that `prepare`, `vocab` or `pretrain` builds from a text.
+MIN_COUNT = 3
 _KINDS: dict[type[int | float], str] = {int: "a whole number", float: "a finite number"}
 
 

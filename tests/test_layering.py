@@ -65,7 +65,10 @@ MAY_IMPORT = {
     "shortage": {"errors", "memory", "sizes"},
     "checkpoints": {"errors", "sizes", "op_choices", "files", "json_files", "manifest", "shortage", "workplace"},
     "text": {"errors", "files"},
-    "corpus": {"_lazy", "threads", "errors", "files", "json_files", "manifest", "workplace", "lock", "text", "ops"},
+    "corpus": {
+        *("_lazy", "threads", "errors", "fields", "files", "json_files", "manifest", "workplace", "lock"),
+        *("text", "ops"),
+    },
     "modules": BELOW_MODULES,
     "parts": BELOW_MODULES | {"_lazy", "modules"},
     "pretrain": BELOW_MODULES | {"modules", "corpus", "static"},

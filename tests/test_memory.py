@@ -154,7 +154,7 @@ def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeyp
     for left in (1 << 11, 1 << 40):
         monkeypatch.setattr("elmo_fast.pretrain.start.plan.available", lambda left=left: left)
         told_lines = describe_model(toy_config(tmp_path), 20, Processes(), torch.device("cpu"))
-        warned.append([line for line in told_lines if "3.0 KiB are left to this process: memory will run out" in line])
+        warned.append([line for line in told_lines if "2.0 KiB are left to this process: memory will run out" in line])
     assert list(map(len, warned)) == [1, 0]
 
 

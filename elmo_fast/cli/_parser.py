@@ -14,7 +14,7 @@ from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._help import HelpFormatter
 from elmo_fast.cli._outputs import check_outputs
 from elmo_fast.errors import sentence_of
-from elmo_fast.fields import PREFIX
+from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.op_choices import InferencePrecision
 
 # The options that several commands have: name -> what add_argument takes.
@@ -54,7 +54,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
     },
     "processes": {"type": int | None, "help": "number of processes that read the text (default: one per core)"},
-    "min_count": {"type": int, "default": 1, "help": "leave out words that occur less often"},
+    "min_count": {"type": int, "default": MIN_COUNT, "help": "leave out words that occur less often"},
     "batch_size": {"type": int, "default": 64, "help": "maximum number of sentences per batch"},
     "max_tokens": {"type": int | None, "help": "maximum number of tokens per batch, including padding"},
     "topn": {"type": int, "default": 10, "help": "number of results"},

@@ -6,6 +6,7 @@ from typing import Any
 from elmo_fast.cli import _common, _progress
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import MIN_COUNT
 
 
 def build_parser() -> Any:
@@ -34,13 +35,20 @@ def run(arguments: Any) -> int:
     _common.set_up_logging(arguments)
     vocabulary = None
     if arguments.vocab_file is not None:
-        if arguments.min_count != 1 or arguments.max_vocab_size is not None:
+        if arguments.min_count != MIN_COUNT or arguments.max_vocab_size is not None:
             raise ElmoFastError("--vocab_file names the words; leave out --min_count and --max_vocab_size")
         vocabulary = Vocabulary.read(arguments.vocab_file)
     there = is_prepared(arguments.out_dir) and not arguments.overwrite
     with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
         options = _common.named(arguments, "min_count", "max_vocab_size", "processes", "shard_tokens", "overwrite")
-        corpus = prepare(arguments.train_prefix, arguments.out_dir, vocabulary=vocabulary, progress=progress, **options)
+        corpus = prepare(
+            arguments.train_prefix,
+            arguments.out_dir,
+            vocabulary=vocabulary,
+            progress=progress,
+            report=progress.say,
+            **options,
+        )
     for line in report(corpus, arguments.out_dir, there, duration(progress.seconds)):
         _common.logger().info(line)
     return 0

@@ -22,6 +22,7 @@ def build_parser() -> Any:
 def run(arguments: Any) -> int:
     from elmo_fast.corpus import count_words_of
     from elmo_fast.text import Vocabulary, unknown_hints
+    from elmo_fast.text.vocabulary import built_vocabulary
 
     _common.set_up_logging(arguments)
     Vocabulary.build({}, arguments.min_count, arguments.max_size)  # reports invalid values at once
@@ -29,7 +30,9 @@ def run(arguments: Any) -> int:
     os.scandir(os.path.dirname(os.path.abspath(arguments.vocab_file))).close()
     with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
         counts = count_words_of(arguments.train_prefix, arguments.processes, progress)
-    vocabulary = Vocabulary.build(counts, arguments.min_count, arguments.max_size)
+    vocabulary, lines = built_vocabulary(counts, arguments.min_count, arguments.max_size)
+    for line in lines:
+        _common.logger().info(line)
     vocabulary.write(arguments.vocab_file)
     covered = sum(counts[word] for word in vocabulary.words)
     share = f"{100 * covered / counts.total():.2f}% of {counts.total()} tokens"

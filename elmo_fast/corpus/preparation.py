@@ -2,8 +2,7 @@
 
 import os
 import pathlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,12 @@ from elmo_fast.corpus.folder import as_written, open_corpus
 from elmo_fast.corpus.pieces import pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import MIN_COUNT
 from elmo_fast.files import flush
 from elmo_fast.lock import folder_lock
 from elmo_fast.manifest import move_together
 from elmo_fast.text import Vocabulary
+from elmo_fast.text.vocabulary import built_vocabulary
 from elmo_fast.workplace import workplace
 
 SHARD_TOKENS = 2**28
@@ -31,12 +32,13 @@ def prepare(
     folder: str | os.PathLike[str],
     *,
     vocabulary: Vocabulary | None = None,
-    min_count: int = 1,
+    min_count: int = MIN_COUNT,
     max_vocab_size: int | None = None,
     processes: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
     overwrite: bool = False,
     progress: TextProgress | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Corpus:
     """Writes the corpus of the files that `pattern` names into a folder that appears when complete, and opens it.
 
@@ -44,7 +46,8 @@ def prepare(
     max_vocab_size entries including the three markers; processes: how many read at a time, None for all cores (the
     result is the same); shard_tokens: maximum numbers per shard including boundaries, except for a longer sentence;
     overwrite: replace a prepared folder; without it, a folder that already contains this corpus is kept; progress:
-    called with bytes done, total bytes, words.
+    called with bytes done, total bytes, words; report: called with lines on a vocabulary that is built, before anything
+    is written.
 
     Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, `folder`
     contains something else, or another process prepares it; OSError if it cannot be written.
@@ -66,8 +69,11 @@ def prepare(
             if not words:
                 raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
             if vocabulary is None:
-                counter = Counter(dict(zip(words, counts.tolist(), strict=True)))
-                vocabulary = Vocabulary.build(counter, min_count, max_vocab_size)
+                counter = dict(zip(words, counts.tolist(), strict=True))
+                vocabulary, lines = built_vocabulary(counter, min_count, max_vocab_size)
+                if report is not None:
+                    for line in lines:
+                        report(line)
             new = work / "new"
             new.mkdir()
             meta = {**_write(new, words, counts, vocabulary, stems, shard_tokens), "made from": made_from}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.fields import PREFIX, described
+from elmo_fast.fields import MIN_COUNT, PREFIX, described
 from elmo_fast.op_choices import Activation, Backend, Precision
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
@@ -63,7 +63,9 @@ class DataConfig:
         None,
         "for `input: vectors`: word vectors of width projection_dim (word2vec, GloVe or safetensors, plain or .gz)",
     )
-    min_count: int = described(3, "if the vocabulary is built from the text: leave out words that occur less often")
+    min_count: int = described(
+        MIN_COUNT, "if the vocabulary is built from the text: leave out words that occur less often"
+    )
     max_vocab_size: int | None = described(
         None, "if the vocabulary is built from the text: its maximum size; null: none"
     )

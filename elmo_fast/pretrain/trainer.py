@@ -21,9 +21,7 @@ from elmo_fast.pretrain.log.progress import TrainingProgress
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.start.plan import (
-    check_num_samples,
     describe_corpus,
-    describe_model,
     describe_steps,
     planned_steps,
 )
@@ -46,7 +44,7 @@ class LanguageModelTrainer:
     record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals;
     device: where the model is; processes: the processes that train together.
 
-    Raises ElmoFastError when the vocabulary has fewer words than are drawn, or the rows cannot be split evenly.
+    Raises ElmoFastError when the rows cannot be split evenly.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class LanguageModelTrainer:
         processes: Processes | None = None,
     ) -> None:
         optimizer, run = config.optimizer, config.run
-        check_num_samples(config, corpus)
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
         self.device, self.processes = torch.device(device), processes or Processes()
         # Reading a number on a GPU forces a sync: it is done once per report.
@@ -115,10 +112,9 @@ class LanguageModelTrainer:
         self.progress.resume(resumed.position)
 
     def describe(self) -> list[str]:
-        """The lines that open a run: the model, the text, the plan."""
+        """The lines that open a run: the text, the plan."""
         progress = self.progress
         return [
-            *describe_model(self.config, len(self.corpus.vocabulary), self.processes, self.device),
             *describe_corpus(self.corpus),
             *(() if self.heldout is None else describe_corpus(self.heldout, "eval  ")),
             describe_steps(self.config, progress.total_steps, self.stream.steps_per_epoch, progress.step),

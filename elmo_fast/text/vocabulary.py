@@ -21,6 +21,10 @@ UNKNOWN_MARKS = (UNK_WORD, "<unk>", "<Unk>")
 SKIPPED = "!!!MAXTERMID"
 
 
+# Of a text with fewer distinct words nobody expects most to occur more than once.
+MANY_DISTINCT = 10_000
+
+
 class Vocabulary:
     """Words and their ids, with <S>, </S> and <UNK> among them.
 
@@ -121,6 +125,33 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
         not_a_string(sentence, "a sentence", "a list of words")
         counts.update(sentence)
     return counts
+
+
+def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | None) -> tuple[Vocabulary, list[str]]:
+    """The vocabulary of a text as `Vocabulary.build` builds it, and lines on its size and on the words left out.
+
+    counts: how often each distinct word of the text occurs. Raises ElmoFastError if every word is too rare.
+    """
+    vocabulary = Vocabulary.build(counts, min_count, max_size)
+    distinct, most = len(counts), max(counts.values())
+    if most < min_count:
+        raise ElmoFastError(
+            f"min_count {min_count}: no word of the text occurs so often (at most {most:,} times), and "
+            "there is nothing to predict; give a smaller min_count, or more text"
+        )
+    left_out = [count for word, count in counts.items() if word not in vocabulary]
+    once = sum(count == 1 for count in counts.values())
+    limits = f"min_count {min_count}" + ("" if max_size is None else f", at most {max_size:,} entries")
+    lines = [
+        f"vocab  the softmax has {len(vocabulary):,} words ({limits}); {len(left_out):,} of {distinct:,} distinct "
+        f"words, {sum(left_out) / sum(counts.values()):.1%} of the text, are left out and predicted as <UNK>"
+    ]
+    if distinct >= MANY_DISTINCT and 2 * once > distinct:
+        lines.append(
+            f"HINT   {once / distinct:.0%} of the distinct words occur once; if many are numbers or identifiers, "
+            "replace them in the text by a word such as <NUM>: the model then predicts it, and the softmax is smaller"
+        )
+    return vocabulary, lines
 
 
 def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: int) -> list[str]:

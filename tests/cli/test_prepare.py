@@ -12,7 +12,10 @@ import pytest
 
 from elmo_fast.cli import _progress
 from elmo_fast.cli.main import main
-from elmo_fast.corpus import open_corpus
+from elmo_fast.corpus import open_corpus, prepare
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import MIN_COUNT
+from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from elmo_fast.pretrain.start.plan import describe_corpus
 from tests.cli.test_bad_input import refused
 from tests.corpus.test_processes import alive, until
@@ -55,10 +58,41 @@ def test_prepare_with_the_vocabulary_that_vocab_wrote(texts, tmp_path, capsys):
     assert open_corpus(tmp_path / "one").fingerprint == open_corpus(tmp_path / "two").fingerprint
 
 
+def test_one_default_decides_which_words_are_rare_and_what_is_left_out_is_said_first(tmp_path, capsys):
+    """prepare, vocab, pretrain and Python leave out the same words; lines on them come before anything is written."""
+    (tmp_path / "in.txt").write_text("a a a b b\n")
+    source, said = str(tmp_path / "in.txt"), []
+    assert main(["vocab", "--train-prefix", source, "--vocab-file", str(tmp_path / "v")]) == 0
+    assert main(["prepare", "--train-prefix", source, "--out-dir", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err.splitlines()
+    line = "vocab  the softmax has 4 words (min_count 3); 1 of 2 distinct words, 40.0% of the text, are left out and"
+    assert [each.startswith(line) for each in said].count(True) == 2
+    words = open_corpus(tmp_path / "out").vocabulary.words
+    assert (tmp_path / "v").read_text().split() == words == ["<S>", "</S>", "<UNK>", "a"]
+    assert prepare(source, tmp_path / "again", processes=1, report=said.append).vocabulary.words == words
+    assert said[-1].startswith(line)
+    for preset in presets():
+        assert load_preset(preset).data.min_count == DataConfig().min_count == MIN_COUNT
+    with pytest.raises(ElmoFastError, match=r"min_count 4: no word of the text occurs so often \(at most 3 times\)"):
+        prepare(source, tmp_path / "none", min_count=4, processes=1)
+
+
+@pytest.mark.parametrize(("once", "hinted"), [(5001, True), (4999, False)])
+def test_numbers_and_identifiers_are_advised_to_be_replaced_where_most_words_occur_once(tmp_path, once, hinted, capsys):
+    """In a text of ten thousand distinct words or more; a short text always has most of its words once."""
+    lines = [f"id{n}" for n in range(once)] + [f"w{n} w{n} w{n}" for n in range(10_000 - once)]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    assert main(["prepare", "--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out")]) == 0
+    said = (
+        "HINT   50% of the distinct words occur once; if many are numbers or identifiers, replace them in the text by"
+    )
+    assert (said in capsys.readouterr().err) == hinted
+
+
 def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(tmp_path, capsys):
     """By vocab, by prepare, and in the lines that open a run."""
     (tmp_path / "text.txt").write_text("the <unk> sat\n<unk> the the\n")
-    words = ["--train-prefix", str(tmp_path / "text.txt"), "--file-friendly-logging"]
+    words = ["--train-prefix", str(tmp_path / "text.txt"), "--file-friendly-logging", "--min-count", "1"]
     said = []
     for more in (["vocab", "--vocab-file", str(tmp_path / "v")], ["prepare", "--out-dir", str(tmp_path / "out")]):
         assert main([more[0], *words, *more[1:]]) == 0
@@ -70,7 +104,7 @@ def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(tmp_path, capsys):
 
 def test_prepare_reads_the_standard_input(tmp_path):
     command = [sys.executable, "-m", "elmo_fast", "prepare", "--train-prefix", "-", "--out-dir", tmp_path / "out"]
-    subprocess.run(command, input=b"a b\n\nc\n", check=True, capture_output=True)
+    subprocess.run(command, input=b"a a\n\na\n", check=True, capture_output=True)
     assert open_corpus(tmp_path / "out").tokens == 3
 
 
@@ -133,12 +167,12 @@ def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
 
 def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
     """What is written of the pieces is within the limit, the shard is not."""
-    (tmp_path / "in.txt").write_text("a\n")
+    (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
     assert main(["prepare", *map(str, words)]) == 0
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3000)
-    refused(limited("prepare", *words, "--overwrite", limit=4 * 9 * 3000 + 50), "File too large", "out")
+    refused(limited("prepare", *words, "--overwrite", "-q", limit=4 * 9 * 3000 + 50), "File too large", "out")
     assert open_corpus(tmp_path / "out").fingerprint == before
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
 
@@ -176,7 +210,7 @@ def parent_of(number):
 )
 def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, number, status):
     """What kill -9 leaves beside it, which nothing can tidy up after, the next run removes."""
-    (tmp_path / "in.txt").write_text("a\n")
+    (tmp_path / "in.txt").write_text("a a a\n")
     assert main(["prepare", "--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "-q"]) == 0
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 5_000_000)
@@ -189,7 +223,7 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
     assert open_corpus(tmp_path / "out").fingerprint == before
     if number != signal.SIGKILL:
         assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
-    (tmp_path / "in.txt").write_text("a b\n")
+    (tmp_path / "in.txt").write_text("a a b a\n")
     words = ["--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "--overwrite", "-q"]
     assert main(["prepare", *words]) == 0
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]

@@ -1,5 +1,6 @@
 """Prepared folders: the corpus that reading the text gives, whatever the pieces, processes and shards."""
 
+import functools
 import gzip
 import json
 import os
@@ -17,15 +18,19 @@ from elmo_fast.corpus import (
     is_prepared,
     open_corpus,
     pieces,
-    prepare,
     read_corpus,
     word_counts,
+)
+from elmo_fast.corpus import (
+    prepare as prepare_text,
 )
 from elmo_fast.corpus._shards import Shards, renumbered
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary, count_words
 from tests.corpus.test_streams import all_batches, equal
 from tests.corpus.texts import TEXTS, VOCABULARY
+
+prepare = functools.partial(prepare_text, min_count=1)
 
 
 def write(path, text):
@@ -205,7 +210,7 @@ def test_the_same_again_is_left_as_it_is(prepared):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ([["a", "b"], ["c"]], {"min_count": 2}, "min_count: 1 then, 2 now"),
+        ([["a", "b"], ["c", "a"]], {"min_count": 2}, "min_count: 1 then, 2 now"),
         ([["a", "b"], ["c"]], {"vocabulary": VOCABULARY}, "vocab_file: None then"),
         ([["a", "b"], ["c", "d"]], {}, "bytes of text: 6 then, 8 now"),
         ([["a", "b"], ["d"]], {}, "corpus of another text"),

@@ -297,8 +297,28 @@ def test_text_that_changed_is_refused(tmp_path):
     config = longer(tmp_path, 2)
     pretrain(config, report=quiet)
     (tmp_path / "train-0.txt").write_text("another text altogether .\n")
-    with pytest.raises(ElmoFastError, match="is not the one this run was started with"):
+    with pytest.raises(ElmoFastError, match=r"is not the one this run .*train-0\.txt.* --allow_other_corpus true"):
         pretrain(config, report=quiet)
+
+
+def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path, monkeypatch):
+    """Stopped after the text was prepared: another text, vocabulary or min_count is prepared in its place."""
+    config = longer(tmp_path, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("elmo_fast.pretrain.run.train", lambda trainer: 1 / 0)
+        for changes in ({}, {"min_count": 2}, {"vocab_file": str(tmp_path / "words.txt")}):
+            (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
+            with pytest.raises(ZeroDivisionError):
+                pretrain(longer(tmp_path, 2, **changes), report=quiet)
+    (tmp_path / "train-0.txt").write_text("another text altogether .\n" * 3)
+    lines = []
+    run = pretrain(config, report=lines.append)
+    assert [line for line in lines if "is prepared again: " in line]
+    assert "altogether" in run.vocabulary
+    lines.clear()
+    config.run.max_steps = 3
+    assert pretrain(config, report=lines.append).outcome.steps == 3
+    assert not [line for line in lines if line.startswith(("vocab ", "data   this run"))], "not prepared again"
 
 
 def test_plain_text_for_a_run_on_a_prepared_corpus_is_refused_before_anything_is_written(tmp_path):
@@ -360,7 +380,7 @@ def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
     with pytest.raises(ElmoFastError, match="prepared with another vocabulary"):
         pretrain(longer(tmp_path, 4, vocab_file=str(tmp_path / "words.txt")), report=quiet)
-    with pytest.raises(ElmoFastError, match=r"changed: min_count \(1 before\)"):
+    with pytest.raises(ElmoFastError, match=r"is the one this run was .*, but min_count was 1, now 2: give"):
         pretrain(longer(tmp_path, 4, min_count=2), report=quiet)
 
 

@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -15,7 +18,7 @@ from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.loop import train
-from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.start.plan import planned_steps
 from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
@@ -149,7 +152,7 @@ def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
     LanguageModel.from_pretrained(run.folder)
     progress = next(line for line in lines if line.startswith("step "))
     assert all(piece in progress for piece in ("tokens/s", "loss", "sampled train perplexity", "gradient norm", "left"))
-    assert any("none given, so one was built" in line for line in lines)
+    assert any(line.startswith("vocab  the softmax has ") for line in lines)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -259,11 +262,32 @@ def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
     }
 
 
-def test_more_samples_than_words_are_refused_before_a_run_begins(tmp_path):
-    with pytest.raises(ElmoFastError, match=r"n_negative_samples_batch must be at most \d+, .* loss full_softmax"):
-        pretrain(toy_config(tmp_path, n_negative_samples_batch=1000), report=quiet)
-    assert not (tmp_path / "out" / "metrics.jsonl").exists()
-    pretrain(toy_config(tmp_path), report=quiet)
+def test_a_vocabulary_smaller_than_the_samples_takes_the_full_softmax_and_says_so(tmp_path):
+    """In a run, when it resumes, and in a dry run; as many samples as words are drawn, and the configuration stays."""
+    config, lines = toy_config(tmp_path, n_negative_samples_batch=20, max_steps=2), []
+    run = pretrain(config, report=lines.append)
+    assert "loss   full_softmax: the vocabulary has 19 words, and n_negative_samples_batch 20 distinct" in "\n".join(
+        lines
+    )
+    assert (run.model.options.trained_by, config.optimizer.loss) == ("full_softmax", "sampled_softmax")
+    config.run.max_steps = 4
+    assert pretrain(config, report=lines.append).outcome.steps == 4
+    lines.clear()
+    dry_run(config, report=lines.append)
+    assert lines[0].startswith("loss   full_softmax: the vocabulary has 19 words")
+    few = toy_config(tmp_path, n_negative_samples_batch=19, save_dir=str(tmp_path / "few"))
+    assert pretrain(few, report=quiet).model.options.trained_by == "sampled_softmax"
+
+
+def test_the_memory_announced_is_the_memory_shown(tmp_path):
+    """Of a process of its own, to a fifth."""
+    toy_config(tmp_path)
+    words = ["--config", "tiny", "--max_steps", "2", "--log_interval", "2", "--min_count", "1"]
+    words += ["--train_prefix", str(tmp_path / "train-*"), "--save_dir", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-m", "elmo_fast", "pretrain", *words], capture_output=True, text=True)
+    announced = float(re.search(r"memory about ([\d.]+) MiB per process: Python and the text", done.stderr)[1])
+    shown = 1024 * float(re.search(r"\| memory ([\d.]+) GiB", done.stderr)[1])
+    assert announced == pytest.approx(shown, rel=0.2)
 
 
 def test_a_given_vocabulary_is_used_as_it_is(tmp_path):

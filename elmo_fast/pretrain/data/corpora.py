@@ -1,13 +1,16 @@
 """The corpora of a run: it opens prepared ones, and prepares text once, into the run's folder."""
 
 import pathlib
+import shutil
 import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
+from elmo_fast.corpus._format import META
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig
@@ -23,14 +26,27 @@ def open_training_corpus(
     """The corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
 
     vocabulary: to encode text with; None: one is built of the text. Raises ElmoFastError when a prepared corpus has
-    another vocabulary, or the text or what it was prepared with has changed since.
+    another vocabulary, or the text or what it was prepared with has changed since the run's first checkpoint. Before
+    that the text is prepared again.
     """
-    target = pathlib.Path(data.train_prefix)
+    if is_prepared(data.train_prefix):
+        return _opened(pathlib.Path(data.train_prefix), vocabulary)
+    target = folder / CORPUS_FOLDER
     if not is_prepared(target):
-        target = folder / CORPUS_FOLDER
-        if not is_prepared(target):
-            return _prepared(data, vocabulary, folder, report)
+        return _prepared(data, vocabulary, folder, report)
+    try:
         check_sources(data, vocabulary is None, folder)
+        return _opened(target, vocabulary)
+    except ElmoFastError as error:
+        if saved_steps(folder):
+            raise
+        report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
+        (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
+        shutil.rmtree(target)
+        return _prepared(data, vocabulary, folder, report)
+
+
+def _opened(target: pathlib.Path, vocabulary: Vocabulary | None) -> Corpus:
     corpus = open_corpus(target)
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
@@ -59,23 +75,18 @@ def _prepared(
 ) -> Corpus:
     record_sources(data, vocabulary is None, folder)
     try:
-        corpus = prepare(
+        return prepare(
             data.train_prefix,
             folder / CORPUS_FOLDER,
             vocabulary=vocabulary,
             min_count=data.min_count,
             max_vocab_size=data.max_vocab_size,
             progress=_Lines(report),
+            report=report,
         )
     except BaseException:
         (folder / SOURCES_FILE).unlink()
         raise
-    if vocabulary is None:
-        report(
-            f"vocab  none given, so one was built: {len(corpus.vocabulary):,} words that occur at least "
-            f"{data.min_count} times in {data.train_prefix}"
-        )
-    return corpus
 
 
 class _Lines:

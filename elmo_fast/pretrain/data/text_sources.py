@@ -40,7 +40,8 @@ def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
 
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError unless the text is the one that was prepared; files with a new time stamp are read again."""
+    """Raises ElmoFastError unless text and settings are those of the preparation; files with a new time stamp are read
+    again."""
     path = folder / SOURCES_FILE
     try:
         told = read_json(path, _SourcesFile)
@@ -49,15 +50,21 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     changed = _changed(told["files"], files_matching(data.train_prefix))
     # A vocabulary that init_from gave is not given again when the run resumes: then nothing was recorded.
     before = {name: value for name, value in told.items() if built and name != "files"}
-    changed += [
-        f"{name} ({before[name]} before)"
+    other = [
+        f"{name} was {before[name]}, now {now}"
         for name, now in _settings(data, built).items()
         if name in before and before[name] != now
     ]
     if changed:
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
-            f"{', '.join(changed[:5])}; give another save_dir"
+            f"{', '.join([*changed[:5], *other])}; give another --save_dir or, to train on with this text, another "
+            "--save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary)"
+        )
+    if other:
+        raise ElmoFastError(
+            f"the text of {data.train_prefix!r} is the one this run was started with, but {'; '.join(other)}: give "
+            "what it was, or another --save_dir"
         )
 
 

@@ -1,14 +1,15 @@
 """The plan of a run: its size, memory and steps, reported at its start and by --dry_run."""
 
+import dataclasses
 import math
 import pathlib
+from collections.abc import Callable
 
 import torch
 
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.durations import duration
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import available, resident
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
@@ -48,14 +49,19 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
     return run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
 
 
-def check_num_samples(config: PretrainConfig, corpus: Corpus) -> None:
-    """Raises ElmoFastError when the vocabulary has fewer words than the sampled softmax draws."""
-    samples = config.optimizer.n_negative_samples_batch
-    if config.optimizer.loss == "sampled_softmax" and samples > len(corpus.vocabulary):
-        raise ElmoFastError(
-            f"n_negative_samples_batch must be at most {len(corpus.vocabulary):,}, the words of the vocabulary, as "
-            f"samples are distinct; got {samples:,}; give fewer, or loss full_softmax, which suits a small vocabulary"
-        )
+def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Callable[[str], None]) -> PretrainConfig:
+    """The configuration, with the full softmax in place of a sampled one that draws more words than there are.
+
+    Samples are distinct; the full softmax over fewer words than would be drawn costs less, and is exact.
+    """
+    optimizer = config.optimizer
+    if optimizer.loss != "sampled_softmax" or optimizer.n_negative_samples_batch <= vocabulary_size:
+        return config
+    report(
+        f"loss   full_softmax: the vocabulary has {vocabulary_size:,} words, and n_negative_samples_batch "
+        f"{optimizer.n_negative_samples_batch:,} distinct ones cannot be drawn from it"
+    )
+    return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss="full_softmax"))
 
 
 def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
@@ -115,20 +121,24 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
 def describe_model(
     config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
 ) -> list[str]:
-    """The model, its memory and a step, in lines of text."""
+    """The model, its memory and a step, in lines of text; to be called before the model is made."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
     shards = optimizer.exact_shards
     _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches, shards)
     parts = optimizer.micro_batches if shards is None else processes.assign_shards(shards)
     needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
-    purposes = ", ".join(f"{name} {size(each)}" for name, each in needed.items())
+    if device.type == "cpu":
+        needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
+    used = _in_use() if device.type == "cpu" else 0
+    told = {"Python and the text": used, **needed} if used else needed
+    purposes = ", ".join(f"{name} {size(each)}" for name, each in told.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
     shared += "" if shards is None else f" | {shards} exact shards"
     return [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
-        f"memory about {size(sum(needed.values()))} per process: {purposes}",
+        f"memory about {size(sum(told.values()))} per process: {purposes}",
         *_describe_shortage(sum(needed.values()), device, shards),
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
         f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
@@ -147,14 +157,20 @@ def describe_model(
     ]
 
 
+def _in_use() -> int:
+    """Bytes that this process has in use before there is a model; 0 if unknown."""
+    torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
+    return resident() or 0
+
+
 def _describe_shortage(needed: int, device: torch.device, shards: int | None) -> list[str]:
     """A warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
-    left, held = available(), resident()
-    if device.type != "cpu" or left is None or held is None or needed <= left + held:
+    left = available()
+    if device.type != "cpu" or left is None or needed <= left:
         return []
     parts = "raise micro_batches, " if shards is None else ""
     return [
-        f"WARNING {size(left + held)} are left to this process: memory will run out; lower batch_size, {parts}"
+        f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, {parts}"
         "or take a smaller model or vocabulary"
     ]
 
@@ -199,6 +215,7 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
 
 def describe_plan(config: PretrainConfig, device: torch.device, processes: Processes) -> list[str]:
     """The lines of --dry_run: all that is known without reading unprepared text or writing anything."""
+    said: list[str] = []
     folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
     prepared = next((folder for folder in folders if is_prepared(folder)), None)
     if prepared is None:
@@ -208,13 +225,17 @@ def describe_plan(config: PretrainConfig, device: torch.device, processes: Proce
                 "run elmo-fast prepare first, or name a vocab_file"
             ]
         vocabulary = Vocabulary.read(config.data.vocab_file)
+        config = with_fitting_loss(config, len(vocabulary), said.append)
         return [
+            *said,
             *describe_model(config, len(vocabulary), processes, device),
             "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)",
         ]
     corpus, optimizer = open_corpus(prepared), config.optimizer
+    config = with_fitting_loss(config, len(corpus.vocabulary), said.append)
     epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
     return [
+        *said,
         *describe_model(config, len(corpus.vocabulary), processes, device),
         *describe_corpus(corpus),
         describe_steps(config, planned_steps(config, epoch), epoch, 0),

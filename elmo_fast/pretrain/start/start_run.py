@@ -30,7 +30,7 @@ from elmo_fast.pretrain.log.run_log import RunLog
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.start.exact_shards import describe_other_shards
 from elmo_fast.pretrain.start.init_from import Origin, adopt_architecture, load_origin
-from elmo_fast.pretrain.start.plan import check_num_samples
+from elmo_fast.pretrain.start.plan import describe_model, with_fitting_loss
 from elmo_fast.pretrain.start.resume import check_same_run, find_checkpoint_to_resume
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary
@@ -105,13 +105,15 @@ def start_run(
     processes.check_same(corpus.fingerprint, "the training text")
     heldout = open_heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
     processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
-    check_num_samples(config, corpus)
+    config = with_fitting_loss(config, len(corpus.vocabulary), report)
     optimizer = config.optimizer
     processes.assign_rows(optimizer.batch_size, optimizer.micro_batches, optimizer.exact_shards)
     if resumed is not None and not check_same_run(resumed, config, corpus):
         position = dataclasses.replace(resumed.position, step=0, words=0, seconds=0.0, unreported=[])
         resumed = dataclasses.replace(resumed, state=None, position=position)
     for line in () if resumed is None else describe_other_shards(resumed, config):
+        report(line)
+    for line in describe_model(config, len(corpus.vocabulary), processes, device):
         report(line)
     model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
     if origin is not None:

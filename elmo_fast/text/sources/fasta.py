@@ -15,7 +15,8 @@ class FastaFile(Source):
     """A FASTA file: each record is a sentence, each residue a token, and the first word of its ">" line its name.
 
     The sequence may take several lines. Lower-case residues are read as upper-case ones; a "*" at the end marks the
-    end of the translation and is dropped, another is a token; white space and blank lines are skipped. .gz and .zst are unpacked; name: None: its path.
+    end of the translation and is dropped, another is a token; white space and blank lines are skipped. .gz and .zst are
+    unpacked; name: None: its path.
 
     Reading raises ElmoFastError naming the line: another character, a gap ("-"), a record without name or residues,
     residues before the first ">"; and as read_lines does.
