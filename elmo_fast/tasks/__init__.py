@@ -17,7 +17,7 @@ _MODULES = {
     "scores": ("Scores", "spans_of", "tag_scores"),
     "static_features": ("StaticFeatures",),
     "config": ("TaskConfig",),
-    "saved": ("TaskResult", "load_task"),
+    "saved": ("SavedTask", "TaskResult", "load_task"),
     "run": ("evaluate_task", "predict_task", "train_task"),
 }
 __getattr__, __dir__ = lazy("elmo_fast.tasks", _MODULES)

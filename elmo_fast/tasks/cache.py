@@ -85,6 +85,7 @@ def cached_layers(
     examples: Sequence[Example],
     folder: str | os.PathLike[str],
     *,
+    only: Sequence[int] | None = None,
     storage: str = "float32",
     max_tokens: int = MAX_TOKENS,
     progress: Progress | None = None,
@@ -94,13 +95,14 @@ def cached_layers(
 
     Every sentence starts from a zero state, whatever `model.stateful`. The file's name is a digest of the model's
     weights, its settings and the sentences. Its content's digest is checked before use: a damaged file is computed
-    again, with a message. Only one of several processes computes a file; the others wait. For several shares of one
-    text, cache all of it and use `subset`.
+    again, with a message. Only one of several processes computes a file; the others wait.
 
     Args:
         model: the biLM, on any device.
         examples: the sentences; their labels do not matter.
         folder: created if missing.
+        only: indices of the sentences wanted, in this order; None: all. Only these are computed, unless a file of all
+            sentences exists.
         storage: "float32", or "float16": half the size, with 11 of 24 significant bits.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in stretches of so many.
         progress: called with the words done and all words, while they are computed.
@@ -114,8 +116,18 @@ def cached_layers(
     if not sum(lengths):
         raise ElmoFastError("examples must have at least one word; got none")
     key = _key(model, sentences, storage)
-    shape = (model.num_layers, sum(lengths), model.get_output_dim())
     path = pathlib.Path(folder) / f"{key[:40]}.safetensors"
+    if only is not None:
+        settings: dict[str, Any] = {
+            "storage": storage,
+            "max_tokens": max_tokens,
+            "progress": progress,
+            "report": report,
+        }
+        if path.exists() or len(only) == len(examples):
+            return cached_layers(model, examples, folder, **settings).subset(only)
+        return cached_layers(model, [examples[index] for index in only], folder, **settings)
+    shape = (model.num_layers, sum(lengths), model.get_output_dim())
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
     found = _find(path, key, shape, storage, say)
     if found is None:

@@ -132,18 +132,19 @@ def training_splits(
 ) -> dict[str, Split]:
     """The splits "train" (the share that is used), "dev" and, if there is one, "test".
 
-    elmo: the model's; the layers of a frozen biLM are computed once and cached on disk, for all of train_path whatever
-    train_share, so that runs of other shares find them.
+    elmo: the model's; the layers of a frozen biLM are computed once and cached on disk: of the training sentences that
+    are used, or of all if a run with train_share 1 has cached them.
     """
     per_word, splits = config.task == "tag", dict[str, Split]()
     folder = pathlib.Path(config.cache_dir or pathlib.Path(config.save_dir) / "cache")
     for name, examples in data.files.items():
         cache, chosen = None, None
         if elmo is not None and not elmo.fine_tuned:
-            cache = cached_layers(elmo.bilm, examples, folder, report=report, progress=progress)
+            only = data.kept if name == "train" else None
+            cache = cached_layers(elmo.bilm, examples, folder, only=only, report=report, progress=progress)
             chosen = elmo.layers
         if name == "train":
-            examples, cache = data.train, cache and cache.subset(data.kept)
+            examples = data.train
         splits[name] = Split(examples, data.labels, per_word=per_word, cache=cache, layers=chosen)
     return splits
 

@@ -19,12 +19,13 @@ from elmo_fast.tasks.data import Split, read_data, read_labelled, training_split
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
 from elmo_fast.tasks.model import new_model
 from elmo_fast.tasks.prediction import predict, score
-from elmo_fast.tasks.saved import SavedTask, TaskResult, load_task, save_task
+from elmo_fast.tasks.saved import TaskResult, load_task, save_task
 from elmo_fast.tasks.scores import Scores
 from elmo_fast.tasks.trainer import TaskTrainer
 from elmo_fast.threads import torch_threads
 
 Device = torch.device | str
+Path = str | os.PathLike[str]
 
 
 def train_task(
@@ -36,8 +37,8 @@ def train_task(
 ) -> TaskResult:
     """Trains as configured, or resumes the run in save_dir, and scores the best epoch.
 
-    Leaves in save_dir: config.json, labels.json, words.json, model.safetensors (what was trained), results.json,
-    metrics.jsonl (a row per epoch) and training.safetensors (to resume a killed run).
+    Leaves in save_dir: task.json, labels.json, words.json, task.safetensors (what was trained), results.json,
+    metrics.jsonl (a row per epoch), training.safetensors (to resume a killed run) and the biLM if it was fine-tuned.
 
     Args:
         config: see TaskConfig.
@@ -98,6 +99,8 @@ def evaluate_task(
     report: Callable[[str], None] = print,
     device: Device = "cpu",
     progress: Progress | None = None,
+    model: Path | None = None,
+    vectors: Path | None = None,
 ) -> Scores:
     """The scores of a trained model on a file of labelled sentences.
 
@@ -108,10 +111,11 @@ def evaluate_task(
         batch_size: sentences per batch; None: as in training.
         report: called with a line about labels that did not occur in training.
         device, progress: as in train_task.
+        model, vectors: where the biLM and the static vectors of the task are now; None: where they were in training.
 
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
-    task = load_task(save_dir, device)
+    task = load_task(save_dir, device, model=model, vectors=vectors)
     reading = dataclasses.replace(
         task.config,
         format=format or task.config.format,
@@ -122,7 +126,8 @@ def evaluate_task(
     if note:
         report(note)
     split = Split(examples, None, per_word=task.config.task == "tag")
-    return score(split, _labelled(task, split, batch_size, progress), task.labels)
+    predicted = task.predict([example.words for example in examples], batch_size=batch_size, progress=progress)
+    return score(split, predicted, task.labels)
 
 
 def predict_task(
@@ -134,6 +139,8 @@ def predict_task(
     batch_size: int | None = None,
     device: Device = "cpu",
     progress: Progress | None = None,
+    model: Path | None = None,
+    vectors: Path | None = None,
 ) -> int:
     """Labels the sentences of a file and writes them; returns how many.
 
@@ -142,7 +149,7 @@ def predict_task(
         path: sentences in any format of read_examples; labels in it are ignored.
         out: the file to write, another than `path`: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence)
             for a classifier.
-        format, batch_size, device, progress: as in evaluate_task.
+        format, batch_size, device, progress, model, vectors: as in evaluate_task.
 
     Raises: ElmoFastError: the folder contains no trained task, the file contains no sentence or is `out`, or it is a
     .txt file and no format is given.
@@ -151,13 +158,12 @@ def predict_task(
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(
-            f"{os.fspath(path)}: a .txt may hold a sentence a line or a word a line; give format=text or format=columns"
+            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
-    task = load_task(save_dir, device)
+    task = load_task(save_dir, device, model=model, vectors=vectors)
     examples = read_examples(path, format or task.config.format, _column_of_sentences(task.config, path, format))
-    split = Split(examples, None, per_word=task.config.task == "tag")
-    found = _labelled(task, split, batch_size, progress)
-    labelled = [Example(example.words, labels) for example, labels in zip(examples, found, strict=True)]
+    words = [example.words for example in examples]
+    labelled = list(map(Example, words, task.predict(words, batch_size=batch_size, progress=progress)))
     write_examples(out, labelled, "columns" if task.config.task == "tag" else "tsv")
     return len(labelled)
 
@@ -166,8 +172,3 @@ def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], forma
     """The column of labels of a file whose labels are ignored: only in tsv does it say which column has the words."""
     both_tsv = format_of(path, format or config.format) == format_of(config.train_path, config.format) == "tsv"
     return config.column if both_tsv else None
-
-
-def _labelled(task: SavedTask, split: Split, batch_size: int | None, progress: Progress | None) -> list[list[str]]:
-    with torch_threads(task.config.threads):
-        return predict(task.model, split, task.labels, batch_size or task.config.batch_size, progress)

@@ -40,9 +40,8 @@ def trained_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Loads the weights that `trained_weights` named into the model; CheckpointError names those that do not fit."""
-    wanted = trained_weights(model)
+def load_weights(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+    """Load `weights` into the parameters of the same names; CheckpointError lists those that do not fit."""
     wrong = sorted(set(wanted) ^ set(weights))
     wrong += [name for name in wanted if name in weights and wanted[name].shape != weights[name].shape]
     if wrong:
@@ -93,7 +92,7 @@ def read_state(
         )
     position = parsed(told.get("position", ""), TrainingRecord, f"{path}: position")
     check(position)
-    load_weights(model, _section(tensors, _WEIGHTS), path)
+    load_weights(trained_weights(model), _section(tensors, _WEIGHTS), path)
     names = {id(each): name for name, each in trained_weights(model).items()}
     numbers = {names[id(each)]: n for n, each in enumerate(e for g in optimiser.param_groups for e in g["params"])}
     state: dict[int, dict[str, Tensor]] = {}

@@ -64,7 +64,7 @@ class TaskTrainer:
         self._resume()
         while not self.ended:
             self._epoch(len(self.epochs))
-        load_weights(self.model, self._best, self.folder)
+        load_weights(trained_weights(self.model), self._best, self.folder)
 
     @property
     def ended(self) -> bool:

@@ -6,8 +6,12 @@ import pathlib
 import pytest
 
 from elmo_fast.checkpoints import load_checkpoint, save_folder
+from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import Elmo, ElmoEmbedder
+from elmo_fast.tasks import load_task, read_examples
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
+from tests.fake_hub import FakeHub
 from tests.tasks.toy import toy_config
 from tests.weights import make_weights
 
@@ -43,11 +47,80 @@ def test_other_vectors_are_refused(tmp_path, changed, train_vectors):
 
 
 def test_a_bilm_that_was_fine_tuned_is_in_the_task(tmp_path):
-    """Its folder may hold other weights by then."""
+    """The folder that it comes from may be gone by then."""
     config = toy_config(tmp_path, epochs=1, elmo="input", fine_tune=True)
     result = train_task(config, silent)
-    make_weights(tmp_path / "bilm", seed=1)
+    (tmp_path / "bilm").rename(tmp_path / "elsewhere")
     assert evaluate_task(config.save_dir, config.test_path) == result.test
+    with pytest.raises(ElmoFastError, match=r"leave out --model: .* of its own, which was fine-tuned"):
+        load_task(config.save_dir, model=tmp_path / "elsewhere")
+
+
+def test_a_fine_tuned_bilm_is_a_model_like_any_other(tmp_path, monkeypatch, capsys):
+    """It embeds, converts, uploads and is described by the task's folder; nothing else of the folder goes out."""
+    config = toy_config(tmp_path, epochs=1, elmo="input", fine_tune=True, elmo_learning_rate=0.01)
+    train_task(config, silent)
+    (tmp_path / "in.txt").write_text("the cat sees Ann\n")
+    hub = FakeHub(tmp_path / "cache").install(monkeypatch)
+    for words in (
+        ["embed", str(tmp_path / "in.txt"), str(tmp_path / "out.npz"), "--average", "--format", "npz", "--model"],
+        ["convert", "--to", "hdf5", "--out_dir", str(tmp_path / "converted"), "--model"],
+        ["upload", "--licence", "mit"],
+        ["info", "--model"],
+    ):
+        assert main([*words, config.save_dir, *(["me/elmo"] if words[0] == "upload" else [])]) == 0
+    assert "format: elmo_fast" in capsys.readouterr().out
+    assert sorted(hub.repos["me/elmo"]) == ["README.md", "config.json", "manifest.json", "model.safetensors"]
+    assert str(tmp_path).encode() not in b"".join(hub.repos["me/elmo"].values())
+    sentence = ["the", "cat", "sees", "Ann"]
+    vectors = [
+        ElmoEmbedder.from_pretrained(model, stateful=False).embed_sentence(sentence)
+        for model in (config.save_dir, "me/elmo", config.model)
+    ]
+    assert (vectors[0] == vectors[1]).all()
+    assert not (vectors[0] == vectors[2]).all(), "training moved it"
+    bilm = load_task(config.save_dir).model.elmo.bilm
+    layers = bilm(bilm.batch_to_ids([sentence]))["activations"]
+    assert all((layers[i][0, 1:-1].detach().numpy() == vectors[0][i]).all() for i in range(3))
+    Elmo.from_pretrained(config.save_dir)
+
+
+@pytest.mark.parametrize("changes", [{"elmo": "input", "word_dim": 0}, {"vectors": "vectors.txt"}])
+def test_inputs_that_have_moved_are_named_at_eval_and_predict(tmp_path, monkeypatch, capsys, changes):
+    """The same content is accepted from another path, other content is not; what a task does not use is refused."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vectors.txt").write_text("cat 2 1\nAnn 1 2\n")
+    config = toy_config(tmp_path, epochs=1, **changes)
+    result = train_task(config, silent)
+    name, other = ("model", "vectors") if "elmo" in changes else ("vectors", "model")
+    pathlib.Path(getattr(config, name)).rename("moved")
+    with pytest.raises(
+        ElmoFastError, match=rf"with {name} .*; there is no .*: name its path with --{name}"
+    ):
+        evaluate_task(config.save_dir, config.test_path)
+    assert evaluate_task(config.save_dir, config.test_path, **{name: "moved"}) == result.test
+    assert predict_task(config.save_dir, config.test_path, "out.conll", **{name: "moved"}) == 40
+    with pytest.raises(ElmoFastError, match=rf"leave out --{other}: .* was trained without {other}"):
+        load_task(config.save_dir, **{name: "moved", other: "moved"})
+    options = [config.save_dir, config.test_path, f"--{name}", "moved"]
+    assert main(["task", "eval", *options]) == 0
+    assert main(["task", "predict", *options[:2], "again.conll", *options[2:]]) == 0
+    assert pathlib.Path("again.conll").read_bytes() == pathlib.Path("out.conll").read_bytes()
+
+
+@pytest.mark.parametrize("classify", [False, True])
+def test_sentences_in_memory_are_labelled_as_those_of_a_file(tmp_path, classify):
+    config = toy_config(tmp_path, epochs=1, classify=classify)
+    train_task(config, silent)
+    task, out = load_task(config.save_dir), tmp_path / ("out.tsv" if classify else "out.conll")
+    predict_task(config.save_dir, config.test_path, out)
+    written = read_examples(out)
+    sentences = [example.words for example in read_examples(config.test_path)]
+    assert task.predict(sentences) == task.predict(sentences, batch_size=1) == [each.labels for each in written]
+    assert task.predict([]) == []
+    for wrong, said in ((["the cat"], "a list of words"), ([["a"], []], r"sentences\[1\] must have a word or more")):
+        with pytest.raises(ElmoFastError, match=said):
+            task.predict(wrong)
 
 
 def test_fine_tuning_rounded_weights_warns(tmp_path):
@@ -66,7 +139,7 @@ def test_predict_never_writes_over_what_it_reads_and_asks_what_a_txt_holds(tmp_p
     assert pathlib.Path(config.test_path).read_text() == before
     text = tmp_path / "text.txt"
     text.write_text("Ann likes the cat\n")
-    with pytest.raises(ElmoFastError, match="a sentence a line or a word a line; give format=text or format=columns"):
+    with pytest.raises(ElmoFastError, match="a sentence or a word per line; give --format text or --format columns"):
         predict_task(config.save_dir, text, tmp_path / "out.conll")
     assert predict_task(config.save_dir, text, tmp_path / "out.conll", format="text") == 1
     assert len((tmp_path / "out.conll").read_text().split("\n")) == 6

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.tasks.run import train_task
+from elmo_fast.tasks.run import evaluate_task, train_task
 from elmo_fast.tasks.saved import load_task
-from tests.tasks.toy import silent, toy_config
+from tests.tasks.toy import as_older_version, silent, toy_config
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def folder(whole, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "labels.json", "words.json", "config.json"])
+@pytest.mark.parametrize("name", ["task.safetensors", "labels.json", "words.json", "task.json"])
 def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
     content = bytearray((folder / name).read_bytes())
     content[-20] ^= 1
@@ -38,7 +38,7 @@ def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
     [
         ("labels.json", lambda value: value[::-1]),
         ("words.json", lambda value: value[::-1]),
-        ("config.json", lambda value: value | {"pooling": "max"}),
+        ("task.json", lambda value: value | {"pooling": "max"}),
     ],
 )
 def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(folder, name, change):
@@ -47,7 +47,7 @@ def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(f
     with pytest.raises(CheckpointError, match=rf"{name}: damaged, or changed .* delete \S*manifest\.json"):
         load_task(folder)
     (folder / "manifest.json").unlink()
-    with pytest.warns(UserWarning, match=r"whether config\.json, labels\.json, words\.json, .* could not be checked"):
+    with pytest.warns(UserWarning, match=r"whether task\.json, labels\.json, words\.json, .* could not be checked"):
         load_task(folder)
 
 
@@ -59,12 +59,11 @@ def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(f
         ("labels.json", "[" * 100_000, r"labels\.json: not JSON text, or damaged"),
         ("words.json", "{}", r"words\.json: wanted a list, found an object"),
         ("words.json", "[null]", r"words\.json: \[0\]: wanted a string, found null"),
-        ("config.json", "[]", r"config\.json: wanted an object, found a list"),
-        ("config.json", '{"task": 3}', r"config\.json: task: wanted a string, found 3"),
-        ("config.json", '{"task": "tag", "hidden": "a"}', r"config\.json: hidden: wanted a whole number, found \"a\""),
-        ("config.json", '{"task": "tag", "hiden": 3}', r"config\.json: hiden: unknown key; known: "),
-        ("config.json", '{"hidden": 3}', "holds no trained task; give the --save_dir of"),
-        ("model.safetensors", "", r"model\.safetensors: damaged"),
+        ("task.json", "[]", r"task\.json: wanted an object, found a list"),
+        ("task.json", '{"task": 3}', r"task\.json: task: wanted a string, found 3"),
+        ("task.json", '{"task": "tag", "hidden": "a"}', r"task\.json: hidden: wanted a whole number, found \"a\""),
+        ("task.json", '{"task": "tag", "hiden": 3}', r"task\.json: hiden: unknown key; known: "),
+        ("task.safetensors", "", r"task\.safetensors: damaged"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.* has no manifest.json")
@@ -73,3 +72,16 @@ def test_wrong_types_in_a_folder_of_an_older_version_are_named(folder, name, con
     (folder / name).write_text(content)
     with pytest.raises(ElmoFastError, match=sentence):
         load_task(folder)
+
+
+@pytest.mark.parametrize("changes", [{}, {"elmo": "input"}, {"elmo": "both", "fine_tune": True}])
+@pytest.mark.filterwarnings("ignore:.* has no manifest.json")
+def test_a_task_of_an_older_version_is_read_and_replaced(tmp_path, changes):
+    """The same scores; trained on, its folder has the present files alone."""
+    config = toy_config(tmp_path, epochs=1, **changes)
+    result = train_task(config, silent)
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    as_older_version(tmp_path / "run")
+    assert evaluate_task(config.save_dir, config.test_path) == result.test
+    train_task(config, silent)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import pathlib
 
+import numpy as np
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
+from elmo_fast.token_files import CacheFile
 from tests.tasks.toy import silent, toy_config, weights_of
 
 
@@ -122,13 +124,21 @@ def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path):
     assert result.dev.f1 == result.epochs[result.best_epoch - 1]["score"]
 
 
+def cached_words(folder):
+    """The number of words in each file of a cache, in increasing order."""
+    return sorted(len(np.asarray(CacheFile(path).vectors)[0]) for path in folder.glob("*.safetensors"))
+
+
 def test_a_share_of_the_training_sentences(tmp_path):
     result = train_task(toy_config(tmp_path, train_share=0.1, epochs=1, elmo="input"), silent)
     assert result.sentences == 12
-    cached = sorted(path.name for path in (tmp_path / "run" / "cache").iterdir())
-    train_task(toy_config(tmp_path, train_share=0.5, epochs=1, elmo="input", save_dir=str(tmp_path / "more"),
-                          cache_dir=str(tmp_path / "run" / "cache")), silent)  # fmt: skip
-    assert sorted(path.name for path in (tmp_path / "run" / "cache").iterdir()) == cached
+    few, cache, results = cached_words(tmp_path / "run" / "cache"), str(tmp_path / "run" / "cache"), {}
+    assert few[0] == result.words, "only the sentences that are used are embedded"
+    for name, share in (("all", 1.0), ("more", 0.5), ("again", 0.1)):
+        changes = {"train_share": share, "save_dir": str(tmp_path / name), "cache_dir": cache, "resume": False}
+        results[name] = train_task(toy_config(tmp_path, epochs=1, elmo="input", **changes), silent)
+    assert len(cached_words(tmp_path / "run" / "cache")) == len(few) + 1, "a share finds the layers of all sentences"
+    assert results["again"].dev == result.dev
 
 
 def test_a_model_that_is_given_and_not_used_is_said(tmp_path):
@@ -190,10 +200,10 @@ def test_a_gradient_that_is_not_finite_ends_training(tmp_path):
 
 
 def test_a_folder_without_a_task_and_a_model_that_is_gone_are_named(tmp_path):
-    with pytest.raises(ElmoFastError, match=r"holds no trained task: it has no config\.json"):
+    with pytest.raises(ElmoFastError, match=r"holds no trained task: it has no task\.json"):
         evaluate_task(tmp_path, "x.conll")
     config = toy_config(tmp_path, epochs=1, elmo="input")
     train_task(config, silent)
     (tmp_path / "bilm").rename(tmp_path / "elsewhere")
-    with pytest.raises(ElmoFastError, match=r"was trained with model .*bilm', which is not there"):
+    with pytest.raises(ElmoFastError, match=r"was trained with model .*bilm'; there is no .*bilm': name"):
         evaluate_task(config.save_dir, config.test_path)

@@ -17,13 +17,15 @@ def build_parser() -> Any:
 
 
 def add_reading_options(parser: Any) -> None:
-    """Adds --format and --batch_size, which also `task predict` has."""
+    """Adds the options that also `task predict` has."""
     parser.option(
         "format",
         str,
         "format of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
     )
     parser.option("batch_size", int, "sentences per batch; null: as in training")
+    parser.option("model", str, "path of the biLM that the task was trained with, if it has moved since")
+    parser.option("vectors", str, "path of the static vectors that the task was trained with, if they have moved since")
 
 
 def run(arguments: Any) -> int:
@@ -34,7 +36,7 @@ def run(arguments: Any) -> int:
     with progress_bar(arguments, unit="", stays=False) as bar:
         scores = evaluate_task(
             arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
-            report=bar.say, device=device, progress=bar.reach,
+            report=bar.say, device=device, progress=bar.reach, model=arguments.model, vectors=arguments.vectors,
         )  # fmt: skip
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)

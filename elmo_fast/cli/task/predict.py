@@ -29,7 +29,8 @@ def run(arguments: Any) -> int:
     with progress_bar(arguments, unit="", stays=False) as bar:
         count = predict_task(
             arguments.save_dir, arguments.path, arguments.output, format=arguments.format,
-            batch_size=arguments.batch_size, device=device, progress=bar.reach,
+            batch_size=arguments.batch_size, device=device, progress=bar.reach, model=arguments.model,
+            vectors=arguments.vectors,
         )  # fmt: skip
     logger().info(f"{count} sentences labelled in {arguments.output}")
     return 0
