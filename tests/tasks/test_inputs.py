@@ -94,9 +94,7 @@ def test_inputs_that_have_moved_are_named_at_eval_and_predict(tmp_path, monkeypa
     result = train_task(config, silent)
     name, other = ("model", "vectors") if "elmo" in changes else ("vectors", "model")
     pathlib.Path(getattr(config, name)).rename("moved")
-    with pytest.raises(
-        ElmoFastError, match=rf"with {name} .*; there is no .*: name its path with --{name}"
-    ):
+    with pytest.raises(ElmoFastError, match=rf"with {name} .*; there is no .*: name its path with --{name}"):
         evaluate_task(config.save_dir, config.test_path)
     assert evaluate_task(config.save_dir, config.test_path, **{name: "moved"}) == result.test
     assert predict_task(config.save_dir, config.test_path, "out.conll", **{name: "moved"}) == 40
