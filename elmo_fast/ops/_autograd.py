@@ -5,12 +5,19 @@ In the schema of `<op>_backward`, `grad` is the gradient of the first output of 
 saved. A result is named after the input whose gradient it is, with or without `d_`, and has that input's shape.
 """
 
+import contextlib
+import functools
+import itertools
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+from elmo_fast.errors import ElmoFastError
 
 _complete: set[str] = set()
 _KERNELS = {"elmo_fast": "C++", "elmo_fast_triton": "Triton"}
@@ -56,33 +63,155 @@ def _holds_tensors(argument: Any) -> bool:
 
 
 def register_fake(qualified: str, fake: Callable[[Any], Any]) -> None:
-    """fake(arguments): shapes and dtypes of the results, of the arguments as a tuple with the schema's names."""
+    """Register the shapes and dtypes of an op's results; torch.func.vmap over it is an error.
+
+    fake(arguments): the results, from the arguments as a tuple with the schema's names.
+    """
     arguments = arguments_of(overload(qualified)._schema)
     torch.library.register_fake(qualified, lambda *given, **named: fake(arguments(*given, **named)))
 
+    def refuse_vmap(*given: Any, **named: Any) -> None:
+        raise ElmoFastError(
+            f"{qualified} has no batching rule for torch.func.vmap: the {_kernels_of(qualified)} kernels take batches "
+            'as they are; give the op the whole batch, or use backend="reference"'
+        )
+
+    for key in ("FuncTorchBatched", "Batched"):  # the second one is torch.autograd's own, for is_grads_batched
+        _library(qualified).impl(qualified.split("::")[1], refuse_vmap, key)
+
 
 def refuse_gradients(qualified: str) -> None:
-    """Makes the backward pass of an op raise an error: it cannot be differentiated."""
-    kernels = _KERNELS[qualified.split("::")[0]]
+    """Make the backward pass of an op raise an error: it cannot be differentiated."""
 
-    def refuse(ctx: Any, *grads: Any) -> None:
+    def refuse(ctx: Any, needed: Sequence[Any], *grads: Any) -> Sequence[Any]:
         raise RuntimeError(
-            f"{qualified} is not differentiable: the {kernels} kernels have first derivatives only; "
+            f"{qualified} is not differentiable: the {_kernels_of(qualified)} kernels have first derivatives only; "
             'for second derivatives use backend="reference"'
         )
 
-    torch.library.register_autograd(qualified, refuse, setup_context=lambda ctx, inputs, output: None)
+    _register_autograd(qualified, lambda ctx, inputs, outputs: None, refuse)
 
 
 def differentiate(qualified: str, backward: Backward) -> None:
-    """Registers the autograd of an op, and the fake of its backward op, which cannot be differentiated again."""
+    """Register the autograd of an op, and the fake of its backward op, which cannot be differentiated again."""
     name = backward.op or f"{qualified}_backward"
     formula = _Formula(overload(qualified), overload(name), backward)
     if name not in _complete:  # two ops may share one
         _complete.add(name)
         register_fake(name, formula.fake)
         refuse_gradients(name)
-    torch.library.register_autograd(qualified, formula.backward, setup_context=formula.setup)
+    _register_autograd(qualified, formula.setup, formula.backward)
+
+
+@functools.cache
+def _namespace(name: str) -> torch.library.Library:
+    return torch.library.Library(name, "FRAGMENT")
+
+
+def _library(qualified: str) -> torch.library.Library:
+    return _namespace(qualified.split("::")[0])
+
+
+def _kernels_of(qualified: str) -> str:
+    return _KERNELS[qualified.split("::")[0]]
+
+
+def _register_autograd(
+    qualified: str,
+    setup: Callable[[Any, Sequence[Any], Sequence[Any]], None],
+    backward: Callable[..., Sequence[Any]],
+) -> None:
+    """Register the autograd of an op.
+
+    torch.library.register_autograd serves `Tensor.backward` only: forward-mode AD through it loses its tangents in
+    silence, which are derivatives of zero, and torch.func.grad refuses it. Here forward mode is an error.
+    torch.func.grad calls this kernel once per level, as it calls torch's own, with tensors that it unwraps below
+    autograd: the node is of a single level, as torch calls it, and other levels keep their gradients.
+
+    setup(ctx, inputs, outputs): saves tensors.
+    backward(ctx, needed, *grads): a gradient per input, a list for a list of tensors; `needed` is nested likewise.
+    """
+    op = overload(qualified)
+    schema = op._schema
+    lists = [_is_list(argument) for argument in schema.arguments]
+    defaults = [argument.default_value if argument.has_default_value() else None for argument in schema.arguments]
+    listed_results = [_is_list(result) for result in schema.returns]
+
+    def below(keyset: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            outputs = op.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    def forward(ctx: Any, keyset: Any, lengths: Sequence[int | None], results: list[int | None], *flat: Any) -> Any:
+        inputs = _nested(flat, lengths)
+        with _all_levels():
+            outputs = below(keyset, inputs)
+        results += _lengths(outputs, listed_results)
+        ctx.lengths, ctx.results = lengths, results
+        setup(ctx, inputs, outputs)
+        return tuple(_flat(outputs, listed_results))
+
+    def node_backward(ctx: Any, *grads: Any) -> Any:
+        gradients = backward(ctx, _nested(ctx.needs_input_grad[3:], ctx.lengths), *_nested(grads, ctx.results))
+        return None, None, None, *_flat(gradients, lists)
+
+    functions = {"forward": staticmethod(forward), "backward": staticmethod(node_backward)}
+    node = type(f"{op._opname}_of_{op.namespace}", (torch.autograd.Function,), functions)
+    # Function.apply would hand the call to torch.func once more.
+    apply: Any = super(torch.autograd.Function, node).apply  # type: ignore[misc]
+
+    def run(keyset: Any, *given: Any) -> Any:
+        inputs = (*given, *defaults[len(given) :])  # the dispatcher leaves out what equals its default
+        flat = _flat(inputs, lists)
+        tensors = [each for each in flat if isinstance(each, Tensor)]
+        if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+            raise ElmoFastError(
+                f"{qualified} has no derivative in forward mode (torch.func.jvp, jacfwd, hessian or linearize, "
+                f"torch.autograd.forward_ad): the {_kernels_of(qualified)} kernels have reverse mode only; use "
+                'torch.func.vjp or grad, or backend="reference"'
+            )
+        if requires_grad(*tensors):
+            results: list[int | None] = []
+            with _single_level():
+                outputs = apply(keyset, _lengths(inputs, lists), results, *flat)
+            outputs = _nested(outputs, results)
+        else:
+            outputs = below(keyset, inputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    _library(qualified).impl(op._opname, run, "Autograd", with_keyset=True)
+
+
+def _single_level() -> contextlib.AbstractContextManager[Any]:
+    """Within it, torch.func lets an autograd.Function be applied, which it forbids for those of users."""
+    active = torch._C._are_functorch_transforms_active()
+    return enable_single_level_autograd_function() if active else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _all_levels() -> Iterator[None]:
+    """Within it, outer levels of torch.func record gradients; in an autograd.Function they are disabled."""
+    if not torch._C._are_functorch_transforms_active():
+        yield
+        return
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        yield
+
+
+def _flat(values: Sequence[Any], lists: Sequence[bool]) -> list[Any]:
+    flat: list[Any] = []
+    for value, is_list in zip(values, lists, strict=True):
+        flat += value if is_list else [value]
+    return flat
+
+
+def _lengths(values: Sequence[Any], lists: Sequence[bool]) -> list[int | None]:
+    return [len(value) if is_list else None for value, is_list in zip(values, lists, strict=True)]
+
+
+def _nested(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
+    rest = iter(flat)
+    return [next(rest) if n is None else list(itertools.islice(rest, n)) for n in lengths]
 
 
 class _Formula:
@@ -93,7 +222,6 @@ class _Formula:
         self.backward_op, self.more = backward_op, backward
         self.arguments = arguments_of(backward_op._schema)
         self.inputs = [each.name for each in inputs]
-        self.lists = [i for i, each in enumerate(inputs) if _is_list(each)]
         self.results = [each.name.removeprefix("d_") for each in backward_op._schema.returns]
         known = [*self.inputs, *outputs]
         # Where each argument of the backward op comes from: an input, an output, a gradient or a flag.
@@ -113,8 +241,7 @@ class _Formula:
                 raise RuntimeError(f"{backward_op}: {name} is no input, output or gradient of {op}; build _C again")
         self.plain = [i for i in range(len(outputs)) if i not in [output for output, _ in self.gradients]]
 
-    def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        outputs = output if isinstance(output, tuple) else (output,)
+    def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         values, tensors = (*inputs, *outputs), []
         ctx.others = []  # numbers, strings, and the lengths of the lists of tensors
         for place, argument in self.saved:
@@ -126,31 +253,30 @@ class _Formula:
                 tensors.append(value)
             else:
                 ctx.others.append(value)
-        ctx.lengths = {i: len(inputs[i]) for i in self.lists}
         ctx.shapes = [outputs[i].shape for i, _ in self.gradients]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(outputs[i] for i in self.plain))
         ctx.save_for_backward(*tensors)
 
-    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        nothing = [[None] * ctx.lengths[i] if i in ctx.lengths else None for i in range(len(self.inputs))]
+    def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
+        gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]
         given = [grads[i] for i, _ in self.gradients]
         some = next((grad for grad in given if grad is not None), None)
         if some is None:
-            return tuple(nothing)
-        arguments = self._arguments_of(ctx, given, some)
+            return gradients
+        arguments = self._arguments_of(ctx, needed, given, some)
         found = self.backward_op(*arguments)
         results = dict(zip(self.results, found if isinstance(found, tuple) else (found,), strict=True))
         if self.more.finish is not None:
             results = self.more.finish(arguments, results)
         for i, name in enumerate(self.inputs):
-            if name in results and _any(ctx.needs_input_grad[i]):
+            if name in results and _any(needed[i]):
                 # An op's results may not overlap: gradients of a list may come as one tensor.
-                one = i in ctx.lengths and isinstance(results[name], Tensor)
-                nothing[i] = list(results[name].unbind(0)) if one else results[name]
-        return tuple(nothing)
+                one = isinstance(needed[i], list) and isinstance(results[name], Tensor)
+                gradients[i] = list(results[name].unbind(0)) if one else results[name]
+        return gradients
 
-    def _arguments_of(self, ctx: Any, given: Sequence[Tensor | None], some: Tensor) -> Any:
+    def _arguments_of(self, ctx: Any, needed: Sequence[Any], given: Sequence[Tensor | None], some: Tensor) -> Any:
         tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
         named: dict[str, Any] = {}
         for (_, argument), grad, shape in zip(self.gradients, given, ctx.shapes, strict=True):
@@ -162,7 +288,7 @@ class _Formula:
             else:
                 named[argument.name] = next(tensors if _holds_tensors(argument) else others)
         for place, covered in self.flags:
-            named[self.arguments._fields[place]] = any(_any(ctx.needs_input_grad[i]) for i in covered)
+            named[self.arguments._fields[place]] = any(_any(needed[i]) for i in covered)
         return self.arguments(**named)
 
     def fake(self, arguments: Any) -> Any:

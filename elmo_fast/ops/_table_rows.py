@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmo_fast.errors import ElmoFastError
+
 
 def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
     """The table [N, D] with zeros, which pass no gradient, from row `count` on; the table itself if `count` is None."""
@@ -16,10 +18,27 @@ def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
 
 class _SparseRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.shape = table.shape
+    def forward(table: Tensor, ids: Tensor) -> Tensor:
         return table.index_select(0, ids)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        table, ids = inputs
+        ctx.save_for_backward(ids)
+        ctx.save_for_forward(ids)
+        ctx.shape = table.shape
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (ids,) = ctx.saved_tensors
+        return tangent.index_select(0, ids)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, table: Tensor, ids: Tensor) -> Any:
+        raise ElmoFastError(
+            "rows of a table with a sparse gradient have no batching rule for torch.func.vmap; give the op the whole "
+            'batch, or use backend="reference" without sparse gradients'
+        )
 
     @staticmethod
     @once_differentiable

@@ -1,0 +1,141 @@
+"""torch.func and forward-mode AD over every op that has gradients: right, or an error in one sentence."""
+
+import functools
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _registry
+from elmo_fast.ops._cases import Draw
+from tests.backends import backends, device_of
+
+DIFFERENTIABLE = {
+    "char_cnn", "full_softmax", "hierarchical_softmax", "highway", "negative_sampling", "projected_lstm",
+    "sampled_softmax", "scalar_mix", "unique_rows",
+}  # fmt: skip
+
+
+def cases_of(op):
+    return [case for case in _registry.cases_of(op).cases(Draw()) if case.differentiates]
+
+
+every = pytest.mark.parametrize(
+    ("op", "backend"),
+    [
+        pytest.param(op, *each.values, marks=each.marks, id=f"{op}-{each.values[0]}")
+        for op in sorted(DIFFERENTIABLE)
+        for each in backends(op)
+    ],
+)
+
+
+def problem(case, backend, device):
+    """The sum of weighted results as a function of its floating-point tensors, and those tensors."""
+    tensors = {name: tensor.to(device) for name, tensor in case.tensors.items()}
+    leaves = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+    def total(leaves):
+        results = case.call(tensors | leaves, {"backend": backend, "precision": "float32"})
+        weights = Draw(1)
+        return sum(
+            (result * weights.normal(*result.shape).to(result)).sum()
+            for result in results.values()
+            if result.is_floating_point()
+        )
+
+    return total, leaves
+
+
+def second_of(function):
+    return lambda x: function(x)[1]
+
+
+def test_every_op_with_gradients_is_here():
+    schemas = [each.name.split("::") for each in torch._C._jit_get_all_schemas()]
+    backward = {name for space, name in schemas if space.startswith("elmo_fast") and "_backward" in name}
+    assert backward
+    assert not [name for name in backward if not name.startswith((*DIFFERENTIABLE, "gather_rows"))]  # of unique_rows
+
+
+def refused_or(expected, call, said):
+    """The call is an error that says `said`, or its results are those of the reference."""
+    try:
+        actual = call()
+    except ElmoFastError as error:
+        assert said in str(error)  # noqa: PT017 (it need not be raised)
+    else:
+        torch.testing.assert_close(actual, expected(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own rules, at their first use
+@every
+def test_forward_mode_is_right_or_refused(op, backend):
+    """No tensor that enters loses its tangent, which would be a derivative of zero; with or without gradients."""
+    said = "no derivative in forward mode"
+
+    def tangent(total, leaves, name, enabled):
+        leaf = leaves[name]
+        with forward_ad.dual_level(), torch.set_grad_enabled(enabled):
+            y = total(leaves | {name: forward_ad.make_dual(leaf, torch.ones_like(leaf))})
+            return forward_ad.unpack_dual(y).tangent
+
+    def jvp(total, leaves, name):
+        leaf = leaves[name]
+        return torch.func.jvp(lambda x: total(leaves | {name: x}), (leaf,), (torch.ones_like(leaf),))[1]
+
+    for case in cases_of(op)[:2]:
+        for name in case.tensors:
+            total, leaves = problem(case, backend, device_of(backend))
+            if name not in leaves:
+                continue
+            expected = functools.partial(jvp, *problem(case, "reference", device_of(backend)), name)
+            refused_or(expected, functools.partial(jvp, total, leaves, name), said)
+            for enabled in (True, False):
+                refused_or(expected, functools.partial(tangent, total, leaves, name, enabled), said)
+
+
+@every
+def test_torch_func_grad_is_the_gradient(op, backend):
+    """Alone, as an outer level, and through vjp after its level has ended."""
+    if backend == "triton" and op in ("projected_lstm", "char_cnn"):
+        pytest.skip("takes a minute in the interpreter; all Triton ops have the same autograd")
+    for case in cases_of(op)[: 1 if backend == "triton" else None]:
+        total, leaves = problem(case, backend, device_of(backend))
+        wanted = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
+        gradients = torch.autograd.grad(total(wanted), list(wanted.values()), allow_unused=True)
+        wanted = {
+            name: torch.zeros_like(leaves[name]) if each is None else each.to_dense()
+            for name, each in zip(leaves, gradients, strict=True)
+        }
+        value, pullback = torch.func.vjp(total, leaves)
+        ways = (
+            torch.func.grad(total)(leaves),
+            torch.func.grad(second_of(torch.func.grad_and_value(total)))(leaves),
+            pullback(value * 0 + 1)[0],
+        )
+        for found in ways:
+            for name in leaves:
+                torch.testing.assert_close(found[name].to_dense(), wanted[name], rtol=1e-6, atol=1e-6, msg=name)
+
+
+@every
+def test_vmap_is_right_or_refused(op, backend):
+    """Forward; and the gradients of a batch of cotangents, as of Jacobians."""
+    said = "no batching rule for torch.func.vmap"
+    for case in cases_of(op)[:1]:
+        total, leaves = problem(case, backend, device_of(backend))
+        batch = {name: torch.stack([leaf, leaf * 0.5]) for name, leaf in leaves.items()}
+
+        def each(total=total, batch=batch):
+            return torch.stack([total({name: tensor[i] for name, tensor in batch.items()}) for i in range(2)])
+
+        refused_or(each, lambda: torch.func.vmap(total, randomness="same")(batch), said)  # noqa: B023 (called at once)
+        if backend == "triton":
+            continue  # the interpreter is slow
+        value, pullback = torch.func.vjp(total, leaves)
+        cotangents = torch.stack([value * 0 + 1, value * 0 + 2])
+        singly = [pullback(cotangent)[0] for cotangent in cotangents]
+        expected = {name: torch.stack([one[name].to_dense() for one in singly]) for name in leaves}
+        refused_or(lambda: expected, lambda: torch.func.vmap(pullback)(cotangents)[0], said)  # noqa: B023
