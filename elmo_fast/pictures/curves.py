@@ -2,15 +2,15 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pictures.style import COLOURS, format_of, new_figure, plain, save, shown
+from elmo_fast.pictures.style import COLOURS, fonts_for, format_of, legend_below, new_figure, plain, save, shown
 from elmo_fast.pretrain.log.metrics import Metrics
 
-# The ticks of each decade of a logarithmic axis.
-SUBS = (1, 2, 5)
+# The labels of each decade of a logarithmic axis, where there is room for three of them or more.
+SUBS = ((1, 2, 5), tuple(range(1, 10)))
 
 
 def draw_curves(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
@@ -23,7 +23,8 @@ def draw_curves(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> No
     for label, metrics in runs.items():
         if not metrics.steps:
             raise ElmoFastError(f"{label} has no training report yet; there is one every log_interval steps")
-    save(picture(runs), path)
+    with fonts_for(runs):
+        save(picture(runs), path)
 
 
 def picture(runs: Mapping[str, Metrics]) -> Any:
@@ -33,7 +34,8 @@ def picture(runs: Mapping[str, Metrics]) -> Any:
     places = figure.subplot_mosaic(mosaic, width_ratios=[1.7, 1])
     for number, (label, metrics) in enumerate(runs.items()):
         _run(places, shown(label), metrics, COLOURS[number % len(COLOURS)])
-    _dress(places, any(metrics.restarts for metrics in runs.values()))
+    _dress(places)
+    legend_below(figure, 8)
     return figure
 
 
@@ -58,12 +60,13 @@ def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -
             looks = {"color": colour, "linestyle": style, "markerfacecolor": inside, "markersize": 4.5}
             places["perplexity"].plot(words, values, marker=marker, label=legend, **looks)
     for axes in places.values():
-        for restart in metrics.restarts:
-            axes.axvline(restart, color=colour, linewidth=0.8, linestyle=":", zorder=0)
+        for number, restart in enumerate(metrics.restarts):
+            name = "_" if number else f"{label}: restart"  # one entry of the legend for all
+            axes.axvline(restart, color=colour, linewidth=0.8, linestyle=":", zorder=0, label=name)
 
 
-def _dress(places: Mapping[str, Any], restarted: bool) -> None:
-    """Sets scales, names, grids and the legend."""
+def _dress(places: Mapping[str, Any]) -> None:
+    """Sets scales, names and grids."""
     from matplotlib.ticker import EngFormatter
 
     titles = {
@@ -81,34 +84,33 @@ def _dress(places: Mapping[str, Any], restarted: bool) -> None:
         _logarithmic(places[name], "y")
     places["speed"].set_ylim(bottom=0)
     places["speed"].yaxis.set_major_formatter(EngFormatter(sep=""))
-    if restarted:
-        places["perplexity"].plot([], [], color="#777777", linewidth=0.8, linestyle=":", label="restart")
-    places["perplexity"].legend(frameon=False, fontsize=8)
 
 
 def _logarithmic(axes: Any, way: str) -> None:
-    """A logarithmic axis: labelled ticks at 1, 2 and 5 of every decade, at least two, and small ticks between."""
+    """A logarithmic axis: labels at 1, 2 and 5 of every decade or, where these are fewer than three, at 1 to 9, two at
+    least; small ticks between."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     if math.isinf(getattr(axes.dataLim, f"minpos{way}")):
         return  # no positive number
     getattr(axes, f"set_{way}scale")("log")
     low, high = getattr(axes, f"get_{way}lim")()
-    if sum(low <= tick <= high for tick in _ticks(low, high)) < 2:
+    subs = next((subs for subs in SUBS if len(_ticks(low, high, subs)) >= 3), SUBS[-1])
+    if len(_ticks(low, high, subs)) < 2:
         # Otherwise matplotlib writes 1.35, 1.4, 1.45, and the axis looks linear.
-        ticks = _ticks(low, high)
+        ticks = _ticks(low / 10, high * 10, subs)
         low, high = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
         getattr(axes, f"set_{way}lim")(low, high)
     axis = getattr(axes, f"{way}axis")
-    axis.set_major_locator(LogLocator(subs=SUBS))
-    axis.set_minor_locator(
-        LogLocator(subs=[n / 10 for n in range(11, 100)] if high < 4 * low else range(2, 10), numticks=999)
-    )
+    axis.set_major_locator(LogLocator(subs=subs))
+    fine = high < 4 * low or subs != SUBS[0]
+    axis.set_minor_locator(LogLocator(subs=[n / 10 for n in range(11, 100)] if fine else range(2, 10), numticks=999))
     axis.set_major_formatter(EngFormatter(sep="") if way == "x" else StrMethodFormatter("{x:,.6g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of every decade from below `low` to above `high`."""
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    return [float(f"{sub}e{decade}") for decade in decades for sub in SUBS]
+def _ticks(low: float, high: float, subs: Sequence[int]) -> list[float]:
+    """The multiples `subs` of powers of ten from `low` to `high`."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [float(f"{sub}e{decade}") for decade in decades for sub in subs]
+    return [tick for tick in ticks if low <= tick <= high]

@@ -10,9 +10,22 @@ from typing import Any, TypedDict
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.json_files import read_json
 from elmo_fast.manifest import check_written
-from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
+from elmo_fast.pictures.style import (
+    COLOURS,
+    GREY,
+    fonts_for,
+    format_of,
+    heading,
+    legend_below,
+    middle_cut,
+    new_figure,
+    plain,
+    save,
+    shown,
+)
 
 RESULTS_FILE = "results.json"
+LONGEST_NAME = 80  # characters of a table's row
 MOST_BARS = 6  # mixes side by side; more are drawn as a table
 
 
@@ -92,7 +105,8 @@ def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike
     """
     format_of(path)
     _check(groups)
-    save(picture(groups, title), path)
+    with fonts_for([title, *groups]):
+        save(picture(groups, title), path)
 
 
 def layer_name(number: int) -> str:
@@ -104,13 +118,14 @@ def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
     """matplotlib's Figure of the weights."""
     layers = len(next(iter(groups.values())))
     as_table = len(groups) > MOST_BARS
-    size = (3.5 + layers, 1.1 + 0.36 * len(groups)) if as_table else (max(6.0, 0.45 * layers * len(groups) + 2), 4.2)
+    size = (
+        (0.5 + 1.4 * layers, 1.1 + 0.36 * len(groups)) if as_table else (max(6.0, 0.45 * layers * len(groups) + 2), 4.2)
+    )
     figure = new_figure(*size)
     axes = figure.subplots()
     (_table if as_table else _bars)(axes, groups)
-    plain(
-        axes, shown(title) or "What each layer is used for: weights of the scalar mix", grid=None if as_table else "y"
-    )
+    plain(axes, grid=None if as_table else "y")
+    heading(figure, title or "What each layer is used for: weights of the scalar mix")
     if as_table:
         axes.spines[:].set_visible(False)
     axes.set_xticks(range(layers), [layer_name(layer) for layer in range(layers)])
@@ -126,7 +141,7 @@ def _bars(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
     axes.axhline(1 / len(weights), color=GREY, linewidth=1, linestyle=":", label="at the start", zorder=0)
     axes.set_ylim(0, max(map(max, groups.values())) * 1.12)
     axes.set_ylabel("weight")
-    axes.figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=min(4, len(groups) + 1))
+    legend_below(axes.figure)
 
 
 def _table(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
@@ -135,5 +150,7 @@ def _table(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
         for column, weight in enumerate(weights):
             colour = "white" if weight > 0.6 else "black"
             axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=colour)
-    axes.set_yticks(range(len(groups)), [shown(name) for name in groups])
+    axes.set_yticks(range(len(groups)), [middle_cut(shown(name), LONGEST_NAME) for name in groups])
     axes.tick_params(length=0)
+    widest = max(label.get_window_extent().width for label in axes.get_yticklabels())
+    axes.figure.set_figwidth(axes.figure.get_figwidth() + widest / axes.figure.dpi)

@@ -1,10 +1,11 @@
 """The senses of a word as PNG, SVG or PDF: a point per occurrence, a colour and a shape per cluster."""
 
 import os
+import textwrap
 from typing import Any
 
 from elmo_fast.pictures.senses import Senses
-from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
+from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, legend_below, new_figure, plain, save, shown
 
 # matplotlib's markers, and the same as SVG paths of a radius near 6.
 MARKERS = {
@@ -18,6 +19,7 @@ MARKERS = {
     "*": "M0-7.5L1.8-2.4L7.1-2.3L2.9.9L4.4 6L0 3L-4.4 6L-2.9.9L-7.1-2.3L-1.8-2.4z",
 }
 FRAME = "#d5d8dd"
+LINE = 150  # characters of the caption
 
 
 def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], about: str = "") -> None:
@@ -32,7 +34,8 @@ def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], abou
     Raises: ElmoFastError, MissingExtraError without matplotlib.
     """
     format_of(path)
-    save(picture(senses, word, about), path)
+    with fonts_for([word, about, *(each for words in senses.typical for each in words)]):
+        save(picture(senses, word, about), path)
 
 
 def looks(cluster: int) -> tuple[str, str]:
@@ -72,10 +75,7 @@ def picture(senses: Senses, word: str, about: str = "") -> Any:
         label = f"{size:,}: {', '.join(typical) or 'no typical words'}"
         points = senses.points[senses.labels == cluster]
         axes.scatter(*points.T, s=22, c=colour, marker=marker, alpha=0.8, linewidths=0, label=shown(label))
-    legend = figure.legend(
-        frameon=False, fontsize=9, loc="outside lower left", title="occurrences: words most typical of their contexts"
-    )
-    legend.get_title().set_fontsize(9)
-    legend._legend_box.align = "left"
-    axes.set_xlabel(shown(caption(senses, about)), fontsize=8, color=GREY, loc="left")
+    title = "occurrences: words most typical of their contexts"
+    legend_below(figure, loc="outside lower left", ncols=1, title=title, title_fontsize=9)
+    axes.set_xlabel(textwrap.fill(shown(caption(senses, about)), LINE), fontsize=8, color=GREY, loc="left")
     return figure

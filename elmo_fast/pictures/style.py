@@ -1,7 +1,12 @@
 """What all pictures share: colours, plain axes, and writing a complete file."""
 
+import contextlib
+import functools
 import os
 import pathlib
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError, require
@@ -12,6 +17,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5
 GREY = "#6b6b6b"
 IMAGE_FORMATS = ("png", "pdf", "svg")
 DPI = 130
+MOST_COLUMNS = 4  # of a legend
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -40,6 +46,92 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with replacing(path) as aside:
         figure.savefig(aside, format=kind, metadata=metadata)
+
+
+def legend_below(figure: Any, fontsize: float = 9, **settings: Any) -> None:
+    """Adds one legend of all axes below them, in as many columns as fit; the figure grows by the legend's height.
+
+    An entry that is wider than the figure is shortened in its middle. settings: of matplotlib's Figure.legend.
+    """
+    entries: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    settings = {"frameon": False, "fontsize": fontsize, "loc": "outside lower center"} | settings
+    most_columns = min(settings.pop("ncols", MOST_COLUMNS), len(entries))
+    room, labels = 0.97 * figure.bbox.width, list(entries)
+    for columns in [*range(most_columns, 0, -1), 1]:
+        legend = figure.legend(entries.values(), labels, ncols=columns, **settings)
+        extent = legend.get_window_extent()
+        if extent.width <= room:
+            break
+        legend.remove()
+        if columns == 1:
+            most = int(max(map(len, labels)) * (room / extent.width) ** 1.2) - 8
+            labels = [middle_cut(label, most) for label in labels]
+    legend._legend_box.align = "left"
+    figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
+
+
+def heading(figure: Any, title: str) -> None:
+    """Sets a title above all axes, from the left edge, in as many lines as it needs."""
+    text = textwrap.fill(shown(title), int(10.5 * figure.get_figwidth()))
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10)
+
+
+def middle_cut(text: str, most: int) -> str:
+    """A text of at most `most` characters, the middle replaced by an ellipsis."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
+
+
+@contextlib.contextmanager
+def fonts_for(texts: Iterable[str]) -> Iterator[None]:
+    """What is drawn within uses installed fonts that have the characters of the texts.
+
+    One warning names the characters that no font has; matplotlib draws boxes for these.
+    """
+    rc_context = require("matplotlib", "plots", "drawing").rc_context
+    fonts, missing = _fonts(frozenset("".join(texts)))
+    if missing:
+        shown_, many = "".join(sorted(missing)[:8]), len(missing)
+        warnings.warn(
+            f"no installed font has {many} of the picture's characters ({shown_}{' ...' * (many > 8)}): they are drawn "
+            "as boxes; install a font that has them, such as Noto Sans CJK",
+            stacklevel=4,
+        )
+    with rc_context({"font.family": ["sans-serif", *fonts]}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+")
+        yield
+
+
+def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
+    """Names of the fonts to use after the default one, and the characters that no font has."""
+    from matplotlib import font_manager
+
+    missing = {c for c in characters if c.isprintable() and not c.isspace()}
+    missing -= _characters(font_manager.findfont(font_manager.FontProperties(family=["sans-serif"])))
+    chosen: list[str] = []
+    regular = [font for font in font_manager.fontManager.ttflist if font.style == "normal" and font.weight == 400]
+    # matplotlib's own font of last resort has a box for every character.
+    fonts = sorted({font.name: font.fname for font in regular if not font.name.startswith("Last Resort")}.items())
+    while missing:
+        name, has = max(((name, missing & _characters(path)) for name, path in fonts), key=lambda item: len(item[1]))
+        if not has:
+            break
+        chosen.append(name)
+        missing -= has
+    return chosen, missing
+
+
+@functools.cache
+def _characters(path: str) -> frozenset[str]:
+    """The characters of a font; none of a font that matplotlib cannot open, such as one of bitmaps."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(map(chr, FT2Font(path).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()
 
 
 def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:

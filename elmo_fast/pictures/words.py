@@ -10,7 +10,7 @@ import numpy.typing as npt
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.pictures.labels import Box, Label, nearest_in, place_labels
 from elmo_fast.pictures.reduction import Plane, to_plane
-from elmo_fast.pictures.style import COLOURS, GREY, format_of, new_figure, plain, save, shown
+from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, new_figure, plain, save, shown
 
 WIDTH, HEIGHT, FONT = 11.0, 8.0, 8.0
 FAINT = "#b4c4d2"  # points without a label
@@ -56,8 +56,9 @@ def words_picture(
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     plane = to_plane(np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0), method, seed)
-    figure, drawn = picture(words, plane, most_labels, title or title_of(words))
-    save(figure, path)
+    with fonts_for([title, *words[:most_labels]]):
+        figure, drawn = picture(words, plane, most_labels, title or title_of(words))
+        save(figure, path)
     return drawn
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elmo_fast.pictures import layer_weights
-from elmo_fast.pictures.style import COLOURS, new_figure, plain, save, shown
+from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, save, shown
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.tables import named
 
@@ -27,7 +27,6 @@ def share_curves(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
         axes.set_xticks(x, [f"{value:g} %" for value in x])
         axes.minorticks_off()
         axes.set_xlabel("share of the training sentences")
-        axes.legend(frameon=False, loc="lower right")
         return named(target)
 
     return _panels(outcome, targets, (5.2, 4), path, draw)
@@ -41,12 +40,15 @@ def layer_scores(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
         places, values = range(len(found)), list(found.values())
         means = [100 * value.mean for value in values]
         reach = [[100 * (v.mean - v.low) for v in values], [100 * (v.high - v.mean) for v in values]]
-        bars = axes.bar(places, means, 0.7, color=[BLUE] * (len(found) - 1) + [ORANGE])
-        axes.bar_label(bars, fmt="%.1f", label_type="center", color="white", fontsize=10)
+        axes.bar(places, means, 0.7, color=[BLUE] * (len(found) - 1) + [ORANGE])
         axes.errorbar(places, means, reach, fmt="none", ecolor="#333333", capsize=3)
         lowest = min(100 * value.low for value in values)
         span = max(means) - lowest + 2
-        axes.set_ylim(max(0, lowest - 0.35 * span), max(means) + 0.25 * span)
+        bottom = max(0, lowest - 0.35 * span)
+        axes.set_ylim(bottom, max(means) + 0.25 * span)
+        for place, mean in zip(places, means, strict=True):  # below the error bars, which end above `lowest`
+            looks = {"ha": "center", "va": "center", "color": "white", "fontsize": 10}
+            axes.text(place, (bottom + lowest) / 2, f"{mean:.1f}", **looks)
         axes.set_xticks(places, list(found))
         return f"{named(target)} (axis does not start at 0)"
 
@@ -66,6 +68,8 @@ def _panels(
     for axes, target in zip(panels, targets, strict=True):
         plain(axes, shown(draw(axes, target)), grid="y")
     panels[0].set_ylabel(f"{outcome.metric()} on test, %")
+    if panels[0].get_legend_handles_labels()[0]:
+        legend_below(figure, 10)
     save(figure, path)
     return path.name
 

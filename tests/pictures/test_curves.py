@@ -14,6 +14,7 @@ from elmo_fast.pictures.curves import draw_curves, picture
 from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.log.progress import TrainingProgress
 from elmo_fast.pretrain.step.training_step import StepResult
+from tests.pictures.conftest import boxes, check_all_text_is_inside
 from tests.pretrain.toy import toy_config
 
 WORDS = 50  # per step
@@ -115,6 +116,7 @@ def test_the_picture_shows_the_rows(tmp_path):
         "a: training, sampled softmax": ([100, 200, 300], [100.0, 80.0, 70.0]),
         "a: held-out forward, 25.0 at the end": ([100, 300], [30.0, 25.0]),
         "a: held-out backward, 12.5 at the end": ([100, 300], [15.0, 12.5]),
+        "a: restart": ([200, 200], [0, 1]),
     }
     assert [list(line.get_data()[1]) for line in speed.get_lines()] == [[20.0, 40.0, 60.0], [0, 1]]
     assert [list(line.get_data()[1]) for line in norm.get_lines()] == [[3.0, 5.0, 7.0], [0, 1]]
@@ -123,19 +125,20 @@ def test_the_picture_shows_the_rows(tmp_path):
         assert axes.get_xlabel() == "words seen"
     assert (perplexity.get_xscale(), perplexity.get_yscale(), norm.get_yscale()) == ("log", "log", "log")
     assert (speed.get_yscale(), speed.get_ylim()[0]) == ("linear", 0)
-    assert "restart" in [text.get_text() for text in perplexity.get_legend().get_texts()]
 
 
 @pytest.mark.parametrize(
     ("norms", "limits", "wanted"),
     [
         ((1.3, 1.65), (1, 2), [1, 2]),
+        ((3.05, 5.1), (3, 5), [3, 4, 5]),
+        ((31.0, 49.0), (30, 50), [40, 50]),
         ((0.4, 23.0), (0.3, 30), [0.5, 1, 2, 5, 10, 20]),
         ((7.0, 7.0), (0.9, 11), [1, 2, 5, 10]),
     ],
 )
 def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits, wanted):
-    """Ticks at 1, 2 and 5, two at least, however narrow the range; those between get closer to each other."""
+    """Labels at 1, 2 and 5, of a narrow range at every whole number, two at least; small ticks are closer together."""
     reports = [report(2 * n) | {"gradient_norm": norm} for n, norm in enumerate(norms, 1)]
     norm = picture({"a": read_metrics(written(tmp_path, *reports))}).axes[2]
     low, high = norm.get_ylim()
@@ -155,12 +158,28 @@ def test_runs_without_a_gradient_norm_are_drawn(tmp_path):
     assert (tmp_path / "curves.png").stat().st_size > 0
 
 
-def test_runs_side_by_side_have_a_colour_each(tmp_path):
-    runs = {name: read_metrics(written(tmp_path / name, report(2), report(4))) for name in "ab"}
+def test_the_legend_of_runs_side_by_side_shows_what_is_drawn(tmp_path):
+    """A colour for each run, restarts included; the legend is below all axes and within the picture."""
+    rows = [report(2), heldout(2), report(4), {"event": "resume", "step": 4}, report(6)]
+    long = "runs/" + "a long name of a run " * 6
+    runs = {name: read_metrics(written(tmp_path / name[-1], *rows)) for name in ("a", "b", long)}
     figure = picture(runs)
     for axes in figure.axes:
-        assert len({line.get_color() for line in axes.get_lines()}) == 2
-    assert "restart" not in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        assert len({line.get_color() for line in axes.get_lines()}) == 3
+    drawn = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    (legend,) = figure.legends
+    looks = [(line.get_color(), line.get_linestyle(), line.get_alpha()) for line in drawn]
+    assert looks == [(line.get_color(), line.get_linestyle(), line.get_alpha()) for line in legend.get_lines()]
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert [name[-7:] for name in shown] == [line.get_label()[-7:] for line in drawn]
+    check_all_text_is_inside(figure)
+    below, *axes = boxes(figure, [legend, *figure.axes])
+    assert below.y1 <= min(each.y0 for each in axes)
+
+
+def test_a_run_without_restarts_has_none_in_the_legend(tmp_path):
+    figure = picture({"a": read_metrics(written(tmp_path, report(2), report(4)))})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a: training, sampled softmax"]
 
 
 @pytest.mark.parametrize("rows", [[report(1)], [heldout(0), report(2, 1e30), report(3), report(4, math.nan)]])
@@ -177,7 +196,7 @@ def test_the_command_draws_and_names_the_file(tmp_path, capsys):
     assert main(["plot", f"{tmp_path}/a/"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/a/curves.png\n"
     alone = imread(tmp_path / "a" / "curves.png")
-    assert alone.shape[:2] == (728, 1430)
+    assert alone.shape[1] == 1430
     output = tmp_path / "both.PNG"
     assert main(["plot", str(tmp_path / "a"), "--also", str(tmp_path / "b"), "--output", str(output)]) == 0
     assert not np.array_equal(imread(output, format="png"), alone)

@@ -10,6 +10,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo
 from elmo_fast.pictures import layer_weights, read_layer_weights
 from elmo_fast.pictures.layers import picture
+from tests.pictures.conftest import check_all_text_is_inside
 
 
 @pytest.fixture
@@ -83,6 +84,17 @@ def test_many_mixes_are_a_table_with_every_number(tmp_path):
     assert numbers == pytest.approx([weight for weights in groups.values() for weight in weights])
     layer_weights(groups, tmp_path / "layers.png")
     assert (tmp_path / "layers.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["upos, input and output: {}", "/home/me/models/" + "a-long-name-" * 12 + ": mix {}"])
+@pytest.mark.parametrize("count", [1, 4, 6, 8])
+def test_every_name_is_inside_the_picture(name, count):
+    """A legend has as many columns as fit, names that are wider than the picture are cut in the middle."""
+    figure = picture({name.format(k): [0.3, 0.3, 0.4] for k in range(count)}, "a title " * 15)
+    check_all_text_is_inside(figure)
+    labels = figure.legends[0].get_texts() if count < 8 else figure.axes[0].get_yticklabels()
+    shown = [label.get_text() for label in labels if label.get_text() != "at the start"]
+    assert [each[-5:] for each in shown] == [name.format(k)[-5:] for k in range(count)]
 
 
 def test_nothing_is_written_for_what_cannot_be_drawn(tmp_path):

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pictures import words_picture
+from elmo_fast.pictures import style, words_picture
 from elmo_fast.pictures.reduction import Plane
 from elmo_fast.pictures.words import picture
+
+SIGNS = "\U0001bc00\U0001bc01\U0001bc02"  # of a shorthand that hardly a font has
 
 
 def random_words(count, width=12):
@@ -53,6 +55,59 @@ def test_the_picture_says_what_it_leaves_out():
         said == f"how; {len(drawn.omitted)} of 50 labels left out for lack of room; 10 further points without a label"
     )
     assert drawn.labelled + len(drawn.omitted) == 50
+
+
+@pytest.fixture
+def font_of_signs(tmp_path):
+    """A font of three characters that no installed font has, as squares, installed for one test."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+    from matplotlib.font_manager import fontManager
+
+    pen = TTGlyphPen(None)
+    for number, point in enumerate([(0, 0), (0, 700), (700, 700), (700, 0)]):
+        (pen.lineTo if number else pen.moveTo)(point)
+    pen.closePath()
+    square, names = pen.glyph(), [".notdef", "one", "two", "three"]
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder(names)
+    font.setupCharacterMap(dict(zip(map(ord, SIGNS), names[1:], strict=True)))
+    font.setupGlyf(dict.fromkeys(names, square))
+    font.setupHorizontalMetrics(dict.fromkeys(names, (800, 0)))
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Signs of a test", "styleName": "Regular"})
+    font.setupOS2(usWeightClass=400)
+    font.setupPost()
+    font.save(tmp_path / "signs.ttf")
+    before = list(fontManager.ttflist)
+    fontManager.addfont(tmp_path / "signs.ttf")
+    yield "Signs of a test"
+    fontManager.ttflist[:] = before
+
+
+def test_a_font_that_has_the_characters_is_chosen(tmp_path, monkeypatch, font_of_signs):
+    """Without a warning; words of other scripts are drawn in the default font alone."""
+    words, matrix = random_words(4)
+    families, save = [], style.save
+
+    def saved(figure, path):
+        families.append(figure.axes[0].texts[0].get_fontfamily())
+        save(figure, path)
+
+    monkeypatch.setattr("elmo_fast.pictures.words.save", saved)
+    for word in (SIGNS, "Ελλάδα"):
+        words_picture([word, *words[1:]], matrix, tmp_path / "a.png", "pca")
+    assert families == [["sans-serif", font_of_signs], ["sans-serif"]]
+
+
+def test_characters_that_no_font_has_are_named_in_one_line(tmp_path):
+    words, matrix = random_words(4)
+    with pytest.warns(UserWarning, match="characters") as warned:  # nor one of matplotlib for each glyph
+        words_picture([SIGNS + "ab", *words[1:]], matrix, tmp_path / "a.png", "pca")
+    (message,) = (str(each.message) for each in warned)
+    assert message.startswith(f"no installed font has 3 of the picture's characters ({SIGNS}): they are drawn as boxes")
+    assert warned[0].filename == __file__
+    assert (tmp_path / "a.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])

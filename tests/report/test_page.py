@@ -3,10 +3,11 @@
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.report import tables
+from elmo_fast.report import figures, tables
 from elmo_fast.report.claims import claims
 from elmo_fast.report.page import page
 from elmo_fast.report.plan import cells
+from tests.pictures.conftest import boxes, check_all_text_is_inside
 from tests.report.made_up import outcome, settings
 
 LAYERS = 3
@@ -92,6 +93,48 @@ def test_the_page_links_the_pictures_it_draws(tmp_path):
         assert f"]({name})" in text
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path) not in text  # the page speaks of files by name, wherever they lay
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved."""
+    saved = []
+    for module in ("elmo_fast.report.figures", "elmo_fast.pictures.layers"):
+        monkeypatch.setattr(f"{module}.save", lambda figure, path: saved.append(figure))
+    return saved
+
+
+def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, drawn):
+    """Their legend was cut off at both edges."""
+    some = settings(tmp_path, column=("upos",))
+    figures.weight_map(outcome(some, LAYERS, as_the_paper), some.targets, tmp_path / "weights.png")
+    check_all_text_is_inside(drawn[0])
+    assert len(drawn[0].legends[0].get_texts()) == 5
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.05])
+def test_numbers_are_below_the_error_bars(tmp_path, drawn, spread):
+    some = settings(tmp_path)
+    scores = outcome(some, LAYERS, lambda cell, seed: as_the_paper(cell, 0) - spread * seed)
+    figures.layer_scores(scores, some.targets, tmp_path / "layers.png")
+    for axes in drawn[0].axes:
+        (bars,) = axes.collections
+        lowest = min(point[1] for line in bars.get_segments() for point in line)
+        assert [text.get_text() for text in axes.texts] == [f"{bar.get_height():.1f}" for bar in axes.patches]
+        for box in boxes(drawn[0], axes.texts):
+            assert axes.bbox.y0 < box.y0
+            assert box.y1 < axes.transData.transform((0, lowest))[1]
+
+
+def test_the_legend_of_the_shares_is_below_the_curves(tmp_path, drawn):
+    some = settings(tmp_path)
+    falling = outcome(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
+    figures.share_curves(falling, some.targets, tmp_path / "share.png")
+    (legend,) = drawn[0].legends
+    below, *axes = boxes(drawn[0], [legend, *drawn[0].axes])
+    assert below.y1 <= min(each.y0 for each in axes)
+    assert [text.get_text() for text in legend.get_texts()] == ["+ ELMo", "baseline"]
+    check_all_text_is_inside(drawn[0])
 
 
 def test_only_what_was_asked_for_is_planned(tmp_path):
