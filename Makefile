@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build wheel try-wheel docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build wheel try-wheel docs pictures bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
@@ -20,6 +20,7 @@ help:
 	@echo "make torture N=100 SEED=0   kills at random moments, each run repeated and compared with one that nothing disturbed"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make docs    the documentation as pages, build/docs/index.html; warnings are errors"
+	@echo "make pictures  redraw every picture of the documentation; trains a tiny model first (five minutes)"
 	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md and docs/"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
@@ -84,6 +85,9 @@ demo: build
 docs: build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo build/docs/index.html
+
+pictures: build
+	$(BIN)/python docs/_pictures.py
 
 bench: build
 	$(BIN)/python -m benchmarks.run

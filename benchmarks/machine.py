@@ -35,13 +35,15 @@ def flags() -> list[str]:
 
 
 def processor() -> dict[str, Any]:
-    """The processor's name and flags, the cores this process may use, and the instruction set of products."""
+    """The processor's name and flags, the cores this process may use, the instruction set of products, and what limits
+    it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "cpu": " ".join([cpuinfo().get("model name", platform.processor() or platform.machine()), *generation()]),
         "cores": cores,
         "flags": flags(),
         "instruction set": instruction_set(),
+        **({"limit": f"ELMO_FAST_ISA={limit}"} if (limit := os.environ.get("ELMO_FAST_ISA")) else {}),
         "system": f"{platform.system()} {platform.machine()}",
     }
 

@@ -22,6 +22,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 LONG_NOTE = 180  # characters
 Content = dict[str, Any]
+# Commits whose results say nothing of the present code, and why; a new measurement replaces them.
+OUTDATED = dict.fromkeys(("d9d809a9534a", "91f561e6bc9e", "06e5610149b4"), "before the present tiles and LSTM code")
 BATCHES = "batches of 32"  # of the case `embed`, in README.md
 GPU_SECTIONS = ("ceilings", "check", "tests", "lstm", "embed", "encoder", "softmax", "mix", "adagrad", "train_step",
                 "tune", "sanitizer")  # fmt: skip
@@ -82,10 +84,17 @@ def provenance(content: Content) -> str:
     flags = [flag for flag in ("amx_bf16", "avx512f") if flag in machine["flags"]]
     used = machine.get("instruction set")  # older results do not say
     has = ", ".join(flags) or "no AVX-512" if used is None else f"instruction set {used}"
+    has += f", limited by {machine['limit']}; the CPU has {', '.join(machine['flags'])}" if "limit" in machine else ""
+    older = f"; {OUTDATED[content['commit']]}" if is_outdated(content) else ""
     return (
         f"{machine['cpu']}, {machine['cores']} cores ({has}), "
-        f"Python {versions['python']}, torch {versions['torch']}, {content['date']}, commit {content['commit']}"
+        f"Python {versions['python']}, torch {versions['torch']}, {content['date']}, commit {content['commit']}{older}"
     )
+
+
+def is_outdated(content: Content) -> bool:
+    """Whether the kernels that a case measured have been replaced since."""
+    return content["case"] in BY_CPU and content["commit"] in OUTDATED
 
 
 def told(value: Any) -> str:
@@ -109,7 +118,9 @@ def comparison(files: list[Content]) -> str:
         for name in filter(sides.get, names):
             errors[name].append((sides[name].error, float(carried[name])))
         cells = (f"{number(sides[n].median)} (**{number(sides[n].ratio)}x**)" if n in sides else "" for n in names)
-        told_machine = f"{machine.get('instruction set', 'amx')} ({machine['cpu']})"
+        limited = ", a CPU with AVX-512 limited to it" if "limit" in machine and "avx512f" in machine["flags"] else ""
+        older = f", {content['date'].split()[0]}, older code" if is_outdated(content) else ""
+        told_machine = f"{machine.get('instruction set', 'amx')} ({machine['cpu']}{limited}{older})"
         rows.append([told_machine, number(sides["AllenNLP"].median), *cells])
     worst = (map(max, zip(*errors[name], strict=True)) for name in names)
     last = (" / ".join(small(each) if each < 0.01 else number(each) for each in pair) for pair in worst)

@@ -102,13 +102,16 @@ def precisions() -> list[str]:
     """What runs each precision's matrix products on this CPU."""
     from elmo_fast.op_choices import INFERENCE_PRECISIONS
     from elmo_fast.ops import _native
-    from elmo_fast.ops._products import newer_instruction_sets, products_on_cpu
+    from elmo_fast.ops._products import MEASURED_ON, newer_instruction_sets, products_on_cpu, speeds_elsewhere
 
     used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
     lines = [
         f"matrix products on the CPU{used}:",
         *(f"  {name}: {products_on_cpu(name)}" for name in INFERENCE_PRECISIONS),
     ]
+    if speeds := speeds_elsewhere():
+        lines += [f"  speeds of this instruction set on {MEASURED_ON} (this CPU was not measured):"]
+        lines += [f"    {line}" for line in speeds]
     newer = newer_instruction_sets()
     return [*lines, *(["  not used here, or not in this CPU:"] if newer else []), *(f"    {line}" for line in newer)]
 

@@ -57,7 +57,8 @@ class Speed(NamedTuple):
     """one sentence at a time"""
 
 
-# Measured with benchmarks/lstm_speeds.py on an AMD EPYC (Zen 5), one thread, held to each instruction set in turn.
+MEASURED_ON = "an AMD EPYC (Zen 5)"
+# Measured with benchmarks/lstm_speeds.py on MEASURED_ON, one thread, held to each instruction set in turn.
 # What is absent was not measured; generic is that of x86-64.
 _SPEEDS: dict[str, dict[str, Speed]] = {
     "generic": {"bfloat16": Speed(0.71, 0.9), "float16": Speed(0.37, 0.33), "int8": Speed(1.5, 1.7)},
@@ -97,19 +98,23 @@ def is_faster_on_cpu(precision: str) -> bool:
 
 
 def products_on_cpu(precision: str) -> str:
-    """How this CPU computes the matrix products of a precision, in words, and the measured speed, if any."""
+    """How this CPU computes the matrix products of a precision, in words."""
     if _native.C is None:
         if precision == "float32":
             return "torch"
         how = "multiplied in float64" if precision == "int8" else "then multiplied in float32: no faster than float32"
         return f"operands rounded, {how}"
-    kernel, speed = _kernel(_native.C.isa(), precision), speed_on_cpu(precision)
-    if speed is None:
-        return kernel
-    return (
-        f"{kernel}; {_compared(speed.many_rows)} in batches of 32, {_compared(speed.one_row)} in batches of 1 "
-        "(measured on an AMD EPYC, Zen 5)"
-    )
+    return _kernel(_native.C.isa(), precision)
+
+
+def speeds_elsewhere() -> list[str]:
+    """Speeds of the instruction set in use, as measured on another CPU: one line per precision; empty if unknown."""
+    speeds = {precision: speed_on_cpu(precision) for precision in ("bfloat16", "float16", "int8")}
+    return [
+        f"{name}: {_compared(speed.many_rows)} in batches of 32, {_compared(speed.one_row)} in batches of 1"
+        for name, speed in speeds.items()
+        if speed is not None
+    ]
 
 
 def _compared(speed: float) -> str:

@@ -26,6 +26,7 @@ from elmo_fast.pictures.style import (
 
 RESULTS_FILE = "results.json"
 LONGEST_NAME = 80  # characters of a table's row
+ROUNDED = 0.02  # weights of two decimals sum to 1 as far as this
 MOST_BARS = 6  # mixes side by side; more are drawn as a table
 
 
@@ -86,7 +87,7 @@ def _check(groups: Mapping[str, Sequence[float]]) -> None:
         raise ElmoFastError("groups must contain at least one mix; got none")
     for name, weights in groups.items():
         right = isinstance(weights, list | tuple) and all(isinstance(w, int | float) and w >= 0 for w in weights)
-        if not right or not math.isclose(sum(weights), 1, abs_tol=1e-3):
+        if not right or not math.isclose(sum(weights), 1, abs_tol=ROUNDED):
             raise ElmoFastError(f"{name}: the weights of the layers must be 0 or more and sum to 1; got {weights}")
     if len({len(weights) for weights in groups.values()}) > 1:
         counts = ", ".join(f"{name} {len(weights)}" for name, weights in groups.items())

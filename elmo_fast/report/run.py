@@ -88,6 +88,8 @@ def _numbers(outcome: Outcome) -> list[dict[str, Any]]:
             **cell._asdict(),
             "test": [run["test"]["f1"] for run in runs],
             "dev": [run["dev"]["f1"] for run in runs],
+            "spans": runs[0]["test"]["spans"],
+            "mix_weights": [run["mix_weights"] for run in runs],
             "seconds": [run["seconds"] for run in runs],
         }
         for cell, runs in zip(outcome.cells, outcome.results, strict=True)

@@ -62,6 +62,25 @@ def test_text_between_markers_is_written_anew(tmp_path):
     assert table.filled(filled, tmp_path) != filled
 
 
+def test_a_limit_and_older_code_are_said(tmp_path, monkeypatch):
+    """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone; figures of replaced kernels carry their date."""
+    monkeypatch.setenv("ELMO_FAST_ISA", "avx2")
+    monkeypatch.setattr(machine, "flags", lambda: ["avx2", "avx512f"])
+    monkeypatch.setattr(machine, "cpuinfo", lambda: {"model name": "A CPU"})
+    results_of(tmp_path, ratio=5)
+    used = machine.instruction_set()
+    told = table.render("comparison", tmp_path)
+    assert f"| {used} (A CPU, a CPU with AVX-512 limited to it) | 100 |" in told
+    assert f"(instruction set {used}, limited by ELMO_FAST_ISA=avx2; the CPU has avx2, avx512f)" in told
+    content = json.loads((tmp_path / used / "embed.json").read_text())
+    del content["machine"]["limit"]
+    monkeypatch.setattr(table, "OUTDATED", {content["commit"]: "before the kernels were replaced"})
+    (tmp_path / used / "embed.json").write_text(json.dumps(content))
+    told = table.render("comparison", tmp_path)
+    assert f"| {used} (A CPU, {content['date'].split()[0]}, older code) | 100 |" in told
+    assert told.endswith("; before the kernels were replaced")
+
+
 def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
     """Two generations: both are told, with names that differ; a CPU without family and model has the set alone."""
     for generation, ratio in (

@@ -1,0 +1,91 @@
+"""Redraws every picture of the documentation: `make pictures`.
+
+The model of pictures.md is trained first if build/pictures/ has none: the preset `tiny`, 2,000 steps on the text
+that Python carries (five minutes on a core). The pictures of the example report come from its report.json. The curves
+of benchmarks.md come from the files that `python -m benchmarks.run --case pretrain` leaves under benchmarks/results/.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from elmo_fast import ElmoEmbedder
+from elmo_fast.demo.text import write_corpus
+from elmo_fast.pictures import (
+    draw_curves,
+    find_occurrences,
+    occurrence_vectors,
+    senses_of,
+    senses_picture,
+    words_picture,
+)
+from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.report import figures
+from elmo_fast.report.outcome import Outcome
+from elmo_fast.report.plan import Cell
+from elmo_fast.static import context_free_vectors
+
+DOCS = pathlib.Path(__file__).resolve().parent
+BUILD = DOCS.parent / "build" / "pictures"
+CURVES = DOCS.parent / "benchmarks" / "results" / "pretrain"
+STEPS, WORDS = 2000, 300
+SENSES_OF = "left"
+
+
+def trained() -> pathlib.Path:
+    """The folder of the model of pictures.md; trained if it is missing or incomplete."""
+    model = BUILD / "model"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    text, _ = write_corpus(BUILD)
+    command = [sys.executable, "-m", "elmo_fast", "pretrain", "--config", "tiny", "--train_prefix", text]
+    settings = ["--save_dir", model, "--max_steps", STEPS, "--n_epochs", 100, "--threads", 1]
+    if not (model / "model.safetensors").exists():
+        subprocess.run(list(map(str, [*command, *settings])), check=True)
+    return model
+
+
+def of_a_model(model: pathlib.Path) -> None:
+    """Draws the pictures of pictures.md."""
+    embedder = ElmoEmbedder.from_pretrained(model, stateful=False)
+    occurrences, _ = find_occurrences(BUILD / "train.txt", SENSES_OF)
+    senses = senses_of(occurrences, occurrence_vectors(embedder, occurrences))
+    senses_picture(senses, SENSES_OF, DOCS / "pictures_senses.png", "Python's documentation, top layer")
+    vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split()
+    words = [word for word in vocabulary if word.isalpha() and len(word) > 2][:WORDS]
+    words_picture(words, context_free_vectors(embedder.elmo_bilm, words).matrix, DOCS / "pictures_words.png")
+
+
+def of_the_report() -> None:
+    """Draws the pictures of report/report.md from its numbers."""
+    rows = json.loads((DOCS / "report" / "report.json").read_text(encoding="utf-8"))
+    cells = [Cell(**{name: row[name] for name in Cell._fields}) for row in rows]
+    results = [
+        [
+            {"test": {"f1": score, "spans": row["spans"]}, "mix_weights": weights}
+            for score, weights in zip(row["test"], row["mix_weights"], strict=True)
+        ]
+        for row in rows
+    ]
+    outcome = Outcome(cells, results)  # type: ignore[arg-type]
+    targets = list(dict.fromkeys(cell.target for cell in cells))
+    figures.share_curves(outcome, targets, DOCS / "report" / "share.png")
+    figures.layer_scores(outcome, targets, DOCS / "report" / "layers.png")
+    figures.weight_map(outcome, targets, DOCS / "report" / "weights.png")
+
+
+def of_the_benchmark() -> None:
+    """Draws the curves of benchmarks.md, if the runs' reports are there."""
+    runs = {
+        path.parent.name: read_metrics(path.parent) for path in sorted(CURVES.glob("*/metrics.jsonl"), reverse=True)
+    }
+    if runs:
+        draw_curves(runs, DOCS / "pretrain_small.png")
+    else:
+        print("pretrain_small.png stays: `python -m benchmarks.run --case pretrain` measures and draws it (20 minutes)")
+
+
+if __name__ == "__main__":
+    of_the_report()
+    of_the_benchmark()
+    of_a_model(trained())
