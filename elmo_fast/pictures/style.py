@@ -48,7 +48,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
         figure.savefig(aside, format=kind, metadata=metadata)
 
 
-def legend_below(figure: Any, fontsize: float = 9, **settings: Any) -> None:
+def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLUMNS, **settings: Any) -> None:
     """Adds one legend of all axes below them, in as many columns as fit; the figure grows by the legend's height.
 
     An entry that is wider than the figure is shortened in its middle. settings: of matplotlib's Figure.legend.
@@ -58,9 +58,8 @@ def legend_below(figure: Any, fontsize: float = 9, **settings: Any) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     settings = {"frameon": False, "fontsize": fontsize, "loc": "outside lower center"} | settings
-    most_columns = min(settings.pop("ncols", MOST_COLUMNS), len(entries))
     room, labels = 0.97 * figure.bbox.width, list(entries)
-    for columns in [*range(most_columns, 0, -1), 1]:
+    for columns in [*range(min(most_columns, len(entries)), 0, -1), 1]:
         legend = figure.legend(entries.values(), labels, ncols=columns, **settings)
         extent = legend.get_window_extent()
         if extent.width <= room:
