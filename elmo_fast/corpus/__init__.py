@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from elmo_fast._lazy import lazy
 
 if TYPE_CHECKING:
-    from elmo_fast.corpus._format import is_prepared
-    from elmo_fast.corpus.encoding import Corpus, encode, read_corpus
-    from elmo_fast.corpus.folder import open_corpus
-    from elmo_fast.corpus.preparation import prepare
+    from elmo_fast.corpus.encoding import Corpus, TypeCharacters, TypeTable, encode, read_corpus
+    from elmo_fast.corpus.folder import open_corpus, prepare
+    from elmo_fast.corpus.pieces import is_prepared
     from elmo_fast.corpus.streams import Stream, StreamBatch
-    from elmo_fast.corpus.type_table import TypeCharacters, TypeTable
     from elmo_fast.corpus.word_counts import count_words_of
 
 __all__ = [
@@ -32,11 +30,9 @@ __all__ = [
 ]
 _MODULES = {
     "streams": ("Stream", "StreamBatch"),
-    "encoding": ("Corpus", "encode", "read_corpus"),
-    "type_table": ("TypeCharacters", "TypeTable"),
+    "encoding": ("Corpus", "TypeCharacters", "TypeTable", "encode", "read_corpus"),
     "word_counts": ("count_words_of",),
-    "_format": ("is_prepared",),
-    "folder": ("open_corpus",),
-    "preparation": ("prepare",),
+    "pieces": ("is_prepared",),
+    "folder": ("open_corpus", "prepare"),
 }
 __getattr__, __dir__ = lazy("elmo_fast.corpus", _MODULES)

@@ -1,13 +1,250 @@
-"""Opens a prepared corpus."""
+"""The folder of a prepared corpus: its files, how it is written from text files, and how it is opened."""
 
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import os
 import pathlib
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, TypedDict
 
-from elmo_fast.corpus import _format
-from elmo_fast.corpus._format import FileStamp, Path, array, check_files, damaged, read_meta, shard_files
-from elmo_fast.corpus.encoding import Corpus
-from elmo_fast.corpus.type_table import TypeTable
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
+from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
+from elmo_fast.corpus.word_counts import TextProgress, read_pieces
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.fields import MIN_COUNT
+from elmo_fast.files import flush, sha256_of
+from elmo_fast.json_files import read_json, typed
+from elmo_fast.lock import folder_lock
+from elmo_fast.manifest import move_together, settle
 from elmo_fast.text import Vocabulary
+from elmo_fast.text.vocabulary import built_vocabulary
+from elmo_fast.workplace import workplace
+
+VERSION = 1
+VOCABULARY = "vocab.txt"
+TYPES, TYPE_ENDS, COUNTS = "types.npy", "type_ends.npy", "counts.npy"
+DTYPES = {"types": np.uint8, "type_ends": np.uint64, "counts": np.uint64, "ids": np.uint32, "starts": np.uint64}
+Path = str | os.PathLike[str]
+
+
+class _FileMark(TypedDict):
+    bytes: int
+    sha256: str
+
+
+class _Head(TypedDict):
+    version: int
+    sha256: str
+
+
+_Meta = TypedDict(
+    "_Meta",
+    {
+        "fingerprint": str,
+        "sentences": int,
+        "tokens": int,
+        "types": int,
+        "vocabulary": int,
+        "shards": int,
+        "files": dict[str, _FileMark],
+        "made from": dict[str, Any],
+    },
+)
+
+
+def shard_files(shard: int) -> tuple[str, str]:
+    """The file names of a shard's numbers and of its sentence starts."""
+    return f"ids-{shard:05d}.npy", f"starts-{shard:05d}.npy"
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The dtype of the array in the file of this name."""
+    return np.dtype(DTYPES[name.removesuffix(".npy").partition("-")[0]])
+
+
+def digests(folder: pathlib.Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of each file, several at a time."""
+
+    def digest(name: str) -> tuple[str, dict[str, Any]]:
+        path = folder / name
+        return name, {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+    with ThreadPoolExecutor(8) as threads:
+        return dict(threads.map(digest, names))
+
+
+def _own_digest(meta: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in meta.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest).encode()).hexdigest()
+
+
+def meta_text(meta: Mapping[str, Any]) -> str:
+    """The content of meta.json, which contains a digest of itself."""
+    whole = {"format": FORMAT, "version": VERSION, **meta}
+    return json.dumps({**whole, "sha256": _own_digest(whole)}, indent=1) + "\n"
+
+
+def read_meta(folder: pathlib.Path) -> dict[str, Any]:
+    """meta.json; ElmoFastError when it is absent, damaged or of another version."""
+    path = folder / META
+    if not is_prepared(folder):
+        raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} from `elmo-fast prepare`")
+    settle(folder)
+    try:
+        meta = read_json(path, dict[str, Any])
+        version = typed(meta, _Head, META)["version"]
+    except CheckpointError as error:
+        raise damaged(path, f"it cannot be read ({error})") from error
+    if version != VERSION:
+        raise ElmoFastError(
+            f"{path}: version {version!r} of a prepared corpus, but this elmo_fast reads version {VERSION}; "
+            "prepare the text again, or use the elmo_fast that prepared it"
+        )
+    if meta.get("sha256") != _own_digest(meta):
+        raise damaged(path, "its content has changed")
+    try:
+        typed(meta, _Meta, META)
+    except CheckpointError as error:
+        raise damaged(path, str(error)) from error
+    shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
+    for name in itertools.chain((VOCABULARY, TYPES, TYPE_ENDS, COUNTS), shards):
+        if name not in meta["files"]:
+            raise damaged(path, f"it does not list {name}")
+    return meta
+
+
+def damaged(path: Path, what: str) -> ElmoFastError:
+    """The error about a file that has changed since it was written."""
+    return ElmoFastError(
+        f"{os.fspath(path)} is damaged: {what}; copy the folder again from an intact one, or prepare the text again "
+        "with --overwrite"
+    )
+
+
+def check_files(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, FileStamp]:
+    """Reads all files; the state of each, before it was read.
+
+    Raises ElmoFastError naming the first that is missing, has another size or, if there is no such, another digest.
+    """
+    stamps = {}
+    for name, each in wanted.items():
+        if not (folder / name).is_file():
+            raise damaged(folder / name, "it is missing")
+        stamps[name] = FileStamp.of(folder / name)
+        if stamps[name].bytes != each["bytes"]:
+            raise damaged(folder / name, f"it has {stamps[name].bytes:,} bytes and had {each['bytes']:,}")
+    for name, found in digests(folder, wanted).items():
+        if found != wanted[name]:
+            raise damaged(folder / name, "its bytes are not those that were written (SHA-256)")
+    return stamps
+
+
+def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
+    """An array of the folder, in memory or memory-mapped; ElmoFastError if it does not match its name."""
+    # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
+    found = np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
+    if found.dtype != dtype_of(name) or found.ndim != 1:
+        raise damaged(folder / name, f"it contains {found.dtype} {found.shape} instead of {dtype_of(name)} [n]")
+    return found
+
+
+_BOUNDARY = np.zeros(1, np.uint32)
+
+
+class ArrayFile:
+    """A one-dimensional .npy file that grows by appending; `numpy.save` does not report a full disk."""
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
+        self._file, self._dtype, self.length = file, dtype.newbyteorder("<"), 0
+        self.write_header()
+
+    def write_header(self) -> None:
+        """Writes the current length; numpy leaves room for it to grow."""
+        header = io.BytesIO()
+        about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(header, about)
+        self._file.seek(0)
+        self._file.write(header.getvalue())
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Appends the values."""
+        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+        self.length += len(values)
+
+
+@contextlib.contextmanager
+def array_file(path: pathlib.Path) -> Iterator[ArrayFile]:
+    """Yields an empty array file of the dtype of its name; at the end it is complete and on disk."""
+    with open(path, "wb") as raw:
+        file = ArrayFile(raw, dtype_of(path.name))
+        yield file
+        file.write_header()
+    flush(path)
+
+
+class Shards:
+    """The shard files of a folder; a new shard begins when one more sentence would exceed `most` numbers.
+
+    digest: updated with the sentences; count: shards so far; sentences, numbers: how many have been written.
+    """
+
+    def __init__(self, folder: pathlib.Path, most: int, digest: "hashlib._Hash") -> None:
+        self.folder, self.most, self.digest = folder, most, digest
+        self.count = self.sentences = self.numbers = 0
+
+    def __enter__(self) -> "Shards":
+        self._begin()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._files.__exit__(*error)
+
+    def _begin(self) -> None:
+        self._files = contextlib.ExitStack()
+        self._ids, self._starts = (
+            self._files.enter_context(array_file(self.folder / name)) for name in shard_files(self.count)
+        )
+        self._ids.append(_BOUNDARY)
+        self.count += 1
+
+    def add(self, numbers: Ids) -> None:
+        """Writes whole sentences: their numbers, and a 0 after each."""
+        ends = np.flatnonzero(numbers == 0) + 1
+        while ends.size:
+            fit = int(np.searchsorted(ends, self.most - self._ids.length, side="right"))
+            if not fit and self._starts.length:
+                self._files.close()
+                self._begin()
+                continue
+            # A sentence longer than `most` gets a shard of its own.
+            some = ends[: max(fit, 1)]
+            self._starts.append(self._ids.length - 1 + np.concatenate([[0], some[:-1]]))
+            self._ids.append(numbers[: some[-1]])
+            # Boundaries are before sentences there, and after them here.
+            self.digest.update(_BOUNDARY.data)
+            self.digest.update(numbers[: some[-1] - 1].data)
+            self.sentences, self.numbers = self.sentences + len(some), self.numbers + int(some[-1])
+            numbers, ends = numbers[some[-1] :], ends[len(some) :] - some[-1]
+
+
+def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iterator[Ids]:
+    """The text of a piece with each number replaced by that of `numbers`, in parts of whole sentences."""
+    rest = np.zeros(0, np.uint32)
+    with open(path, "rb") as file:
+        while data := file.read(4 * max(at_once, len(rest))):
+            part = np.concatenate([rest, numbers[np.frombuffer(data, np.uint32)]])
+            zeros = np.flatnonzero(part == 0)
+            end = int(zeros[-1]) + 1 if zeros.size else 0
+            rest = part[end:]
+            if end:
+                yield part[:end]
 
 
 def open_corpus(folder: Path) -> Corpus:
@@ -26,16 +263,157 @@ def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, File
     """The corpus of a folder whose files are known to match meta.json and `states`."""
     names = [shard_files(shard) for shard in range(meta["shards"])]
     corpus = Corpus(
-        TypeTable(array(place, _format.TYPES), array(place, _format.TYPE_ENDS)),
-        Vocabulary.read(place / _format.VOCABULARY),
+        TypeTable(array(place, TYPES), array(place, TYPE_ENDS)),
+        Vocabulary.read(place / VOCABULARY),
         [array(place, ids, mapped=True) for ids, _ in names],
         [array(place, starts, mapped=True) for _, starts in names],
-        array(place, _format.COUNTS),
+        array(place, COUNTS),
         meta["fingerprint"],
         {place / name: states[name] for pair in names for name in pair},
     )
     found = [corpus.sentences, corpus.tokens, len(corpus.types), len(corpus.vocabulary)]
     if found != [meta[name] for name in ("sentences", "tokens", "types", "vocabulary")]:
-        raise damaged(place / _format.META, "its counts do not match the files")
+        raise damaged(place / META, "its counts do not match the files")
     corpus.check_unchanged()
     return corpus
+
+
+SHARD_TOKENS = 2**28
+
+
+def prepare(
+    pattern: str,
+    folder: str | os.PathLike[str],
+    *,
+    vocabulary: Vocabulary | None = None,
+    min_count: int = MIN_COUNT,
+    max_vocab_size: int | None = None,
+    processes: int | None = None,
+    shard_tokens: int = SHARD_TOKENS,
+    overwrite: bool = False,
+    progress: TextProgress | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Corpus:
+    """Writes the corpus of the files that `pattern` names into a folder that appears when complete, and opens it.
+
+    vocabulary: the words to predict; None builds one from the words that occur at least min_count times, with at most
+    max_vocab_size entries including the three markers; processes: how many read at a time, None for all cores (the
+    result is the same); shard_tokens: maximum numbers per shard including boundaries, except for a longer sentence;
+    overwrite: replace a prepared folder; without it, a folder that already contains this corpus is kept; progress:
+    called with bytes done, total bytes, words; report: called with lines on a vocabulary that is built, before anything
+    is written.
+
+    Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, `folder`
+    contains something else, or another process prepares it; OSError if it cannot be written.
+    """
+    target = pathlib.Path(os.path.realpath(folder))
+    _check(vocabulary, min_count, max_vocab_size, shard_tokens)
+    with pieces_matching(pattern) as pieces:
+        made_from = {
+            "bytes of text": sum(piece.end - piece.begin for piece in pieces),
+            "vocab_file": vocabulary and vocabulary.digest[:16],
+            "min_count": min_count,
+            "max_vocab_size": max_vocab_size,
+            "shard_tokens": shard_tokens,
+        }
+        _check_target(target, made_from, overwrite)
+        with folder_lock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
+            types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True)
+            words, counts = types.words, types.counts
+            if not words:
+                raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
+            if vocabulary is None:
+                counter = dict(zip(words, counts.tolist(), strict=True))
+                vocabulary, lines = built_vocabulary(counter, min_count, max_vocab_size)
+                if report is not None:
+                    for line in lines:
+                        report(line)
+            new = work / "new"
+            new.mkdir()
+            meta = {**_write(new, words, counts, vocabulary, stems, shard_tokens), "made from": made_from}
+            return _put(new, target, work, meta, overwrite)
+
+
+def _check(vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | None, shard_tokens: int) -> None:
+    sizes = {"min_count": (min_count, 1), "max_vocab_size": (max_vocab_size, 3), "shard_tokens": (shard_tokens, 3)}
+    for name, (value, least) in sizes.items():
+        if value is not None and value < least:
+            raise ElmoFastError(f"{name} must be {least} or more; got {value}")
+    seen: dict[str, int] = {}
+    for line, word in enumerate([] if vocabulary is None else vocabulary.words, 1):
+        if seen.setdefault(word, line) != line:
+            raise ElmoFastError(
+                f"the vocabulary has the word {word!r} on line {seen[word]} and again on line {line}; the first "
+                "would never be trained: remove one"
+            )
+
+
+def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bool) -> None:
+    """Raises ElmoFastError if `target` exists and is known to differ from what would be written."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ElmoFastError(f"{target} is not a folder; name a new folder to write to")
+    if not is_prepared(target):
+        if any(target.iterdir()):
+            raise ElmoFastError(f"{target} contains other files than a prepared corpus; name a new or empty folder")
+    elif not overwrite:
+        before = read_meta(target)["made from"]
+        if changed := [
+            f"{name}: {before[name]} then, {made_from[name]} now" for name in before if before[name] != made_from[name]
+        ]:
+            raise ElmoFastError(
+                f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"
+            )
+
+
+def _write(
+    new: pathlib.Path,
+    words: Sequence[str],
+    counts: npt.NDArray[np.int64],
+    vocabulary: Vocabulary,
+    stems: Sequence[str],
+    shard_tokens: int,
+) -> dict[str, Any]:
+    """Writes all files except meta.json and returns its content; the pieces' files are deleted as they are read."""
+    types, type_counts, numbers = ranked(words, counts, vocabulary)
+    vocabulary.write(new / VOCABULARY)
+    for name, values in ((TYPES, types.data), (TYPE_ENDS, types.ends), (COUNTS, type_counts)):
+        with array_file(new / name) as file:
+            file.append(values)
+    fingerprint = fingerprint_begun(types, len(vocabulary))
+    with Shards(new, shard_tokens, fingerprint) as shards:
+        for stem in stems:
+            for part in renumbered(pathlib.Path(f"{stem}.ids"), numbers[np.fromfile(f"{stem}.map", np.uint32)]):
+                shards.add(part)
+            os.remove(f"{stem}.ids")
+    return {
+        "fingerprint": fingerprint.hexdigest(),
+        "sentences": shards.sentences,
+        "tokens": shards.numbers - shards.sentences,
+        "types": len(types),
+        "vocabulary": len(vocabulary),
+        "shards": shards.count,
+        "files": digests(new, sorted(os.listdir(new))),
+    }
+
+
+def _put(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path, meta: dict[str, Any], overwrite: bool) -> Corpus:
+    # Again: it may have appeared meanwhile.
+    _check_target(target, meta["made from"], overwrite)
+    if is_prepared(target) and not overwrite:
+        if read_meta(target)["fingerprint"] != meta["fingerprint"]:
+            raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
+        return open_corpus(target)
+    (new / META).write_text(meta_text(meta), encoding="utf-8")
+    flush(new / META)
+    if is_prepared(target):
+        move_together(new, target, work)
+        for shard in target.glob("*-*.npy"):
+            if shard.name not in meta["files"]:
+                shard.unlink()
+    else:
+        flush(new)
+        os.rename(new, target)
+        flush(target.parent)
+    return as_written(target, meta, {name: FileStamp.of(target / name) for name in meta["files"]})

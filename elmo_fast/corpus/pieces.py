@@ -6,6 +6,7 @@ beginning, line by line.
 
 import contextlib
 import os
+import pathlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
@@ -13,16 +14,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.corpus._format import is_prepared
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import PACKED, PACKING_ERRORS, reading
 from elmo_fast.text import files_matching, read_lines, rereadable
 
+# Of a prepared folder, in the first bytes of its file META.
+FORMAT, META = "elmo_fast corpus", "meta.json"
 PIECE_BYTES = 32 << 20
 BLOCK_BYTES = 1 << 20
 # Represents a line end among words. No word can equal it, because NUL bytes are refused.
 LINE_END = "\0"
 Ids = npt.NDArray[np.uint32]
+
+
+def is_prepared(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is a folder that `prepare` wrote, intact or damaged."""
+    try:
+        with open(pathlib.Path(path) / META, "rb") as file:
+            return FORMAT.encode() in file.read(100)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 class Piece(NamedTuple):

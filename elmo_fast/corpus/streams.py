@@ -1,6 +1,7 @@
 """Streams: each row of a batch reads its own part of an epoch, step by step, in both directions."""
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
@@ -9,11 +10,134 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo_fast.corpus._epoch import Epoch
-from elmo_fast.corpus._slab import Reader, StoredText
-from elmo_fast.corpus.encoding import Corpus
+from elmo_fast.corpus.encoding import Corpus, Places
 from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.ops import gather_runs
 from elmo_fast.ops._transfer import sent
+from elmo_fast.text import Vocabulary
+
+_SENTENCES_AT_ONCE = 1 << 20
+
+
+class Runs(NamedTuple):
+    """Stretches of the stored text whose concatenation is what was asked for.
+
+    first: where each begins in the concatenated shards; lengths: its number of values, both [runs] int64.
+    """
+
+    first: Places
+    lengths: Places
+
+
+class Epoch:
+    """The stream v of one epoch: all sentences in the order drawn from (seed, epoch), with boundaries around them.
+
+    It holds 16 bytes per sentence. seed: None keeps the order of the text.
+
+    begins: the position of each sentence's boundary in the concatenated shards; bounds: its position in v, and the
+    length of v.
+    """
+
+    def __init__(self, corpus: Corpus, seed: int | None, epoch: int) -> None:
+        count = corpus.sentences
+        # The stream's last boundary counts as a sentence; the text's first boundary serves for it.
+        self.begins, self.bounds = np.arange(count + 1), np.zeros(count + 2, np.int64)
+        self.begins[-1] = 0
+        if seed is not None:
+            # The same as default_rng(...).permutation(count), in place.
+            np.random.default_rng((seed, epoch)).shuffle(self.begins[:-1])
+        for i in range(0, count, _SENTENCES_AT_ONCE):
+            some = slice(i, min(i + _SENTENCES_AT_ONCE, count))
+            self.begins[some], self.bounds[1:][some] = corpus.places(self.begins[some])
+        self.bounds[-1] = 1
+        np.cumsum(self.bounds, out=self.bounds)
+
+    def runs(self, low: Places, high: Places, width: int, *, backward: bool) -> Runs:
+        """The places of v[low .. high] of each row, or of v[high .. low] read backward, then boundaries up to `width`.
+
+        A backward run begins at its last number and is read toward smaller places. low, high: [rows], low <= high.
+        """
+        begin = np.searchsorted(self.bounds[1:], low, side="right")
+        end = np.searchsorted(self.bounds[1:], high, side="right")
+        counts, missing = end - begin + 1, width - 1 - (high - low)
+        total = counts + missing
+        at = np.cumsum(total) - total
+        # Sentence numbers increase, or decrease, by one from run to run of a row.
+        turns = np.arange(int(total.sum()))
+        sentences = np.repeat(end + at, total) - turns if backward else np.repeat(begin - at, total) + turns
+        if missing.any():
+            # One boundary at a time: the text begins with one.
+            beyond = turns - np.repeat(at, total) >= np.repeat(counts, total)
+            sentences[beyond] = 0
+        first = self.begins[sentences]
+        lengths = self.bounds[sentences + 1] - self.bounds[sentences]
+        if backward:
+            first += lengths - 1
+        # A row may begin and end inside a sentence.
+        before, after = low - self.bounds[begin], self.bounds[end + 1] - 1 - high
+        entered, left = (-after, before) if backward else (before, after)
+        first[at] += entered
+        lengths[at] -= np.abs(entered)
+        lengths[at + counts - 1] -= left
+        if missing.any():
+            first[beyond], lengths[beyond] = 0, 1
+        return Runs(first, lengths)
+
+
+class StoredText:
+    """The numbers of a corpus as tensors: shard by shard on the host, or entirely on a device."""
+
+    def __init__(self, corpus: Corpus, whole_on: torch.device | None) -> None:
+        self.device = whole_on or torch.device("cpu")
+        self.shards: Sequence[Tensor] = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
+        if whole_on is not None:
+            whole = torch.empty(int(corpus.offsets[-1]), dtype=torch.int32, device=whole_on)
+            for part, shard in zip(whole.split([len(shard) for shard in self.shards]), self.shards, strict=True):
+                part.copy_(shard)
+            self.shards = [whole]
+
+    def read(self, forward: Runs, backward: Runs, *, pinned: bool = False) -> Tensor:
+        """The numbers of the forward runs, in order, then of the backward runs, [n] int32 on the text's device.
+
+        pinned: into pinned memory, for copies to a GPU.
+        """
+        first, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
+        numbers = torch.empty(int(lengths.sum()), dtype=torch.int32, device=self.device, pin_memory=pinned)
+        return gather_runs(self.shards, first, lengths, len(forward.first), out=numbers)
+
+
+class Reader:
+    """Converts the numbers of windows to what the models of both directions read and predict.
+
+    read_as, predicted_as: the types of a boundary, forward and backward: forward it is read as <S> and predicted as
+    </S>, backward the reverse.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.size, self.unknown = len(vocabulary), vocabulary.unk
+        self.read_as = vocabulary.bos, vocabulary.eos
+        self.predicted_as = vocabulary.eos, vocabulary.bos
+
+    def windows(self, numbers: Tensor, rows: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Types and targets of several steps, each [steps, 2, B, T] int64.
+
+        numbers: for each direction and row the numbers of its places and of the next one, [2 · B · (steps · T + 1)].
+        """
+        types = numbers.sub_(1).view(2, rows, -1)
+        # -1 if the number is a boundary, or a word outside the vocabulary: sums are faster than selections.
+        boundary, outside = types >> 31, (self.size - 1 - types).bitwise_right_shift_(31)
+        targets = torch.addcmul(types, outside, types - self.unknown)
+        for way in (0, 1):
+            types[way].sub_(boundary[way], alpha=self.read_as[way] + 1)
+            targets[way].sub_(boundary[way], alpha=self.predicted_as[way] + 1)
+        return _by_step(types[:, :, :-1], steps), _by_step(targets[:, :, 1:], steps)
+
+
+def _by_step(values: Tensor, steps: int) -> Tensor:
+    """[2, B, steps · T] int32 to [steps, 2, B, T] int64."""
+    windows = values.unflatten(2, (steps, -1)).permute(2, 0, 1, 3)
+    return windows.to(torch.int64, memory_format=torch.contiguous_format)
+
 
 # Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's cache.
 SLAB = 1 << 18

@@ -13,13 +13,13 @@ from elmo_fast.text.characters import (
     PAD,
     ByteSpelling,
     CharacterTable,
+    LexiconSpelling,
+    Spelling,
     batch_to_ids,
     words_to_ids,
 )
-from elmo_fast.text.lexicon import LexiconSpelling
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
 from elmo_fast.text.sources import FORMATS_IN, Source, opened_source
-from elmo_fast.text.spelling import Spelling
 from elmo_fast.text.survey import SurveyedText, survey
 from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
 

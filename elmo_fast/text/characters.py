@@ -1,20 +1,82 @@
-"""Words to character ids, for whole batches at once.
+"""Words to rows of ids, for whole batches at once: the interface of encoders' inputs, bytes, and lexicons.
 
 A word is its UTF-8 bytes (surrogates dropped), truncated to C - 2, even inside a character. Raw ids: bytes 0-255 and
 the markers below. A row is [BOW, bytes, EOW, PAD...]; the strings <S> and </S> are [BOW, BOS or EOS, EOW, PAD...].
 Prediction ids are raw ids + 1, which leaves 0 for padding tokens. (bilm-tf: bilm/data.py; AllenNLP: elmo_indexer.py.)
+
+ELMoForManyLangs has a lexicon of characters and one of words. A word is cut to its first C - 2 Unicode code points.
+Its characters are [<eow>, characters, <bow>, <pad>...]: that code looks the two markers up under each other's names,
+and its models were trained so. The words <bos> and <eos> are [<eow>, <bos> or <eos>, <bow>, <pad>...]. A character or
+a (cut) word that its lexicon lacks is <oov>.
 """
 
+import abc
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.text.spelling import Spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Spelling(abc.ABC):
+    """Turns each word into a row of S ids; a row of zeros is a padding token, and no word.
+
+    slots: S
+    begin, end: the words that stand for the begin and the end of a sentence
+    """
+
+    slots: int
+    begin: str
+    end: str
+
+    @abc.abstractmethod
+    def rows(self, words: Sequence[str]) -> Rows:
+        """The ids of each word, [len(words), S]. Raises AttributeError or TypeError for what is not a string."""
+
+    def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> "Tensor":
+        """The ids of a batch of tokenized sentences, [B, T, S] int64, zeros behind a sentence's words.
+
+        Raises ElmoFastError when the batch or a sentence is a string instead of a list, or a word is not a string.
+        """
+        import torch
+
+        # Row 0 is the padding token; each distinct word is spelled once and copied to where it occurs.
+        numbers: dict[str, int] = {}
+        number = numbers.setdefault
+        try:
+            if isinstance(batch, str | bytes) or any(isinstance(sentence, str) for sentence in batch):
+                raise TypeError
+            matrix = np.zeros((len(batch), max(map(len, batch), default=0)), np.int64)
+            for i, sentence in enumerate(batch):
+                matrix[i, : len(sentence)] = [number(word, len(numbers) + 1) for word in sentence]
+            rows = self.rows(list(numbers))
+        except (AttributeError, TypeError) as error:
+            raise ElmoFastError(
+                f"batch_to_ids: batch must be a list of sentences, each a list of words (strings); {_offender(batch)}"
+            ) from error
+        ids = np.zeros((len(rows) + 1, self.slots), np.int64)
+        ids[1:] = rows
+        return torch.from_numpy(np.take(ids, matrix, axis=0))
+
+
+def _offender(batch: Sequence[Sequence[str]]) -> str:
+    if isinstance(batch, str | bytes):
+        return f"the batch is {batch!r:.60}"
+    for i, sentence in enumerate(batch):
+        if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
+            return f"sentence {i} is {sentence!r:.60}"
+        for j, word in enumerate(sentence):
+            if not isinstance(word, str):
+                return f"word {j} of sentence {i} is {word!r:.60}"
+    return f"{batch!r:.60}"
+
 
 BOS, EOS, BOW, EOW, PAD = 256, 257, 258, 259, 260
 BOS_WORD, EOS_WORD = "<S>", "</S>"
@@ -139,3 +201,45 @@ def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARA
     Raises ElmoFastError when the batch or a sentence is a string instead of a list, or a word is not a string.
     """
     return ByteSpelling(max_characters).batch_to_ids(batch)
+
+
+BEGIN, END, UNKNOWN, PADDING = "<bos>", "<eos>", "<oov>", "<pad>"
+WORD_BEGIN, WORD_END = "<eow>", "<bow>"
+
+
+class LexiconSpelling(Spelling):
+    """C ids of characters + 1, then the id of the word + 1; S = C + 1.
+
+    characters, words: the entries of each lexicon, whose places are their ids; empty: none. Without characters C = 0;
+        without words the last id is 0.
+    longest: how many code points of a word count, C - 2 with characters; None: all
+    """
+
+    begin, end = BEGIN, END
+
+    def __init__(self, characters: Sequence[str], words: Sequence[str], longest: int | None) -> None:
+        self._characters = {entry: place for place, entry in enumerate(characters, 1)}
+        self._words = {entry: place for place, entry in enumerate(words, 1)}
+        self._longest = longest
+        self.slots = longest + 3 if characters and longest is not None else 1
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        for word in words:
+            if not isinstance(word, str):
+                raise TypeError
+        cut = [word[: self._longest] for word in words]
+        ids = np.zeros((len(cut), self.slots), np.int64)
+        if self._characters:
+            ids[:, :-1] = self._characters[PADDING]
+            for row, word in zip(ids, cut, strict=True):
+                spelled = self._spelled(word)
+                row[: len(spelled)] = spelled
+        if self._words:
+            unknown = self._words[UNKNOWN]
+            ids[:, -1] = [self._words.get(word, unknown) for word in cut]
+        return ids
+
+    def _spelled(self, word: str) -> list[int]:
+        known, unknown = self._characters, self._characters[UNKNOWN]
+        letters = [known[word]] if word in (BEGIN, END) else [known.get(letter, unknown) for letter in word]
+        return [known[WORD_BEGIN], *letters, known[WORD_END]]

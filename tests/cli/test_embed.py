@@ -126,7 +126,7 @@ def test_max_tokens_bounds_the_padded_batch(text, toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize("words", [[], ["--use-sentence-keys"], ["--format", "npz"]])
 def test_the_text_is_read_twice(toy, tmp_path, monkeypatch, words):
     """Once to check and count, once to embed; the index and the names of the datasets are kept from the first time."""
-    source = sys.modules["elmo_fast.text.sources.text_file"]
+    source = sys.modules["elmo_fast.text.sources"]
     read, plain = [], source.read_lines
     monkeypatch.setattr(source, "read_lines", lambda path: read.append(path) or plain(path))
     monkeypatch.setattr("elmo_fast.text.sentences.read_lines", lambda path: pytest.fail("read once more"))

@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from elmo_fast.corpus import Stream, _format, open_corpus, prepare, streams
+from elmo_fast.corpus import Stream, open_corpus, prepare, streams
+from elmo_fast.corpus import folder as files
 from elmo_fast.errors import ElmoFastError
 
 TEXT = [[f"w{i * j % 7}" for j in range(i % 5 + 1)] for i in range(40)]
@@ -108,7 +109,7 @@ def test_numbers_that_are_of_another_kind_or_do_not_agree(folder):
 def test_wrong_types_in_meta_json_are_named(folder, change, sentence):
     """Whatever its own digest says."""
     meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(_format.meta_text({**meta, **change}))
+    (folder / "meta.json").write_text(files.meta_text({**meta, **change}))
     with pytest.raises(ElmoFastError, match=rf"meta\.json is damaged: .*{sentence}"):
         open_corpus(folder)
 
@@ -122,14 +123,14 @@ def test_a_meta_json_that_is_none_is_damage(folder, text):
 
 def test_counts_that_do_not_agree(folder):
     meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(_format.meta_text({**meta, "tokens": 7}))
+    (folder / "meta.json").write_text(files.meta_text({**meta, "tokens": 7}))
     with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: its counts do not match"):
         open_corpus(folder)
 
 
 def sign(folder):
     meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(_format.meta_text({**meta, "files": _format.digests(folder, meta["files"])}))
+    (folder / "meta.json").write_text(files.meta_text({**meta, "files": files.digests(folder, meta["files"])}))
 
 
 def cut(path):

@@ -24,7 +24,7 @@ from elmo_fast.corpus import (
 from elmo_fast.corpus import (
     prepare as prepare_text,
 )
-from elmo_fast.corpus._shards import Shards, renumbered
+from elmo_fast.corpus.folder import Shards, renumbered
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary, count_words
 from tests.corpus.test_streams import all_batches, equal

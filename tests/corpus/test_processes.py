@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from elmo_fast.corpus._processes import in_turn
+from elmo_fast.corpus.word_counts import in_turn
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import tasks
 
@@ -71,7 +71,7 @@ def test_no_process_is_none():
 
 PARENT = """
 import sys
-from elmo_fast.corpus._processes import in_turn
+from elmo_fast.corpus.word_counts import in_turn
 from tests.corpus.tasks import endless
 
 if __name__ == "__main__":

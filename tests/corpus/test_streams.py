@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from elmo_fast.corpus import Stream, _epoch, encode, streams
-from elmo_fast.corpus._epoch import Epoch
+from elmo_fast.corpus import Stream, encode, streams
+from elmo_fast.corpus.streams import Epoch
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import bilm_tf_stream
 from tests.corpus.texts import TEXTS, VOCABULARY, corpus_of, known, pairs, resharded, spoken
@@ -179,7 +179,7 @@ def test_orders_are_permutations_drawn_from_seed_and_epoch():
 def test_an_epoch_is_made_part_by_part(monkeypatch, cuts):
     corpus = resharded(encode(LONG, VOCABULARY), cuts)
     whole = Epoch(corpus, 3, 0)
-    monkeypatch.setattr(_epoch, "_SENTENCES_AT_ONCE", 7)
+    monkeypatch.setattr(streams, "_SENTENCES_AT_ONCE", 7)
     parts = Epoch(corpus, 3, 0)
     assert np.array_equal(whole.begins, parts.begins)
     assert np.array_equal(whole.bounds, parts.bounds)

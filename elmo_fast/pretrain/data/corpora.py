@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
-from elmo_fast.corpus._format import META
+from elmo_fast.corpus.pieces import META
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig

@@ -1,0 +1,288 @@
+"""Inputs of sentences, one interface: text, FASTA, Parquet files, datasets."""
+
+import abc
+import contextlib
+import glob
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from elmo_fast.errors import ElmoFastError, check_choice, require
+from elmo_fast.text.sentences import read_lines, rereadable
+
+
+class Sentence(NamedTuple):
+    """The tokens of a sentence, and its name: the text itself or, where the format has one, its key."""
+
+    tokens: list[str]
+    name: str
+
+
+class Source(abc.ABC):
+    """Sentences in an order that stays.
+
+    name: what messages call the input; unit: what they call the place of a sentence ("line" 3); keyed: whether the
+    format names its sentences.
+    """
+
+    name: str
+    unit = "line"
+    keyed = False
+
+    @abc.abstractmethod
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences, from the first one; without tokens where a line is blank. Raises ElmoFastError, OSError."""
+
+    def sentences_from(self, index: int) -> Iterator[Sentence]:
+        """The sentences from that number on, counted from 0."""
+        return islice(self.sentences(), index, None)
+
+    def place(self, index: int) -> str:
+        """How messages name the sentence of an index: "line 3"."""
+        return f"{self.unit} {index + 1}"
+
+
+class Lines(Source):
+    """Lines of text that lie in memory, or that a function gives again and again."""
+
+    def __init__(self, name: str, lines: Iterable[str]) -> None:
+        self.name, self._lines = name, lines
+
+    def sentences(self) -> Iterator[Sentence]:
+        return (Sentence(line.split(), line) for line in self._lines)
+
+
+class TextFile(Source):
+    """A text file, one sentence per line, tokens separated by white space; .gz and .zst are unpacked.
+
+    name: None: its path. Reading raises as read_lines does.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self.path, self.name = path, name or os.fspath(path)
+
+    def sentences(self) -> Iterator[Sentence]:
+        return (Sentence(line.split(), line) for _, line in read_lines(self.path))
+
+
+_OTHER = re.compile(r"[^A-Z*]")
+
+
+class FastaFile(Source):
+    """A FASTA file: each record is a sentence, each residue a token, and the first word of its ">" line its name.
+
+    The sequence may take several lines. Lower-case residues are read as upper-case ones; a "*" at the end marks the
+    end of the translation and is dropped, another is a token; white space and blank lines are skipped. .gz and .zst are
+    unpacked; name: None: its path.
+
+    Reading raises ElmoFastError naming the line: another character, a gap ("-"), a record without name or residues,
+    residues before the first ">"; and as read_lines does.
+    """
+
+    unit, keyed = "record", True
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self.path, self.name = path, name or os.fspath(path)
+
+    def sentences(self) -> Iterator[Sentence]:
+        header, key, residues = 0, "", list[str]()
+        for index, line in read_lines(self.path):
+            if line.startswith(">"):
+                if header:
+                    yield self._record(header, key, residues)
+                header, key, residues = index + 1, self._key(index, line), []
+            elif line:
+                residues += self._residues(index, line, bool(header))
+        if header:
+            yield self._record(header, key, residues)
+
+    def _key(self, index: int, line: str) -> str:
+        words = line[1:].split(maxsplit=1)
+        if not words:
+            raise ElmoFastError(f"{self.name}, line {index + 1}: '>' without a name; write '>NAME' above each sequence")
+        return words[0]
+
+    def _residues(self, index: int, line: str, in_record: bool) -> str:
+        if not in_record:
+            raise ElmoFastError(
+                f"{self.name}, line {index + 1}: wanted a line '>NAME' before the first residue, found {line[:40]!r}; "
+                "is this a FASTA file?"
+            )
+        found = "".join(line.split()).upper()
+        if bad := _OTHER.search(found):
+            what = "a gap" if bad.group() == "-" else f"the character {bad.group()!r}"
+            advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
+            raise ElmoFastError(f"{self.name}, line {index + 1}: {what} is no residue; {advice}")
+        return found
+
+    def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
+        if residues and residues[-1] == "*":
+            residues.pop()
+        if not residues:
+            raise ElmoFastError(f"{self.name}, line {header}: the record {key!r} has no residues; remove it")
+        return Sentence(residues, key)
+
+
+ROWS = 1024  # that are read at a time
+
+
+class Column(Source):
+    """One column of a table: a row is a sentence, a string to be split at white space or a list of tokens.
+
+    Reading raises ElmoFastError for a column that is not there, and for a row that is neither.
+    """
+
+    unit = "row"
+
+    def __init__(self, name: str, column: str) -> None:
+        self.name, self.column = name, column
+
+    @abc.abstractmethod
+    def values_from(self, row: int) -> Iterator[Any]:
+        """The column's values from that row on."""
+
+    def sentences(self) -> Iterator[Sentence]:
+        return self.sentences_from(0)
+
+    def sentences_from(self, index: int) -> Iterator[Sentence]:
+        """The sentences from that row on; rows before it are skipped, not read."""
+        return (self._sentence(row, value) for row, value in enumerate(self.values_from(index), index))
+
+    def _sentence(self, row: int, value: Any) -> Sentence:
+        if isinstance(value, str):
+            return Sentence(value.split(), value.strip())
+        if isinstance(value, list) and all(isinstance(token, str) and token for token in value):
+            return Sentence(value, " ".join(value))
+        raise ElmoFastError(
+            f"{self.name}, {self.place(row)}, column {self.column!r}: wanted a string or a list of words, none of them "
+            f"empty; found {value!r:.60}"
+        )
+
+    def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
+        """Raises ElmoFastError unless the table has the column."""
+        if self.column not in columns:
+            raise ElmoFastError(f"{what or self.name} has no column {self.column!r}; it has: {', '.join(columns)}")
+
+
+class ParquetFiles(Column):
+    """A column of a Parquet file, or of all .parquet files of a folder in the order of their names (extra parquet).
+
+    Raises: MissingExtraError; ElmoFastError: a folder without such files; reading also: a damaged file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], column: str = "text", name: str | None = None) -> None:
+        super().__init__(name or os.fspath(path), column)
+        self._library = require("pyarrow.parquet", "parquet", f"reading {self.name}")
+        folder = os.path.isdir(path)
+        self.files = sorted(glob.glob(os.path.join(glob.escape(os.fspath(path)), "*.parquet"))) if folder else [path]
+        if not self.files:
+            raise ElmoFastError(f"the folder {self.name!r} contains no .parquet file")
+
+    def values_from(self, row: int) -> Iterator[Any]:
+        """The values from that row on; groups of rows before it are not read."""
+        from pyarrow import ArrowException
+
+        for path in self.files:
+            try:
+                with self._library.ParquetFile(path) as file:
+                    self.check_column(file.schema_arrow.names, os.fspath(path))
+                    yield from self._values(file, row)
+                    row = max(0, row - file.metadata.num_rows)
+            except ArrowException as error:
+                raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
+
+    def _values(self, file: Any, skipped: int) -> Iterator[Any]:
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if skipped < rows:
+                for batch in file.iter_batches(ROWS, row_groups=[group], columns=[self.column]):
+                    yield from batch.column(0)[skipped:].to_pylist()
+                    skipped = max(0, skipped - len(batch))
+            else:
+                skipped -= rows
+
+
+class HubDataset(Column):
+    """A column of a Hugging Face dataset (extra datasets): a folder that `save_to_disk` wrote, or what `load_dataset`
+    takes: a name on the hub, a folder of files.
+
+    split: which one, where there are several. Raises: MissingExtraError; ElmoFastError: no such dataset or split.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], column: str = "text", split: str = "train") -> None:
+        super().__init__(os.fspath(path), column)
+        library = require("datasets", "datasets", f"reading the dataset {self.name}")
+        self._dataset = self._opened(library, split)
+        self.check_column(self._dataset.column_names)
+
+    def _opened(self, library: Any, split: str) -> Any:
+        try:
+            saved = is_saved_dataset(self.name)
+            found = library.load_from_disk(self.name) if saved else library.load_dataset(self.name)
+        except (OSError, ValueError, library.exceptions.DatasetsError) as error:
+            raise ElmoFastError(f"{self.name}: cannot be read as a dataset: {error}") from error
+        if not isinstance(found, library.DatasetDict):
+            return found
+        if split not in found:
+            raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(found)}")
+        return found[split]
+
+    def values_from(self, row: int) -> Iterator[Any]:
+        rows: Iterable[int] = range(row, len(self._dataset), ROWS)
+        return (value for start in rows for value in self._dataset[start : start + ROWS][self.column])
+
+
+def is_saved_dataset(path: str) -> bool:
+    """Whether a path is a folder that `save_to_disk` of the library datasets wrote."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_info.json", "dataset_dict.json"))
+
+
+FORMATS_IN = ("text", "fasta", "parquet", "dataset")
+
+
+def detected_format(path: str | os.PathLike[str]) -> str:
+    """ "dataset" for a folder that the library datasets saved, "parquet" for a .parquet file and other folders, else
+    "text".
+    """
+    path = os.fspath(path)
+    if is_saved_dataset(path):
+        return "dataset"
+    return "parquet" if path.endswith(".parquet") or os.path.isdir(path) else "text"
+
+
+def _named_fasta(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst").endswith((".fasta", ".faa"))
+
+
+@contextlib.contextmanager
+def opened_source(
+    path: str | os.PathLike[str], format_in: str | None = None, *, column: str = "text", split: str = "train"
+) -> Iterator[Source]:
+    """The sentences of an input; what can be read only once is copied while the block runs.
+
+    path: a file, "-" for standard input, a folder of .parquet files, or a dataset; format_in: one of FORMATS_IN; None:
+    by `detected_format`; column, split: of tables. Raises: ElmoFastError, OSError.
+    """
+    if format_in is None and _named_fasta(path):
+        warnings.warn(
+            f"{os.fspath(path)} is read as text, a sentence per line; if it is FASTA, as its name says, give "
+            "format_in fasta, else format_in text",
+            stacklevel=4,
+        )
+    format_in = format_in or detected_format(path)
+    check_choice("format_in", format_in, FORMATS_IN)
+    if format_in == "dataset":
+        yield HubDataset(path, column, split)
+        return
+    if os.path.isdir(path):
+        yield ParquetFiles(path, column)
+        return
+    name = "standard input" if path == "-" else os.fspath(path)
+    with rereadable(path) as readable:
+        if format_in == "parquet":
+            yield ParquetFiles(readable, column, name)
+        else:
+            yield (FastaFile if format_in == "fasta" else TextFile)(readable, name)
