@@ -15,8 +15,7 @@ from benchmarks.cases import Settings
 from benchmarks.results import Report, Row, faster, measure
 from benchmarks.timing import rate, seconds
 from elmo_fast.corpus import Corpus, Stream, count_words_of, open_corpus, prepare, read_corpus
-from elmo_fast.corpus.streams import Epoch
-from elmo_fast.corpus.streams import SLAB
+from elmo_fast.corpus.streams import SLAB, Epoch
 from elmo_fast.ops import explain, gather_runs
 from elmo_fast.text import Vocabulary
 
