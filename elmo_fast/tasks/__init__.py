@@ -7,18 +7,14 @@ from elmo_fast._lazy import lazy
 
 _MODULES = {
     "crf": ("CRF",),
-    "labels": ("UNSEEN", "Labels"),
-    "bilstm": ("BiLSTM",),
-    "character_features": ("CharacterFeatures",),
-    "heads": ("Classifier", "Tagger"),
-    "elmo_features": ("ElmoFeatures", "load_bilm"),
+    "data": ("UNSEEN", "Labels"),
+    "heads": ("BiLSTM", "Classifier", "Tagger"),
+    "features": ("CharacterFeatures", "ElmoFeatures", "StaticFeatures", "load_bilm"),
     "formats": ("Example", "read_examples", "write_examples"),
     "cache": ("LayerCache", "cached_layers", "model_digest"),
     "scores": ("Scores", "spans_of", "tag_scores"),
-    "static_features": ("StaticFeatures",),
     "config": ("TaskConfig",),
-    "saved": ("SavedTask", "TaskResult", "load_task"),
-    "run": ("evaluate_task", "predict_task", "train_task"),
+    "run": ("SavedTask", "TaskResult", "evaluate_task", "load_task", "predict_task", "train_task"),
 }
 __getattr__, __dir__ = lazy("elmo_fast.tasks", _MODULES)
 __all__ = __dir__()

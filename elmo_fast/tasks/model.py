@@ -11,13 +11,11 @@ from elmo_fast.files import sha256_of
 from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.op_choices import trained_precision
 from elmo_fast.static import Vectors, load_vectors
-from elmo_fast.tasks.character_features import CharacterFeatures
 from elmo_fast.tasks.config import PLACES, TaskConfig
 from elmo_fast.tasks.data import TaskBatch
-from elmo_fast.tasks.elmo_features import ElmoFeatures, load_bilm
+from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
 from elmo_fast.tasks.formats import Example
 from elmo_fast.tasks.heads import Classifier, Tagger
-from elmo_fast.tasks.static_features import StaticFeatures
 
 
 class TaskModel(nn.Module):

@@ -1,28 +1,216 @@
-"""A task from end to end: trains a tagger or classifier from a configuration, scores it, and predicts with it."""
+"""A task from end to end: trains a tagger or classifier from a configuration, saves it, scores it, and predicts."""
 
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import pretrained_folder
+from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.durations import duration
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replaces
+from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.files import replaces, write_json
+from elmo_fast.json_files import Kind, parsed, read_json, typed
 from elmo_fast.lock import folder_lock
+from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.config import TaskConfig, validate
-from elmo_fast.tasks.data import Split, read_data, read_labelled, training_splits
+from elmo_fast.tasks.data import Labels, Split, read_data, read_labelled, training_splits
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
-from elmo_fast.tasks.model import new_model
-from elmo_fast.tasks.prediction import predict, score
-from elmo_fast.tasks.saved import TaskResult, load_task, save_task
+from elmo_fast.tasks.model import TaskModel, empty_model, input_digests, new_model
 from elmo_fast.tasks.scores import Scores
-from elmo_fast.tasks.trainer import TaskTrainer
+from elmo_fast.tasks.trainer import (
+    TaskTrainer,
+    load_tensors,
+    load_weights,
+    predict,
+    save_tensors,
+    score,
+    trained_weights,
+)
 from elmo_fast.threads import torch_threads
+
+# A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
+CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
+LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
+# Of older versions, whose weights of a fine-tuned biLM are among the task's.
+OLD_CONFIG_FILE, OLD_MODEL_FILE = "config.json", "model.safetensors"
+_BILM = "elmo.trained_bilm."
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskResult:
+    """The result of training.
+
+    dev, test: scores of the kept epoch; test is None without a test_path
+    epochs: a row per epoch (see TaskTrainer)
+    best_epoch: the kept epoch, from 1
+    mix_weights: place ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
+        first; empty without ELMo
+    gammas: place -> the mix's γ
+    config: the configuration
+    seconds: of all epochs
+    words, sentences: of the training sentences that were used
+    parameters: number of trained parameters
+    notes: what a reader of the scores must know, such as labels that did not occur in training
+    """
+
+    dev: Scores
+    test: Scores | None
+    epochs: list[dict[str, Any]]
+    best_epoch: int
+    mix_weights: dict[str, list[float]]
+    gammas: dict[str, float]
+    config: TaskConfig
+    seconds: float
+    words: int
+    sentences: int
+    parameters: int
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields, for JSON."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedTask:
+    """A trained model, the configuration it was trained with, and its labels."""
+
+    model: TaskModel
+    config: TaskConfig
+    labels: Labels
+
+    def predict(
+        self,
+        sentences: Sequence[Sequence[str]],
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[str]]:
+        """Label tokenized sentences: a list with a tag for each word or, of a classifier, with the one label.
+
+        sentences: lists of one word or more. batch_size: sentences per batch; None: as in training. progress: called
+        with how many sentences are done, and all.
+        Raises: ElmoFastError: a sentence that is a string, or empty.
+        """
+        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
+        for number, words in enumerate(sentences):
+            not_a_string(words, f"sentences[{number}]", "a list of words")
+            if not words:
+                raise ElmoFastError(f"sentences[{number}] must have a word or more; got none")
+        examples = [Example(list(words), []) for words in sentences]
+        split = Split(examples, None, per_word=self.config.task == "tag")
+        with torch_threads(self.config.threads):
+            return predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress)
+
+
+def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
+    """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
+    tuned = model.elmo is not None and model.elmo.fine_tuned
+    weights = {name: each for name, each in trained_weights(model).items() if not name.startswith(_BILM)}
+    weights = {name: each.detach().cpu().contiguous() for name, each in weights.items()}
+    inputs = json.dumps(input_digests(result.config, model))
+    flat = result.config.flat()
+    paths = {name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] is not None}
+    with writing_together(folder) as new:
+        labels.save(new.folder / LABELS_FILE)
+        write_json(new.folder / WORDS_FILE, model.words if result.config.vectors is None else [])
+        save_tensors(new.folder / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
+        write_json(new.folder / CONFIG_FILE, flat | paths)
+        write_json(new.folder / RESULTS_FILE, result.as_dict())
+        if tuned and model.elmo is not None and result.config.model is not None:
+            put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
+            vocabulary = file_beside(pretrained_folder(result.config.model))
+            if vocabulary is not None:
+                shutil.copyfile(vocabulary, new.folder / vocabulary.name)
+    with contextlib.suppress(ElmoFastError):  # a config.json of something else stays
+        if _is_old(folder):
+            for name in (OLD_CONFIG_FILE, OLD_MODEL_FILE):
+                (folder / name).unlink(missing_ok=True)
+
+
+def load_task(
+    save_dir: str | os.PathLike[str],
+    device: torch.device | str = "cpu",
+    *,
+    model: str | os.PathLike[str] | None = None,
+    vectors: str | os.PathLike[str] | None = None,
+) -> SavedTask:
+    """Load the trained task of a folder, ready to predict.
+
+    model, vectors: where the biLM and the static vectors that it was trained with are now; None: where they were.
+    Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
+    """
+    folder = pathlib.Path(save_dir)
+    settle(folder)
+    old = not (folder / CONFIG_FILE).exists() and _is_old(folder)
+    config_file, model_file = (OLD_CONFIG_FILE, OLD_MODEL_FILE) if old else (CONFIG_FILE, MODEL_FILE)
+    flat = _of_task(folder, config_file, dict[str, Any])
+    read = (config_file, LABELS_FILE, WORDS_FILE, model_file)
+    if not check_written(folder, read):
+        warn_unchecked(folder, read)
+    config = typed(flat, TaskConfig, str(folder / config_file))
+    tuned = config.fine_tune and config.elmo != "none" and not old
+    config = _with_places(folder, config, {"model": model, "vectors": vectors}, tuned)
+    labels = Labels.load(folder / LABELS_FILE)
+    made = empty_model(config, len(labels), _of_task(folder, WORDS_FILE, list[str]))
+    weights, told = load_tensors(folder / model_file)
+    found = input_digests(config, made)
+    for name, digest in parsed(told.get("inputs", "{}"), dict[str, str], f"{folder / model_file}: inputs").items():
+        if found.get(name) != digest:
+            raise ElmoFastError(
+                f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
+                f" put back what was there, or name its path with --{name}"
+            )
+    wanted = trained_weights(made)
+    if tuned:
+        wanted = {name: each for name, each in wanted.items() if not name.startswith(_BILM)}
+    load_weights(wanted, weights, folder / model_file)
+    return SavedTask(made.to(device).eval(), config, labels)
+
+
+def _with_places(
+    folder: pathlib.Path, config: TaskConfig, given: dict[str, str | os.PathLike[str] | None], tuned: bool
+) -> TaskConfig:
+    """The configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
+    needed = {"model": config.elmo != "none" and not tuned, "vectors": config.vectors is not None}
+    for name, path in given.items():
+        if path is not None and not needed[name]:
+            own = " of its own, which was fine-tuned" if name == "model" and tuned else ""
+            raise ElmoFastError(f"leave out --{name}: {folder} was trained with{own or f'out {name}'}")
+        place = getattr(config, name) if path is None else os.fspath(path)
+        if needed[name] and not os.path.exists(place):
+            raise ElmoFastError(
+                f"{folder} was trained with {name} {getattr(config, name)!r}; there is no {place!r}: name its path "
+                f"with --{name}"
+            )
+        if name == "model":
+            config = dataclasses.replace(config, model=place)
+        else:
+            config = dataclasses.replace(config, vectors=place)
+    return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
+
+
+def _is_old(folder: pathlib.Path) -> bool:
+    """Whether an older version wrote a task into the folder; a biLM's folder has a config.json as well."""
+    path = folder / OLD_CONFIG_FILE
+    return path.exists() and "task" in read_json(path, dict[str, Any])
+
+
+def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:
+    if not (folder / name).exists():
+        raise ElmoFastError(
+            f"{folder} holds no trained task: it has no {name}; give the --save_dir of `elmo-fast task train`"
+        )
+    return read_json(folder / name, kind)
+
 
 Device = torch.device | str
 Path = str | os.PathLike[str]

@@ -7,7 +7,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.static import Vectors
-from elmo_fast.tasks.static_features import StaticFeatures
+from elmo_fast.tasks.features import StaticFeatures
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.tasks.dropout import dropout
+from elmo_fast.tasks.features import dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

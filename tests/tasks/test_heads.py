@@ -5,9 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks.bilstm import BiLSTM
-from elmo_fast.tasks.heads import Classifier, Tagger, pool
-from elmo_fast.tasks.labels import UNSEEN
+from elmo_fast.tasks.data import UNSEEN
+from elmo_fast.tasks.heads import BiLSTM, Classifier, Tagger, pool
 from tests.tolerances import assert_close
 
 LENGTHS = torch.tensor([5, 1, 3])

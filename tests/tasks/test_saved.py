@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.tasks.run import evaluate_task, train_task
-from elmo_fast.tasks.saved import load_task
+from elmo_fast.tasks.run import evaluate_task, load_task, train_task
 from tests.tasks.toy import as_older_version, silent, toy_config
 
 

@@ -8,7 +8,7 @@ import pytest
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example, Labels, spans_of, tag_scores
 from elmo_fast.tasks.data import Split
-from elmo_fast.tasks.prediction import score
+from elmo_fast.tasks.trainer import score
 
 
 def test_labels_by_hand():

@@ -4,7 +4,7 @@ import pathlib
 import random
 
 from elmo_fast.tasks.config import TaskConfig
-from elmo_fast.tasks.state import load_tensors
+from elmo_fast.tasks.trainer import load_tensors
 from tests.weights import make_weights
 
 NOUNS, VERBS, NAMES = ["cat", "dog", "hill", "bird"], ["sees", "likes", "runs"], ["Ann", "Bob", "Eve"]

@@ -1,0 +1,409 @@
+"""Features of words: static vectors, characters, and mixes of the layers of a biLM."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast import ops
+from elmo_fast.checkpoints import pretrained_folder
+from elmo_fast.errors import ElmoFastError, check_choice, check_counts
+from elmo_fast.modules import BiLM, ScalarMix
+from elmo_fast.modules._loading import check_settings, loses_values, unset
+from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.layers import layer_number
+from elmo_fast.modules.scalar_mix import mixes
+from elmo_fast.op_choices import Backend, InferencePrecision, Precision
+from elmo_fast.static import Vectors
+from elmo_fast.tasks.config import L2_KINDS
+from elmo_fast.text import MAX_CHARACTERS, CharacterTable
+
+_LEVELS = 1 << 16
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """x with each element 0 with a chance of p, else 1 / (1 - p) times itself; x where not training, or p is 0.
+
+    On the CPU 16 random bits decide on an element (p is rounded to a 65536th, the factor goes by what it is rounded
+    to), which SFC64 draws from a seed of torch's generator: torch.manual_seed decides on all of them. Elsewhere it is
+    torch's.
+
+    Args:
+        x: any shape, float32 or float64.
+        p: 0 <= p < 1.
+    """
+    if not training or p == 0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped = min(round(p * _LEVELS), _LEVELS - 1)
+    seed = int(torch.randint(2**63 - 1, ()))
+    bits = np.random.SFC64(seed).random_raw(-(-x.numel() // 4)).view(np.uint16)[: x.numel()]
+    kept = torch.from_numpy(bits >= dropped).view(x.shape).to(x.dtype)
+    return x * kept.mul_(_LEVELS / (_LEVELS - dropped))
+
+
+_IDS = 262  # of CharacterTable: bytes, markers and padding, less one, as ELMo's
+
+
+class CharacterFeatures(nn.Module):
+    """A word's vector [W] from its bytes: embedding, convolutions, maximum over the word, activation.
+
+    Each distinct word of a batch is encoded once.
+
+    Args:
+        embedding_dim: E, numbers per character.
+        filters: (width, number) of each group of convolutions; W is the sum of the numbers.
+        max_characters: slots per word; a word keeps at most this many bytes minus two.
+        activation: "relu" | "tanh".
+        precision, backend: as in elmo_fast.ops.char_cnn.
+
+    Raises: ElmoFastError.
+
+    Source: Ma and Hovy 2016, section 2.1 (30 filters of width 3 over 30 numbers).
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int = 30,
+        filters: Sequence[tuple[int, int]] = ((3, 30),),
+        *,
+        max_characters: int = MAX_CHARACTERS,
+        activation: str = "relu",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        check_settings(precision, backend, "char_cnn")
+        if not filters or any(not 1 <= width <= max_characters or number < 1 for width, number in filters):
+            raise ElmoFastError(
+                f"filters must be pairs (width from 1 to {max_characters}, number from 1); got {filters!r}"
+            )
+        self.filters, self.max_characters = [tuple(pair) for pair in filters], max_characters
+        self.activation, self.precision, self.backend = activation, precision, backend
+        self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))
+        self.convolutions = nn.ModuleList(
+            unset(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
+        )
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initializes the parameters: characters U(±√(3/E)), filters glorot-uniform, biases 0."""
+        bound = math.sqrt(3 / self.embedding.shape[1])
+        self.embedding.uniform_(-bound, bound)
+        for convolution in self.convolutions:
+            nn.init.xavier_uniform_(convolution.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+
+    def get_output_dim(self) -> int:
+        """W."""
+        return sum(number for _, number in self.filters)
+
+    def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """The vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
+        rows: dict[str, int] = {}
+        places = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
+        longest = max(map(len, places), default=0)
+        at = torch.tensor([row + [0] * (longest - len(row)) for row in places], dtype=torch.int64)
+        vectors = self._encode(list(rows))
+        with_padding = torch.cat([vectors.new_zeros(1, vectors.shape[1]), vectors])
+        flat = with_padding.index_select(0, at.reshape(-1).to(vectors.device))
+        return flat.reshape(len(places), longest, vectors.shape[1])
+
+    def _encode(self, words: list[str]) -> Tensor:
+        # Beyond the longest word and one window of padding all windows are alike: their maximum is the same.
+        widest = max(width for width, _ in self.filters)
+        slots = min(self.max_characters, max((len(word.encode("utf-8", "ignore")) for word in words), default=1) + 2)
+        slots = min(self.max_characters, slots + widest)
+        ids = torch.from_numpy(CharacterTable(words, slots).ids()).to(self.embedding.device)
+        return ops.char_cnn(
+            ids,
+            self.embedding,
+            [convolution.weight for convolution in self.convolutions],  # type: ignore[misc]
+            [convolution.bias for convolution in self.convolutions],  # type: ignore[misc]
+            activation=self.activation,
+            precision=self.precision,
+            backend=ops.backend_for("char_cnn", self.backend),
+        )
+
+
+_PADDING, _UNKNOWN, _FIRST = 0, 1, 2
+
+
+class StaticFeatures(nn.Module):
+    """A vector [D] for each word, looked up as written, else in lower case, else the vector of unknown words.
+
+    The vector of unknown words is always trained; it starts as the mean of all vectors. A frozen table is not in the
+    state_dict, because its file has it.
+
+    Args:
+        vectors: words and matrix [V, D] float32.
+        trainable: whether the table is trained too.
+        replaced: indices of words that are replaced by the unknown word half of the time in training, so that a table
+            of the training text's own words learns a vector for unknown words.
+
+    Raises: ElmoFastError: no words, one twice, a matrix of another shape, numbers that are not finite.
+
+    Source: of `replaced`: Lample et al. 2016, section 4.3 (words that occur once, with probability 0.5).
+    """
+
+    table: Tensor
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        *,
+        trainable: bool = False,
+        replaced: Iterable[int] = (),
+    ) -> None:
+        super().__init__()
+        matrix = _checked(vectors)
+        rows = torch.zeros(_FIRST + len(matrix), matrix.shape[1])
+        np.copyto(rows.numpy()[_FIRST:], matrix)
+        self.words = list(vectors.words)
+        self._numbers = {word: number for number, word in enumerate(self.words, _FIRST)}
+        if len(self._numbers) < len(self.words):
+            twice = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise ElmoFastError(f"vectors must have each word once; got {twice!r} twice")
+        self.unknown = nn.Parameter(rows[_FIRST:].mean(0))
+        self._replaced = frozenset(number + _FIRST for number in replaced)
+        self.trainable = trainable
+        if trainable:
+            self.table = nn.Parameter(rows)
+        else:
+            self.register_buffer("table", rows, persistent=False)
+        self._lost = False
+
+    @classmethod
+    def random(cls, sentences: Iterable[Sequence[str]], width: int) -> "StaticFeatures":
+        """A table of the words of `sentences`, in the order of their names, drawn from U(±√(3/D)) and trained.
+
+        Words that occur once are `replaced`.
+        """
+        counts = Counter(word for words in sentences for word in words)
+        if not counts:
+            raise ElmoFastError("sentences must have at least one word; got none")
+        check_counts(width=width)
+        words = sorted(counts)
+        bound = math.sqrt(3 / width)
+        matrix = torch.empty(len(words), width).uniform_(-bound, bound).numpy()
+        once = [number for number, word in enumerate(words) if counts[word] == 1]
+        return cls(Vectors(words, matrix), trainable=True, replaced=once)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StaticFeatures":
+        super()._apply(fn, recurse)
+        self._lost = self._lost or (not self.trainable and loses_values(fn))
+        return self
+
+    def get_output_dim(self) -> int:
+        """D."""
+        return self.table.shape[1]
+
+    def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """The vectors of a batch of tokenised sentences, [B, T, D], 0 at padding.
+
+        Raises: ElmoFastError: a frozen table, lost on the way through the device "meta" or in to_empty.
+        """
+        if self._lost:
+            raise ElmoFastError(
+                'the table of static vectors is in no state_dict, and to("meta") or to_empty dropped its values; '
+                "make the features anew from the vectors' file"
+            )
+        longest = max(map(len, sentences), default=0)
+        get = self._numbers.get
+        rows = [[get(word) or self._number(word) for word in words] for words in sentences]
+        numbers = torch.tensor([row + [_PADDING] * (longest - len(row)) for row in rows], dtype=torch.int64)
+        if self.training and self._replaced:
+            self._replace(numbers)
+        some_unknown = bool((numbers == _UNKNOWN).any())
+        numbers = numbers.to(self.table.device)
+        found = F.embedding(numbers, self.table, _PADDING)
+        return torch.where((numbers == _UNKNOWN)[..., None], self.unknown, found) if some_unknown else found
+
+    def _number(self, word: str) -> int:
+        number = self._numbers.get(word)
+        if number is None:
+            number = self._numbers.get(word.lower())
+        return _UNKNOWN if number is None else number
+
+    def _replace(self, numbers: Tensor) -> None:
+        once = torch.tensor(sorted(self._replaced))
+        drawn = torch.rand(numbers.shape) < 0.5
+        numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
+
+
+def _checked(vectors: Vectors) -> np.ndarray:
+    matrix = np.asarray(vectors.matrix)
+    if matrix.ndim != 2 or not len(vectors.words) == len(matrix) > 0 or not matrix.shape[1]:
+        raise ElmoFastError(
+            f"vectors must have a matrix [V, D] with a row per word; got {len(vectors.words)} words and a matrix of "
+            f"shape {matrix.shape}"
+        )
+    finite = np.isfinite(matrix).all(axis=1)
+    if not finite.all():
+        raise ElmoFastError(f"vectors must be finite numbers; those of {vectors.words[int(finite.argmin())]!r} are not")
+    return matrix
+
+
+def load_bilm(
+    model: str | os.PathLike[str],
+    prefix: str | None = None,
+    *,
+    fine_tune: bool = False,
+    precision: InferencePrecision = "float32",
+    backend: Backend = "auto",
+) -> BiLM:
+    """The biLM of a folder, a run, or a name of the hub, every sentence of which starts from the state zero.
+
+    prefix: as in BiLM; fine_tune: whether its weights are trained
+
+    Raises: ElmoFastError, CheckpointError.
+    """
+    folder = pretrained_folder(model)
+    return BiLM(folder, requires_grad=fine_tune, stateful=False, precision=precision, backend=backend, prefix=prefix)
+
+
+class ElmoFeatures(nn.Module):
+    """M mixes of a biLM's layers, each with its own weights, dropped out while training.
+
+        y_m = gamma_m * sum_l softmax(w_m)_l * h_l
+
+    A biLM whose parameters are trained is a submodule. A frozen one is not: it is in no state_dict, and stays in
+    evaluation mode; it moves to the mixes' device when it is run.
+
+    Args:
+        bilm: as load_bilm gives it; whether it is trained is whether its parameters require gradients. It must not
+            carry state.
+        mixes: M; one for a task's input, one for its output, or two for both.
+        layer: "mix": all layers, w learned; "top" or a number (0 the lowest, -1 the top): that layer alone, gamma
+            learned.
+        dropout: chance of dropping a number of a mix.
+        l2: λ of the penalty.
+        l2_kind: see penalty.
+        backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
+
+    Raises: ElmoFastError.
+
+    Source: Peters et al. 2018, sections 3.2 to 3.4; bilm-tf's `weight_layers` (gamma is learned there too where only
+    the top layer is used).
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        mixes: int = 1,
+        *,
+        layer: str | int = "mix",
+        dropout: float = 0.5,
+        l2: float = 0.001,
+        l2_kind: str = "paper",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        check_choice("l2_kind", l2_kind, L2_KINDS)
+        if bilm.stateful:
+            raise ElmoFastError("bilm must not carry state, for vectors would depend on the order; set stateful=False")
+        self.fine_tuned = any(parameter.requires_grad for parameter in bilm.parameters())
+        if self.fine_tuned:
+            self.trained_bilm = bilm
+        else:
+            # In a list torch does not see it.
+            self._frozen = [bilm.eval()]
+        self.dropout, self.l2, self.l2_kind = dropout, l2, l2_kind
+        self.layers = _chosen(layer, bilm.num_layers)
+        self.learns_weights = layer == "mix"
+        for m in range(mixes):
+            mix = ScalarMix(len(self.layers), backend=backend)
+            for weight in mix.scalar_parameters:
+                weight.requires_grad_(self.learns_weights)
+            self.add_module(f"scalar_mix_{m}", mix)
+        self._mixes = mixes
+
+    @property
+    def bilm(self) -> BiLM:
+        """The biLM, frozen or trained."""
+        return self.trained_bilm if self.fine_tuned else self._frozen[0]
+
+    @property
+    def scalar_mixes(self) -> list[ScalarMix]:
+        """The M mixes."""
+        return [self.get_submodule(f"scalar_mix_{m}") for m in range(self._mixes)]  # type: ignore[misc]
+
+    def get_output_dim(self) -> int:
+        """2D, the width of a mix."""
+        return self.bilm.get_output_dim()
+
+    def bilm_parameters(self) -> list[nn.Parameter]:
+        """The biLM's parameters where they are trained, for a learning rate of their own; else none."""
+        return list(self.bilm.parameters()) if self.fine_tuned else []
+
+    def forward(self, sentences: Sequence[Sequence[str]], layers: Tensor | None = None) -> Tensor:
+        """The mixes of a batch of tokenised sentences, [M, B, T, 2D], 0 at padding.
+
+        Args:
+            sentences: B lists of words.
+            layers: from LayerCache.batch, of these sentences: [L+1, B, T, 2D], or only those that `self.layers` numbers
+                ([K, B, T, 2D]); None: the biLM is run.
+
+        Raises: ElmoFastError: layers of another number or width, or for a biLM that is trained.
+        """
+        mixed = self._of_sentences(sentences) if layers is None else self._of_layers(layers)
+        return dropout(mixed, self.dropout, self.training)
+
+    def _of_layers(self, layers: Tensor) -> Tensor:
+        known, width = self.bilm.num_layers, self.get_output_dim()
+        if self.fine_tuned or layers.shape[0] not in (len(self.layers), known) or layers.shape[-1] != width:
+            what = "None, since the biLM is trained" if self.fine_tuned else f"{known} layers of width {width}"
+            raise ElmoFastError(f"layers must be {what}; got {layers.shape[0]} of width {layers.shape[-1]}")
+        layers = layers.to(self.scalar_mixes[0].gamma.device, non_blocking=True)
+        picked = layers.unbind(0)
+        if layers.shape[0] != len(self.layers):
+            picked = tuple(picked[number] for number in self.layers)
+        return mixes(self.scalar_mixes, picked, None)
+
+    def _of_sentences(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        device = self.scalar_mixes[0].gamma.device
+        bilm = self.bilm
+        if next(bilm.parameters()).device != device:
+            bilm.to(device)
+        ids = bilm.batch_to_ids(sentences).to(device)
+        with torch.set_grad_enabled(self.fine_tuned and torch.is_grad_enabled()):
+            output = bilm(ids)
+        mixed = mixes(self.scalar_mixes, [output["activations"][number] for number in self.layers], None)
+        inner = mask_without_boundaries(output["mask"])
+        return torch.where(inner[..., None], mixed[:, :, 1:-1], 0)
+
+    def penalty(self) -> Tensor:
+        """What is added to the loss, []: λ Σ_m Σ_l w_ml², of the weights before the softmax; 0 for a single layer.
+
+        It draws the mixes towards the average of the layers. "paper": λ‖w‖², as section 3.4 has it; "bilm-tf": λ Σ W²,
+        as weight_layers(l2_coef=λ) has it. Both are this sum: bilm-tf takes the softmax of W + 1/(L+1), but that shift
+        changes no softmax, and it is W without the shift that is squared. gamma is not penalised in either.
+        """
+        weights = [weight for mix in self.scalar_mixes for weight in mix.scalar_parameters]
+        if not self.learns_weights or not self.l2:
+            return weights[0].new_zeros(())
+        return self.l2 * torch.cat(weights).square().sum()
+
+    @torch.no_grad()
+    def weights(self) -> list[list[float]]:
+        """softmax(w) of each mix, M lists, in the order of `self.layers`."""
+        return [torch.cat(list(mix.scalar_parameters)).softmax(0).tolist() for mix in self.scalar_mixes]
+
+    @torch.no_grad()
+    def gammas(self) -> list[float]:
+        """gamma of each mix."""
+        return [float(mix.gamma.detach()) for mix in self.scalar_mixes]
+
+
+def _chosen(layer: str | int, known: int) -> list[int]:
+    if layer == "mix":
+        return list(range(known))
+    counted_down = isinstance(layer, int) and -known <= layer < 0
+    return [layer_number(layer + known if counted_down else layer, known, also='"mix", ')]  # type: ignore[operator]
