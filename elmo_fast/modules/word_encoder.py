@@ -12,6 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_boundaries_to_vectors, add_sentence_boundary_token_ids
 from elmo_fast.ops._checks import given
+from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary
 
 
@@ -28,7 +29,9 @@ class WordTable(nn.Module):
 
     def encode(self, ids: Tensor) -> Tensor:
         """Vectors [..., D] of the rows `ids` [...] int64, with nothing added."""
-        return F.embedding(ids, self.weight, padding_idx=0, sparse=self.sparse)
+        if self.sparse:
+            return table_rows(self.weight, ids.flatten(), sparse=True, padding=0).view(*ids.shape, -1)
+        return F.embedding(ids, self.weight, padding_idx=0)
 
 
 class WordEncoder(WordTable):

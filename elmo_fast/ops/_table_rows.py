@@ -18,23 +18,23 @@ def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
 
 class _SparseRows(torch.autograd.Function):
     @staticmethod
-    def forward(table: Tensor, ids: Tensor) -> Tensor:
+    def forward(table: Tensor, ids: Tensor, padding: int | None) -> Tensor:
         return table.index_select(0, ids)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        table, ids = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
+        table, ids, ctx.padding = inputs
         ctx.save_for_backward(ids)
         ctx.save_for_forward(ids)
         ctx.shape = table.shape
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
         (ids,) = ctx.saved_tensors
         return tangent.index_select(0, ids)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, table: Tensor, ids: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, table: Tensor, ids: Tensor, padding: int | None) -> Any:
         raise ElmoFastError(
             "rows of a table with a sparse gradient have no batching rule for torch.func.vmap; give the op the whole "
             'batch, or use backend="reference" without sparse gradients'
@@ -42,9 +42,27 @@ class _SparseRows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (ids,) = ctx.saved_tensors
-        return table_gradient(ctx.shape, ids, grad, True), None
+        if ctx.padding is not None:
+            grad = grad.masked_fill((ids == ctx.padding)[:, None], 0)
+        return table_gradient(ctx.shape, ids, grad, True), None, None
+
+
+def coalesced_at_once(device: torch.device) -> bool:
+    """Report whether sparse gradients are coalesced as they are computed: on the CPU, where no device is waited for."""
+    return device.type == "cpu"
+
+
+def stays_sparse(entries: int, *parameters: Tensor) -> bool:
+    """Report whether the sparse gradients of `parameters`, `entries` rows in all before words are merged, stay rows.
+
+    Outside the CPU, autograd's sum of sparse gradients is their concatenation, unless it has more rows than the
+    parameter has elements: then torch coalesces it (add_out_sparse_cuda), which waits for the device, is refused in a
+    graph's capture, and leaves the bias of a table with other rows than the table. Such rows are no fewer than the
+    table's own, and need more memory than a dense gradient.
+    """
+    return all(coalesced_at_once(each.device) or entries <= each.numel() for each in parameters)
 
 
 def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
@@ -54,18 +72,21 @@ def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -
     in any order.
 
     sparse: COO; coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for the
-    device to know the number of distinct words. Autograd's sum of two such gradients is their concatenation (torch's
-    add_out_sparse_cuda), which waits for nothing either.
+    device to know the number of distinct words (`stays_sparse` says when their sum waits for it too).
     """
     if not sparse:
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
     gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
-    return gradient.coalesce() if rows.device.type == "cpu" else gradient
+    return gradient.coalesce() if coalesced_at_once(rows.device) else gradient
 
 
-def table_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
-    """table[ids], [N, ...] of table [V, ...]; its gradient is dense or, with `sparse`, as `table_gradient` has it."""
-    return _SparseRows.apply(table, ids) if sparse else table.index_select(0, ids)
+def table_rows(table: Tensor, ids: Tensor, sparse: bool, padding: int | None = None) -> Tensor:
+    """table[ids], [N, ...] of table [V, ...]; its gradient is dense or, with `sparse`, as `table_gradient` has it.
+
+    padding: an id whose row gets a gradient of zeros; only with `sparse`. torch's own `embedding` drops such rows, and
+    waits for a GPU to know how many they are.
+    """
+    return _SparseRows.apply(table, ids, padding) if sparse else table.index_select(0, ids)
 
 
 def coalesced(gradient: Tensor) -> Tensor:

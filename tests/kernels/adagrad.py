@@ -10,15 +10,11 @@ SHAPES += 3 * [(16384, 512), (16384, 512), (16384,), (512, 4096)] + [(1,)]
 VOCABULARY, TOKENS, SAMPLES = 793_471, 2560, 8192
 
 
-def number(on_device):
-    return torch.empty(()) if on_device else None
-
-
-def dense(copy=None, clipped=True, rate=None, shapes=SHAPES):
+def dense(copy=None, clipped=True, shapes=SHAPES):
     def call():
         tensors = [[torch.empty(shape) for shape in shapes] for _ in range(3)]
         copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in shapes]
-        undispatched("adagrad_")(*tensors, copies, 0.2, torch.empty(()) if clipped else None, number(rate))
+        undispatched("adagrad_")(*tensors, copies, torch.empty(()), torch.empty(()) if clipped else None)
 
     return call
 
@@ -27,7 +23,7 @@ def norm(shapes=SHAPES):
     undispatched("adagrad_square_norm")([torch.empty(shape) for shape in shapes])
 
 
-def rows(*width, index=torch.int32, clipped=True, rate=None, n=2 * (TOKENS + SAMPLES)):
+def rows(*width, index=torch.int32, clipped=True, n=2 * (TOKENS + SAMPLES)):
     def call():
         ids, positions, gradient = (
             torch.empty(n, dtype=index),
@@ -36,7 +32,7 @@ def rows(*width, index=torch.int32, clipped=True, rate=None, n=2 * (TOKENS + SAM
         )
         table, accumulator = torch.empty(VOCABULARY, *width), torch.empty(VOCABULARY, *width)
         scale = torch.empty(()) if clipped else None
-        undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, 0.2, scale, number(rate))
+        undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, torch.empty(()), scale)
         undispatched("adagrad_merged_square_norm")(ids, positions, gradient, VOCABULARY)
 
     return call
@@ -53,5 +49,3 @@ def launches():
     yield "bias", rows()
     yield "int64 ids", rows(512, index=torch.int64)
     yield "no clip, D=512", rows(512, clipped=False)
-    yield "rate on the device", dense(torch.bfloat16, rate=True)
-    yield "rate on the device, D=512", rows(512, rate=True)

@@ -36,7 +36,13 @@ def storages_of(value):
 
 
 class SparseAsOnGpu(TorchDispatchMode):
-    """Sparse gradients are not coalesced, and their sum is a concatenation: no shape depends on values."""
+    """Sparse gradients are not coalesced, and their sum is a concatenation, unless it has more rows than the tensor has
+    elements: then it is coalesced, as torch's add_out_sparse_cuda does."""
+
+    def coalesced(self, gradient):
+        with _disable_current_modes():
+            merged = gradient.coalesce()
+            return Sparse.made(merged.indices(), merged.values(), gradient)
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         name, first = function._schema.name.removeprefix("aten::"), (tensors_of(arguments) or [None])[0]
@@ -44,7 +50,9 @@ class SparseAsOnGpu(TorchDispatchMode):
             return first
         if name in ("add", "add_", "mul", "clone") and first.is_sparse:
             with self:
-                return getattr(Sparse, name)(*arguments)
+                result = getattr(Sparse, name)(*arguments)
+                grown = name in ("add", "add_") and result._values().shape[0] > result.numel()
+            return self.coalesced(result) if grown else result
         found = self.run(function, arguments, options or {})
         assert name in SHARING or not any(each.is_sparse for each in tensors_of(found)), name
         return found
@@ -91,7 +99,8 @@ class Recording(SparseAsOnGpu):
         if namespace == "elmo_fast_triton":
             with self:  # its launches, and what torch launches between them
                 return _triton.undispatched(name)(*arguments, **options)
-        if name in REFUSED or torch.Tag.nondeterministic_seeded in function.tags:
+        masks = name == "index" and any(each.dtype == torch.bool for each in tensors_of(arguments[1]))
+        if masks or name in REFUSED or torch.Tag.nondeterministic_seeded in function.tags:
             raise RuntimeError(f"{name}: operation not permitted when stream is capturing")
         written = [a for i, a in enumerate(arguments) if _is_written(function._schema.arguments[i])]
         written += [options[a.name] for a in function._schema.arguments if a.name in options and _is_written(a)]
@@ -110,6 +119,9 @@ class Recording(SparseAsOnGpu):
             return tensors_of(result) if fresh else []
 
         return found
+
+    def coalesced(self, gradient):
+        raise RuntimeError("coalesce reads a number: operation not permitted when stream is capturing")
 
     def about_to_write(self, value):
         for storage in storages_of(value):

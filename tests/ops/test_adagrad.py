@@ -66,6 +66,20 @@ def test_a_learning_rate_in_a_tensor_gives_the_same_bits(backend):
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
+@pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
+def test_a_learning_rate_in_a_tensor_runs_the_kernels_of_a_number():
+    """Kernels are loaded by the first, eager step: a driver may refuse to load one within a captured one."""
+    found = []
+    for rate in (0.2, torch.tensor(0.2)):
+        weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
+        with _triton.recording() as launches:
+            adagrad_(weights, sums, gradients, rate, torch.tensor(0.3), backend="triton")
+            adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1]), gradients[0][:2], rate, backend="triton")
+        kinds = [(each.kernel, list(map(type, each.arguments)), each.constants) for each in launches]
+        found.append(kinds)
+    assert len(found[0]) == 3 and found[0] == found[1]
+
+
 @every
 def test_strided_gradients_and_few_tensors(backend):
     weights, sums, _ = tensors(shapes=[(40, 70)])
@@ -285,11 +299,12 @@ def test_opcheck(backend):
     ops = torch.ops.elmo_fast_triton
     weights, sums, gradients = tensors(shapes=[(30, 7), (5,)])
     scale, kept = torch.tensor(0.5), [torch.zeros(30, 7), torch.zeros(5)]
-    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, [], 0.2, None, None))
-    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, kept, 0.2, scale, torch.tensor(0.3)))
+    rate = torch.tensor(0.3)
+    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, [], rate, None))
+    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, kept, rate, scale))
     ids = torch.randint(0, 30, (40,))
     rows, order = torch.randn(40, 7), row_order(ids, 30)
-    torch.library.opcheck(ops.adagrad_rows_.default, (weights[0], sums[0], *order, rows, 0.2, scale, torch.tensor(0.3)))
+    torch.library.opcheck(ops.adagrad_rows_.default, (weights[0], sums[0], *order, rows, rate, scale))
     torch.library.opcheck(ops.adagrad_square_norm.default, (gradients,))
     torch.library.opcheck(ops.adagrad_merged_square_norm.default, (*order, rows, 30))
 

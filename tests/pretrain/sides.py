@@ -11,19 +11,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from elmo_fast import ops
 from elmo_fast.errors import PerformanceWarning
-from elmo_fast.ops import _capture, _graphs
+from elmo_fast.ops import _capture, _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
 from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from tests.ops.recorded_graph import SparseAsOnGpu
-from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
+from tests.pretrain.toy import toy_config, toy_corpus, toy_words
 
 
 def pretend(monkeypatch):
     """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
     monkeypatch.setattr(_capture, "enabled", lambda device: True)
+    monkeypatch.setattr(_table_rows, "coalesced_at_once", lambda device: False)
     ours = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
     for module in ours:
         if getattr(module, "check_values", None) is check_values:
@@ -40,12 +42,15 @@ def each_its_own(rows, backend):
 
 
 class Side:
-    """A model and its training, the same for each side; graphs: the recorded ones, None to launch."""
+    """A model and its training, the same for each side; graphs: the recorded ones, None to launch; words: of the
+    vocabulary, if not the text's."""
 
-    def __init__(self, graphs=None, backend="reference", make=AdaGrad, micro_batches=1, **changes):
+    def __init__(self, graphs=None, backend="reference", make=AdaGrad, micro_batches=1, words=None, **changes):
         torch.manual_seed(3)
         corpus, config = toy_corpus(), toy_config(**{"dropout": 0.4, "backend": backend} | changes)
-        self.model, self.batches = toy_model(config, corpus), toy_words(config, corpus)
+        words = words or len(corpus.vocabulary)
+        self.model = make_language_model(config, words, counts=torch.arange(words, 0, -1))
+        self.batches = toy_words(config, corpus)
         self.model.bilm.encoder._waits_for_nothing = True
         if config.model.input == "words":
             reader = make_input_reader(self.model.options, corpus, "cpu")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from elmo_fast.errors import PerformanceWarning
-from elmo_fast.ops import _capture, _packed, _triton
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.ops import _capture, _packed, _table_rows, _triton
 from elmo_fast.ops._check import GRAPH, Answer, Unit, check_replay
 from elmo_fast.pretrain.step import replay_case, training_step
 from elmo_fast.pretrain.step.captured_step import STEP, CapturedGradients
@@ -46,6 +47,29 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(changes):
     # Launched: 0 has no state, 1 and 3 are the first of their shapes, 7 finds weights that others changed.
     assert [each.times for each in graphs] == [3, 1, 1]
     assert all(parameter.grad is None for parameter in sides[1].model.parameters())
+
+
+@pytest.mark.parametrize(("words", "parts"), [(300, 1), (300, 3), (10_000, 1), (800_000, 1)])
+@pytest.mark.parametrize("loss", LOSS_CLASSES)
+def test_steps_of_any_vocabulary_are_taken_and_replayed(loss, words, parts):
+    """Where two directions' rows outnumber a bias, torch would coalesce its gradient and not the table's: they are dense.
+    The weights are those of sparse gradients, which the CPU takes."""
+    changes = {"loss": loss, "words": words, "n_negative_samples_batch": min(words, 8192), "input": "words"}
+    changes |= {"dim": 4, "projection_dim": 2, "n_layers": 1, "batch_size": 6, "micro_batches": parts, "dropout": 0.0}
+    # All logits of the full softmax over many words, recorded, would take gigabytes.
+    graphs = None if loss == "full_softmax" and words > 10_000 else Recorded()
+    sides = Side(**changes), Side(graphs, **changes)
+    for side in sides:
+        for number in (0, 1, 1):
+            side.take(number, number)
+    check_equal(sides)
+    assert graphs is None or [each.times for each in graphs] == [1]
+    plain = Side(**changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_table_rows, "coalesced_at_once", lambda device: device.type == "cpu")
+        for number in (0, 1, 1):
+            plain.state = plain.step(plain.batches[number], plain.state, number).state
+    torch.testing.assert_close(plain.left()[2:4], sides[0].left()[2:4], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's interpreter is off")

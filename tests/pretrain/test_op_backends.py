@@ -88,6 +88,16 @@ def test_without_the_extension_a_run_says_why_once(tmp_path, monkeypatch):
     ]
 
 
+def test_float32_on_a_gpu_is_said_to_be_slow():
+    """The other precisions, and the CPU, have no such line."""
+    said = {
+        (precision, device): any("--precision bfloat16 or float16" in line for line in
+        describe_backends(precision, "reference", "adamw", torch.device(device)))
+        for precision in ("float32", "tf32", "float16") for device in ("cpu", "cuda")
+    }  # fmt: skip
+    assert [each for each, slow in said.items() if slow] == [("float32", "cuda")]
+
+
 @pytest.mark.parametrize("faster", [True, False])
 def test_bfloat16_is_slower_only_without_its_kernels(monkeypatch, faster):
     if _native.C is None:

@@ -157,7 +157,7 @@ def run_adagrad_dense(sizes=(1500, 7)):
     weights, gradients, sums = ([torch.rand(size) + 0.5 for size in sizes] for _ in range(3))
     square_norm(gradients, **BACKEND)
     for copies in ([], [torch.ones_like(w, dtype=torch.float16) for w in weights]):
-        undispatched("adagrad_")(weights, gradients, sums, copies, 0.1, None, None)
+        undispatched("adagrad_")(weights, gradients, sums, copies, torch.tensor(0.1), None)
 
 
 def run_log_uniform_sample(sizes=((1500, 2000), (4500, 1_300_000))):

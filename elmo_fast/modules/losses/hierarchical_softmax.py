@@ -67,6 +67,10 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         """Those of the nodes on as many paths as there are positions."""
         return min(cls.table_rows(words), math.ceil(2 * positions * cls.products(words, samples)))
 
+    def gradient_rows(self, positions: int) -> int:
+        """One for each step of a path, all paths as long as the longest."""
+        return positions * self.tree.longest
+
     @classmethod
     def products(cls, words: int, samples: int) -> float:
         """One for each node of a path."""

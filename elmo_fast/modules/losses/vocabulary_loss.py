@@ -41,6 +41,7 @@ class VocabularyLoss(nn.Module):
 
     softmax_w: nn.Embedding | nn.Parameter
     softmax_b: nn.Embedding | nn.Parameter
+    num_samples: int
 
     def __init__(self, rows: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend) -> None:
         super().__init__()
@@ -68,6 +69,10 @@ class VocabularyLoss(nn.Module):
     def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
         """The most rows with a gradient in a step of `positions` positions of each direction."""
         return min(words, 2 * (samples * cls.draws + positions))
+
+    def gradient_rows(self, positions: int) -> int:
+        """Rows of a sparse gradient of `positions` positions of one direction, repeated ones included."""
+        return positions + (self.num_samples if self.draws else 0)
 
     @classmethod
     def products(cls, words: int, samples: int) -> float:

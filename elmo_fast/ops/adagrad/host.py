@@ -56,7 +56,7 @@ def update(a: Any) -> None:
     for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, *lists):
         absent = [] if a.copies else [None] * SLOTS
         _triton.launch(
-            kernels.update, (blocks,), a.scale, a.rate, a.learning_rate, *firsts, *sizes, *tensors, *absent,
+            kernels.update, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors, *absent,
             num_warps=8, COPIED=bool(a.copies), BLOCK=UPDATE_BLOCK,
         )  # fmt: skip
     torch.autograd.graph.increment_version([*a.parameters, *a.accumulators, *a.copies])
@@ -101,7 +101,7 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
 
 def update_rows(a: Any) -> None:
     sorted_rows, tile, grid = _pieces(a.ids, a.positions, a.rows)
-    given = (a.table, a.accumulator, a.scale, a.rate, a.learning_rate, len(a.rows), a.table.shape[0])
+    given = (a.table, a.accumulator, a.scale, a.learning_rate, len(a.rows), a.table.shape[0])
     _triton.launch(kernels.update_rows, grid, *sorted_rows, *given, **tile)
     torch.autograd.graph.increment_version([a.table, a.accumulator])
 

@@ -54,7 +54,7 @@ def _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED: tl.cons
 
 @triton.jit(do_not_specialize=[*_FIRSTS, *_SIZES])
 def update(
-    scale, rate, learning_rate, f1, f2, f3, f4, f5, f6, f7,
+    scale, rate, f1, f2, f3, f4, f5, f6, f7,
     n0, n1, n2, n3, n4, n5, n6, n7,
     w0, w1, w2, w3, w4, w5, w6, w7,
     a0, a1, a2, a3, a4, a5, a6, a7,
@@ -71,8 +71,7 @@ def update(
         factor = tl.load(scale)
         if not _finite(factor):
             return
-    if rate is not None:
-        learning_rate = tl.load(rate)
+    learning_rate = tl.load(rate)
     block = tl.program_id(0)
     first = _slot(block, f1, f2, f3, f4, f5, f6, f7, 0, f1, f2, f3, f4, f5, f6, f7)
     n = _slot(block, f1, f2, f3, f4, f5, f6, f7, n0, n1, n2, n3, n4, n5, n6, n7)
@@ -194,7 +193,7 @@ def sum_pieces(
 
 @triton.jit(do_not_specialize=["n", "num_words"])
 def update_rows(
-    ids, order, rows, pieces, table, accumulator, scale, rate, learning_rate, n, num_words,
+    ids, order, rows, pieces, table, accumulator, scale, rate, n, num_words,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
     """The rows of table and accumulator whose ids begin at HEADS sorted positions; where none does, nothing is read."""
@@ -203,8 +202,7 @@ def update_rows(
         factor = tl.load(scale)
         if not _finite(factor):
             return
-    if rate is not None:
-        learning_rate = tl.load(rate)
+    learning_rate = tl.load(rate)
     i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     id, heads = _heads(i, ids, n, num_words)
     if tl.max(heads.to(tl.int32), 0) == 0:

@@ -21,10 +21,12 @@ def _check_contiguous(op: str, **tensors: Tensor) -> None:
             )
 
 
-def _numbers(a: AdagradArguments | AdagradRowsArguments) -> tuple[float, Tensor | None, Tensor | None]:
-    """Learning rate and scale as the ops take them: a rate that is on the device comes last, behind 0."""
-    on_device = isinstance(a.learning_rate, Tensor)
-    return (0.0, a.scale, a.learning_rate) if on_device else (a.learning_rate, a.scale, None)  # type: ignore[return-value]
+def _numbers(a: AdagradArguments | AdagradRowsArguments, like: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Learning rate and scale on the device: a captured step and an eager one then run the same compiled kernels."""
+    rate = a.learning_rate
+    if not isinstance(rate, Tensor):
+        rate = torch.full((), rate, dtype=torch.float32, device=like.device)
+    return rate, a.scale
 
 
 def run(a: AdagradArguments) -> None:
@@ -35,9 +37,10 @@ def run(a: AdagradArguments) -> None:
         copy = None if torch.compiler.is_compiling() else _packed.kept_rounded(weight)
         key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
         groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
+    numbers = _numbers(a, a.parameters[0])
     for key, group in groups.items():
         weights, sums, slopes, *copies = map(list, zip(*group, strict=True))
-        _update(weights, sums, slopes, copies[0] if copies else [], *_numbers(a))
+        _update(weights, sums, slopes, copies[0] if copies else [], *numbers)
         if key is not None:
             for weight in weights:
                 _packed.mark_rounded(weight, key)
@@ -46,7 +49,7 @@ def run(a: AdagradArguments) -> None:
 def run_rows(a: AdagradRowsArguments) -> None:
     _check_contiguous("adagrad_rows_", table=a.table, accumulator=a.accumulator)
     order = a.order or row_order(a.ids, a.table.shape[0])
-    _update_rows(a.table, a.accumulator, *order, a.rows, *_numbers(a))
+    _update_rows(a.table, a.accumulator, *order, a.rows, *_numbers(a, a.table))
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -59,13 +62,13 @@ def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrde
 
 _update = _triton.define(
     "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
-    " float learning_rate, Tensor? scale, Tensor? rate) -> ()",
+    " Tensor learning_rate, Tensor? scale) -> ()",
     host.update,
     lambda a: None,
 )
 _update_rows = _triton.define(
     "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor positions, Tensor rows,"
-    " float learning_rate, Tensor? scale, Tensor? rate) -> ()",
+    " Tensor learning_rate, Tensor? scale) -> ()",
     host.update_rows,
     lambda a: None,
 )

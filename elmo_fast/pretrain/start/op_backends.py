@@ -23,7 +23,7 @@ def describe_backends(
     gains no speed.
 
     precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimizer, loss: their
-    names; characters: whether the model reads them.
+    names; characters: whether the model reads them. On a GPU, float32 is named a precision that gains no speed.
     """
     operands = "float32" if precision == "tf32" else precision
     served: dict[str, list[str]] = {}
@@ -45,4 +45,9 @@ def describe_backends(
             lines.append(f"SLOWER {operands}: the reference rounds operands, then multiplies them in float32")
         elif not ops.is_faster_on_cpu(operands):
             lines.append(f"SLOWER {operands}: {ops.products_on_cpu(operands)}")
+    if precision == "float32" and device.type == "cuda":
+        lines.append(
+            "SLOWER float32: products have no tensor cores, or take three on them for one; --precision bfloat16 or "
+            "float16 takes one and reads 2 bytes a number in place of 4"
+        )
     return ["ops    " + "; ".join(f"{name}: {', '.join(each)}" for name, each in served.items()), *lines]

@@ -87,8 +87,11 @@ class AdaGrad(torch.optim.Adagrad):
                 raise ElmoFastError(
                     f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
                 )
+            trained = [p for p in group["params"] if p.grad is not None]
             rate = group["lr"] if learning_rate is None else learning_rate
-            self._update([p for p in group["params"] if p.grad is not None], rate, scale, orders or {})
+            if trained and trained[0].device.type != "cpu" and not isinstance(rate, Tensor):
+                rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all tensors
+            self._update(trained, rate, scale, orders or {})
 
     def count_step(self, parameters: Iterable[Tensor]) -> None:
         """What `step` does on the host: counts one more for each of these, as torch's optimizers do."""

@@ -18,11 +18,13 @@ class Exchange(Protocol):
     """Makes one gradient of those of all parts of the rows: a process computes its parts one after the other.
 
     streams: the biLM over two streams, by which every part is computed; parts: how many each process computes; factor:
-    by which the loss of a part is multiplied, so that what `finish` leaves is the gradient of the sum over all rows.
+    by which the loss of a part is multiplied, so that what `finish` leaves is the gradient of the sum over all rows;
+    added: how many parts' gradients autograd adds in a parameter.
     """
 
     streams: nn.Module
     parts: int
+    added: int
     factor: float
 
     def part(self, number: int) -> contextlib.AbstractContextManager[None]:
@@ -45,7 +47,8 @@ class MeanExchange:
     def __init__(
         self, streams: nn.Module, tables: Sequence[Sequence[nn.Parameter]], processes: Processes, parts: int
     ) -> None:
-        self.streams, self.tables, self.processes, self.parts = streams, tables, processes, parts
+        self.streams, self.tables, self.processes = streams, tables, processes
+        self.parts = self.added = parts
         # The mean over processes of gradients of this is the sum over all rows.
         self.factor = float(processes.size)
         self.apart = [parameter for table in tables for parameter in table]

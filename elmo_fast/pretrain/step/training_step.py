@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _capture
+from elmo_fast.ops._table_rows import stays_sparse
 from elmo_fast.pretrain.data.inputs import trained_embedding
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.processes import Processes
@@ -70,13 +71,11 @@ class Step:
         self.model, self.optimizer = model, optimizer
         self.clip_norm, self.seed, self.state_reset = clip_norm, seed, state_reset
         self.processes = Processes() if processes is None else processes
-        embedding = trained_embedding(model)
+        self.sparse, self.embedding = sparse, trained_embedding(model)
         # Tables whose gradients have the same rows.
         self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
-        model.loss.sparse = sparse
-        if embedding is not None:
-            model.bilm.encoder.sparse = sparse
-            self.tables.append([embedding])
+        if self.embedding is not None:
+            self.tables.append([self.embedding])
         self.captured = self._capturing(exact_shards) if cuda_graph else None
         self.exchange: Exchange
         if exact_shards is None:
@@ -153,6 +152,7 @@ class Step:
             inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))
         sums, states, parts = [], [], self.exchange.parts
         count = inputs.types.shape[1] // parts
+        self._choose_sparse(count * inputs.types.shape[2])
         for i in range(parts):
             part = inputs.part(slice(i * count, (i + 1) * count)) if parts > 1 else inputs
             with self.exchange.part(i):
@@ -162,6 +162,16 @@ class Step:
             states.append(after)
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
         return sums[0][None] if parts == 1 else torch.stack(sums), (h, c)
+
+    def _choose_sparse(self, positions: int) -> None:
+        """Make the gradients of the tables rows or dense; positions: of a part and direction.
+
+        A table and its bias are chosen together, by shapes alone, so that all processes and replays agree.
+        """
+        loss, both = self.model.loss, 2 * self.exchange.added
+        loss.sparse = self.sparse and stays_sparse(both * loss.gradient_rows(positions), *loss.parameters())
+        if self.embedding is not None:
+            self.model.bilm.encoder.sparse = self.sparse and stays_sparse(both * positions, self.embedding)
 
     def _losses(self, inputs: StepInputs, characters: Callable[[Tensor], Tensor]) -> tuple[Tensor, LayerStates]:
         """The sums of both directions' losses, [2], and the state after."""

@@ -25,6 +25,7 @@ class TreeExchange:
     """
 
     factor = 1.0
+    added = 1
 
     def __init__(
         self,
