@@ -37,7 +37,7 @@ from elmo_fast.modules import (
 )
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
-from elmo_fast.modules.embedder import BATCH_SIZE
+from elmo_fast.modules.sentence_vectors import BATCH_SIZE
 from elmo_fast.modules.losses.sampled_softmax import log_uniform_choice as _choice
 from elmo_fast.text import batch_to_ids
 

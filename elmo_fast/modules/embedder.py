@@ -20,7 +20,6 @@ from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
 from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, warn_if_named_otherwise
 
-BATCH_SIZE = 64
 TOKENISED = "a list of words (use text.split() to split at white space)"
 
 
@@ -100,7 +99,7 @@ class ElmoEmbedder:
         not_a_string(batch, "batch", f"a list of sentences, each {TOKENISED}")
         return embed_batch(self.elmo_bilm, list(_checked(batch)), stateful=self.elmo_bilm.stateful)
 
-    def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE) -> Iterator[Array]:
+    def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
         """The vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
         not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
         for batch in embed_batches(
@@ -113,7 +112,7 @@ class ElmoEmbedder:
         input_file: TextIO | str | os.PathLike[str] | SurveyedText,
         output_file_path: str | os.PathLike[str],
         output_format: str = "all",
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
         *,
@@ -130,7 +129,7 @@ class ElmoEmbedder:
                 tokens separated by white space.
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
-            batch_size: maximum number of sentences in a batch.
+            batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
             forget_sentences: omit the sentences: "sentence_to_index", or `names`.
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
             file_format: "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
@@ -138,7 +137,8 @@ class ElmoEmbedder:
                 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
                 metadata; "safetensors" stores the sentences as `names`, for ElmoVectors.
             dtype: "float32" or "float16", of the output.
-            max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone and,
+            max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
+                is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in stretches.
             progress: called after each batch with the tokens done and the total.
 
@@ -174,7 +174,7 @@ class ElmoEmbedder:
         write: Write,
         dtype: Any,
         output_format: str = "all",
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
         max_tokens: int | None = None,
         progress: Progress | None = None,
     ) -> None:

@@ -14,10 +14,14 @@ from elmo_fast.modules.batch_memory import that_fit
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.modules.long_sentences import long_activations
+from elmo_fast.ops._transfer import received, sent
 from elmo_fast.text import SentenceBatch, batches
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WINDOW = 16  # batches whose sentences are sorted by length together
+BATCH_SIZE = 64
+# Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
+GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
 GROUP = 2  # threads that run a batch together: one for each direction
 
 
@@ -90,7 +94,7 @@ def run_batches(
     layers: Layers = "all",
     *,
     stateful: bool = False,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     max_tokens: int | None = None,
     window: int | None = None,
     name: Callable[[int], str] = "sentence {}".format,
@@ -104,8 +108,9 @@ def run_batches(
         layers: as in layer_numbers; K of them.
         stateful: each row of a batch starts from its final state in the previous batch, and the order stays;
             otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
-        batch_size: maximum number of sentences in a batch.
-        max_tokens: maximum number of tokens in a batch, including padding. A longer sentence runs alone and, without
+        batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
+        max_tokens: maximum number of tokens in a batch, including padding; None: any number or, on a GPU without
+            carried state and with batch_size None, 16,384. A longer sentence runs alone and, without
             carried state, in stretches of that many tokens (with an LSTM that is joined: whole).
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
         name: what an error calls the sentence of an index.
@@ -117,9 +122,12 @@ def run_batches(
     """
     if window is None:
         window = 0 if stateful else WINDOW
+    device = next(bilm.parameters()).device
+    if batch_size is None and device.type != "cpu" and not stateful:
+        batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
+    batch_size = BATCH_SIZE if batch_size is None else batch_size
     stretch = max_tokens if bilm.runs_in_stretches and not stateful else None
-    on_cpu = next(bilm.parameters()).device.type == "cpu"
-    overlaps = on_cpu and isinstance(beside, Beside)
+    overlaps = device.type == "cpu" and isinstance(beside, Beside)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
     fitting = that_fit(bilm, cut, stretch, groups, name)
@@ -168,12 +176,12 @@ def _is_long(ids: Tensor, stretch: int | None) -> bool:
 @torch.no_grad()
 def _run(bilm: BiLM, prepared: Prepared, layers: Layers, stateful: bool, stretch: int | None = None) -> LayerBatch:
     batch, ids, words = prepared
-    ids = ids.to(next(bilm.parameters()).device)
+    ids = sent(ids, next(bilm.parameters()).device)
     if words is not None:
         outputs = bilm.in_context(*words, stateful=stateful)
         there = functools.partial(_layers_of, bilm, *words, outputs, layers)
     else:
-        there = functools.partial(list, _on_host(_layers_at_once(bilm, ids, layers, stateful, stretch)))
+        there = _to_host(_layers_at_once(bilm, ids, layers, stateful, stretch))
     return LayerBatch(batch.indices, batch.sentences, there, _skips_empty(batch, stateful))
 
 
@@ -187,7 +195,7 @@ def _layers_at_once(bilm: BiLM, ids: Tensor, layers: Layers, stateful: bool, str
 
 
 def _layers_of(bilm: BiLM, words: Tensor, mask: Tensor, outputs: list[Tensor], layers: Layers) -> list[Array]:
-    return _on_host(_of_words(chosen_layers(bilm.activations(words, mask, outputs), layers)))
+    return _to_host(_of_words(chosen_layers(bilm.activations(words, mask, outputs), layers)))()
 
 
 def _of_words(layers: list[Tensor]) -> list[Tensor]:
@@ -195,5 +203,9 @@ def _of_words(layers: list[Tensor]) -> list[Tensor]:
     return [layer[:, 1:] for layer in layers]
 
 
-def _on_host(layers: list[Tensor]) -> list[Array]:
-    return [layer.float().cpu().numpy() for layer in layers]
+def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
+    """Begin to copy a batch's layers to the host; the call returned waits for the copy and gives them as arrays."""
+    if layers[0].device.type == "cpu":
+        return functools.partial(list, [layer.float().numpy() for layer in layers])
+    copied = received(torch.stack(layers).float())  # one copy for all of them
+    return lambda: list(copied().numpy())

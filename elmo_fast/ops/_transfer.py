@@ -1,6 +1,6 @@
-"""From the host to a device."""
+"""From the host to a device, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,25 @@ from elmo_fast.errors import ElmoFastError
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device, without waiting for it."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def received(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy a tensor to the host; the call returned waits for the copy and gives it.
+
+    From a GPU it is copied to pinned memory while the next kernels run. torch keeps pinned memory that is freed, and
+    hands it out again once its copy is done: a loop that holds one batch while it computes the next has two buffers.
+    """
+    if tensor.device.type != "cuda":
+        return tensor.cpu
+    there, copied = torch.empty_like(tensor, device="cpu", pin_memory=True), torch.cuda.Event()
+    there.copy_(tensor, non_blocking=True)
+    copied.record(torch.cuda.current_stream(tensor.device))
+
+    def arrived() -> Tensor:
+        copied.synchronize()
+        return there
+
+    return arrived
 
 
 def drawn_to(op: str, drawn: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, shortened
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.model_digest import model_digest
-from elmo_fast.modules.sentence_vectors import WINDOW
+from elmo_fast.modules.sentence_vectors import BATCH_SIZE, WINDOW
 from elmo_fast.modules.text_embedding import text_contents
 from elmo_fast.parts.claims import Claims, looks
 from elmo_fast.parts.cutting import cut
@@ -20,11 +20,11 @@ from elmo_fast.text import Source, SurveyedText
 class Settings:
     """How a text is embedded; names and values as in ElmoEmbedder.embed_file.
 
-    part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses.
+    part_sentences: the most of one part, a multiple of 16 times batch_size (64 if that is None); None chooses.
     """
 
     output_format: str = "all"
-    batch_size: int = 64
+    batch_size: int | None = None
     forget_sentences: bool = False
     use_sentence_keys: bool = False
     file_format: str = "hdf5"
@@ -35,7 +35,7 @@ class Settings:
     @property
     def window(self) -> int:
         """How many sentences are sorted by length together."""
-        return WINDOW * self.batch_size
+        return WINDOW * (self.batch_size or BATCH_SIZE)
 
 
 def agreed_plan(

@@ -46,7 +46,7 @@ class Making:
     precision: str
     stateful: bool
     dtype: Literal["float32", "float16"]
-    batch_size: int
+    batch_size: int | None
     max_tokens: int | None
     file_format: str
     names: Literal["lines", "keys", "none"]

@@ -42,7 +42,7 @@ def nearest_tokens(
     topn: int = 10,
     layers: Layers = "top",
     cache: str | os.PathLike[str] | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     max_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, list[NearestToken]]:
@@ -61,7 +61,8 @@ def nearest_tokens(
         cache: file for the corpus's vectors; the first query writes it, later ones read it in place of running the
             model: 4 bytes x tokens x width a layer. A damaged one is written anew, with a warning; one of another
             corpus, model, precision or other layers is refused.
-        batch_size, max_tokens: most sentences, and most tokens with their padding, in a batch.
+        batch_size, max_tokens: most sentences, and most tokens with their padding, in a batch; as in
+            ElmoEmbedder.embed_file.
         progress: called after each batch with the tokens done and all tokens.
 
     Returns: the name of each layer ("average", or its number) -> its nearest tokens.

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import unittest.mock
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
 from elmo_fast.corpus import TypeCharacters
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.ops import _capture, _graphs, _native, _packed, _triton
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
@@ -27,6 +28,7 @@ def pretend():
     _packed._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
     torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
     step_inputs.dropout_masks = masks
+    torch.cuda.Event = torch.cuda.current_stream = unittest.mock.MagicMock()
     captured_step.CapturedStep._addresses = captured_step.CapturedStep._versions = lambda self: None
     _graphs.pool_of = _capture.pool_of = functools.lru_cache(_capture.Pool)
 
@@ -98,6 +100,7 @@ def embed(device, precision):
     def once(number):
         with torch.no_grad():
             found = model(ids)
+            sentence_vectors._to_host(found["activations"])
         return [*found["activations"], found["mask"], *model._elmo_lstm._states]
 
     return once
