@@ -37,8 +37,8 @@ from elmo_fast.modules import (
 )
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
-from elmo_fast.modules.sentence_vectors import BATCH_SIZE
 from elmo_fast.modules.losses.sampled_softmax import log_uniform_choice as _choice
+from elmo_fast.modules.sentence_vectors import BATCH_SIZE
 from elmo_fast.text import batch_to_ids
 
 __all__ = [
@@ -123,7 +123,7 @@ class ElmoEmbedder(_ElmoEmbedder):
         return list(map(_or_empty, super().embed_batch(batch)))
 
     def embed_sentences(
-        self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE
+        self, sentences: Iterable[Sequence[str]], batch_size: int | None = BATCH_SIZE
     ) -> Iterator[np.ndarray[Any, Any]]:
         """As elmo_fast.ElmoEmbedder.embed_sentences, but an empty sentence gives (3, 0, 1024)."""
         return map(_or_empty, super().embed_sentences(sentences, batch_size))

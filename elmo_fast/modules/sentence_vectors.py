@@ -177,6 +177,7 @@ def _is_long(ids: Tensor, stretch: int | None) -> bool:
 def _run(bilm: BiLM, prepared: Prepared, layers: Layers, stateful: bool, stretch: int | None = None) -> LayerBatch:
     batch, ids, words = prepared
     ids = sent(ids, next(bilm.parameters()).device)
+    there: Callable[[], list[Array]]
     if words is not None:
         outputs = bilm.in_context(*words, stateful=stateful)
         there = functools.partial(_layers_of, bilm, *words, outputs, layers)

@@ -10,7 +10,7 @@ from elmo_fast.errors import ElmoFastError
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device, without waiting for it."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def received(tensor: Tensor) -> Callable[[], Tensor]:

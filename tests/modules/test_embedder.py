@@ -254,3 +254,22 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
         ElmoEmbedder("absent.json", "absent.hdf5", cuda_device=0)
     with pytest.raises(ElmoFastError, match=r"device must be .* sees 0 CUDA devices; got 'cuda:1'"):
         TokenVectors(".", device="cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "counts"),
+    [
+        ("cpu", {}, [64, 64, 64, 8]),
+        ("meta", {}, [200]),
+        ("meta", {"batch_size": 64}, [64, 64, 64, 8]),
+        ("meta", {"stateful": True}, [64, 64, 64, 8]),
+        ("meta", {"max_tokens": 400}, [100, 100]),
+    ],
+)
+def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
+    """Unless a batch's size is named, or decides which sentence continues which."""
+    ran = []
+    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, prepared, *rest: ran.append(len(prepared.ids)))
+    bilm = BiLM(*files()).to(device)
+    list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
+    assert ran == counts

@@ -77,7 +77,8 @@ def test_a_learning_rate_in_a_tensor_runs_the_kernels_of_a_number():
             adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1]), gradients[0][:2], rate, backend="triton")
         kinds = [(each.kernel, list(map(type, each.arguments)), each.constants) for each in launches]
         found.append(kinds)
-    assert len(found[0]) == 3 and found[0] == found[1]
+    assert len(found[0]) == 3
+    assert found[0] == found[1]
 
 
 @every
