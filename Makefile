@@ -80,7 +80,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 demo: build
-	$(BIN)/python -m elmo_fast.demo
+	$(BIN)/python examples/demo.py
 
 docs: build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

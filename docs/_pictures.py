@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.demo.text import write_corpus
 from elmo_fast.pictures import (
     draw_curves,
     find_occurrences,
@@ -27,6 +26,10 @@ from elmo_fast.report.plan import Cell
 from elmo_fast.static import context_free_vectors
 
 DOCS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+from examples.demo import write_corpus  # noqa: E402
+
 BUILD = DOCS.parent / "build" / "pictures"
 CURVES = DOCS.parent / "benchmarks" / "results" / "pretrain"
 STEPS, WORDS = 2000, 300

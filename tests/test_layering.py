@@ -81,7 +81,6 @@ MAY_IMPORT = {
     "report": BELOW_COMMANDS,
     "tuning": BELOW_COMMANDS,
     "cli": BELOW_COMMANDS | {"compat", "integrations", "report", "tuning"},
-    "demo": BELOW_COMMANDS | {"compat", "cli"},
     "__main__": {"cli"},
     "__init__": {"_lazy"},
 }

@@ -19,7 +19,7 @@ def run(settings: Settings) -> Report:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("OMP_NUM_THREADS", None)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "elmo_fast.demo", "--folder", folder, *seconds]
+        command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--folder", folder, *seconds]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     said = {when: (float(value), words) for when, value, words in SAID.findall(done.stdout)}
     if len(said) != 2 or (done.returncode and not settings.quick):

@@ -3,11 +3,9 @@
 import numpy as np
 import torch
 
-from elmo_fast.demo import __main__ as demo
-from elmo_fast.demo import probe
-from elmo_fast.demo.neighbours import QUERIES, WordNeighbours
-from elmo_fast.demo.text import sentences
 from elmo_fast.pretrain.config import PretrainConfig
+from examples import demo
+from examples.demo import QUERIES, WordNeighbours, sentences
 from tests.pretrain.toy import SENTENCES, toy_config
 
 PNG = b"\x89PNG\r\n"
@@ -41,7 +39,7 @@ def test_a_probe_finds_the_layer_that_holds_the_answer():
     torch.manual_seed(0)
     layers = [torch.randn(400, 6) for _ in range(3)]
     labels = (layers[1][:, 0] > 0).float()
-    found = probe.train_probe("middle", layers, layers, labels, labels)
+    found = demo.train_probe("middle", layers, layers, labels, labels)
     assert found.weights[1] > 0.8
     assert found.accuracy > 0.9 > found.majority
 
@@ -63,7 +61,7 @@ def toy_demo(monkeypatch, tmp_path, steps):
 
     monkeypatch.setattr(demo, "write_corpus", write_corpus)
     monkeypatch.setattr(demo, "configuration", configuration)
-    monkeypatch.setattr(probe, "STEPS", 3)
+    monkeypatch.setattr(demo, "STEPS", 3)
     (tmp_path / "mine.txt").write_text("kept")
     return demo.main(["--folder", str(tmp_path)])
 
