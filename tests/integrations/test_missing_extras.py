@@ -26,8 +26,6 @@ class Absent:
         ("spacy", "spacy"),
         ("flair", "flair"),
         ("sentence_transformers", "sbert"),
-        ("ray", "ray"),
-        ("datasets", "datasets"),
     ],
 )
 def test_a_library_that_is_not_installed(name, extra, monkeypatch):
