@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build wheel try-wheel docs pictures bench gpu cuda-check clean
+.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build wheel try-wheel docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
@@ -21,9 +21,9 @@ help:
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make docs    the documentation as pages, build/docs/index.html; warnings are errors"
 	@echo "make pictures  redraw every picture of the documentation; trains a tiny model first (five minutes)"
-	@echo "make bench   every benchmark, results under benchmarks/results/, tables in README.md and docs/"
+	@echo "make bench   every benchmark (CASE=\"embed ops\": some), results under benchmarks/results/, tables in README.md and docs/"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
-	@echo "             nine minutes, most valuable first; SECTION=\"lstm mix\" runs some, OUT=folder writes elsewhere"
+	@echo "             nine minutes, most valuable first; SECTION=\"lstm ops\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place"
 	@echo "make wheel   one wheel for every Python from 3.11 and torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
 	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
@@ -90,7 +90,8 @@ pictures: build
 	$(BIN)/python docs/_pictures.py
 
 bench: build
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m pytest -q benchmarks $(if $(CASE),--case $(CASE)) --benchmark-json=build/bench.json --benchmark-quiet
+	$(BIN)/python -m benchmarks.table build/bench.json
 
 # No virtual environment: a machine with a GPU has a torch made for it, and may have no network to fetch another.
 gpu: export PATH := $(OUTSIDE)

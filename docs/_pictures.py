@@ -2,7 +2,7 @@
 
 The model of pictures.md is trained first if build/pictures/ has none: the preset `tiny`, 2,000 steps on the text
 that Python carries (five minutes on a core). The pictures of the example report come from its report.json. The curves
-of benchmarks.md come from the files that `python -m benchmarks.run --case pretrain` leaves under benchmarks/results/.
+of benchmarks.md come from the files that `make bench CASE=pretrain` leaves under benchmarks/results/.
 """
 
 import json
@@ -85,7 +85,7 @@ def of_the_benchmark() -> None:
     if runs:
         draw_curves(runs, DOCS / "pretrain_small.png")
     else:
-        print("pretrain_small.png stays: `python -m benchmarks.run --case pretrain` measures and draws it (20 minutes)")
+        print("pretrain_small.png stays: `make bench CASE=pretrain` measures and draws it (20 minutes)")
 
 
 if __name__ == "__main__":

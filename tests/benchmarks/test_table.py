@@ -5,8 +5,6 @@ import json
 import pytest
 
 from benchmarks import machine, table
-from benchmarks.cases import CASES
-from benchmarks.results import Report, faster, row, save
 from tests.fuzz.figures import add
 
 
@@ -23,18 +21,24 @@ def test_errors_are_short(value, words):
 
 
 def results_of(folder, *, ratio):
-    """Writes a result of `embed` in which ours is `ratio` times as fast as AllenNLP."""
-    peer = row("batches of 32", "AllenNLP", [100.0, 100.0, 130.0], threads=1, unit="tokens/s")
-    rows = [peer]
+    """Write a result of `embed` in which elmo_fast is `ratio` times as fast as AllenNLP."""
+
+    def row(side, median, **more):
+        return {"variant": "batches of 32", "side": side, "threads": 1, "unit": "tokens/s", "samples": 3,
+                "median": median, "p20": median, "p80": median, **more}  # fmt: skip
+
+    rows = [row("AllenNLP", 100.0) | {"p80": 118.0}]
     for precision, factor in (("float32", 1), ("bfloat16", 4)):
-        mine = row("batches of 32", f"elmo_fast, {precision}", [100.0 * ratio * factor], threads=1, unit="tokens/s")
-        mine.error, mine.error_to = 2e-6, "AllenNLP"
-        faster(mine, peer)
-        rows.append(mine)
+        more = {"against": "AllenNLP", "ratio": ratio * factor, "error": 2e-6, "error_to": "AllenNLP"}
+        rows.append(row(f"elmo_fast, {precision}", 100.0 * ratio * factor, **more))
     carried = {"float32": "3.0e-05", "bfloat16": "1.5e+00"}
     notes = {"AllenNLP": "2.10.1", "text": "a text", "max difference when the state is carried over 4": carried}
-    about = machine.describe("python -m it")
-    save(folder / machine.folder(), "embed", Report(rows, notes), about)
+    save_rows(folder, "embed", rows, notes)
+
+
+def save_rows(folder, case, rows, notes):
+    about = machine.describe("make bench")
+    table.save({"case": case, **about, "notes": notes, "skipped": [], "rows": rows}, folder)
 
 
 def test_text_between_markers_is_written_anew(tmp_path):
@@ -44,17 +48,18 @@ def test_text_between_markers_is_written_anew(tmp_path):
         "<!-- bench:embed -->\n<!-- /bench:embed -->\nafter\n"
     )
     results_of(tmp_path, ratio=5)
-    used, cpu = machine.instruction_set(), machine.describe("")["machine"]["cpu"]
+    about = machine.describe("")
+    used, cpu, date = machine.instruction_set(), about["machine"]["cpu"], about["date"].split()[0]
     filled = table.filled(text, tmp_path)
-    heading = "| instruction set (CPU) | AllenNLP 2.10.1 | `float32` | `bfloat16` | `int8` |"
+    heading = "| CPU (instruction set) | AllenNLP 2.10.1 | `float32` | `bfloat16` | `int8` |"
     assert filled.startswith(f"before\n<!-- bench:comparison -->\n{heading}\n")
-    assert f"| {used} ({cpu}) | 100 | 500 (**5x**) | 2,000 (**20x**) |  |" in filled
+    assert f"| {cpu} ({used}), {date} | 100 | 500 (**5x**) | 2,000 (**20x**) |  |" in filled
     assert "| largest difference, stateless / carried state |  | 2.0e-6 / 3.0e-5 | 2.0e-6 / 1.5 |  |" in filled
     assert "| batches of 32 | AllenNLP | 1 | 100 tokens/s (100 to 118) |  |  |" in filled
     mine = "| batches of 32 | elmo_fast, float32 | 1 | 500 tokens/s |"
     assert f"{mine} **5x** AllenNLP | 2.0e-6 from AllenNLP |" in filled
     assert "\n- text: a text\n" in filled
-    assert "\n- reproduce: `python -m it`\n" in filled
+    assert "\n- reproduce: `make bench CASE=embed`\n" in filled
     assert "old 99" not in filled
     assert filled.endswith("<!-- /bench:embed -->\nafter\n")
     assert table.filled(filled, tmp_path) == filled
@@ -65,19 +70,17 @@ def test_text_between_markers_is_written_anew(tmp_path):
 def test_a_limit_and_older_code_are_said(tmp_path, monkeypatch):
     """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone; figures of replaced kernels carry their date."""
     monkeypatch.setenv("ELMO_FAST_ISA", "avx2")
-    monkeypatch.setattr(machine, "flags", lambda: ["avx2", "avx512f"])
-    monkeypatch.setattr(machine, "cpuinfo", lambda: {"model name": "A CPU"})
+    monkeypatch.setattr(machine, "cpuinfo", lambda: {"model name": "A CPU", "flags": "avx2 avx512f"})
     results_of(tmp_path, ratio=5)
     used = machine.instruction_set()
     told = table.render("comparison", tmp_path)
-    assert f"| {used} (A CPU, a CPU with AVX-512 limited to it) | 100 |" in told
-    assert f"(instruction set {used}, limited by ELMO_FAST_ISA=avx2; the CPU has avx2, avx512f)" in told
+    assert f"| A CPU ({used}, limited by ELMO_FAST_ISA=avx2 on a CPU with AVX-512), " in told
     content = json.loads((tmp_path / used / "embed.json").read_text())
     del content["machine"]["limit"]
     monkeypatch.setattr(table, "OUTDATED", {content["commit"]: "before the kernels were replaced"})
     (tmp_path / used / "embed.json").write_text(json.dumps(content))
     told = table.render("comparison", tmp_path)
-    assert f"| {used} (A CPU, {content['date'].split()[0]}, older code) | 100 |" in told
+    assert f"| A CPU ({used}), {content['date'].split()[0]}, older code | 100 |" in told
     assert told.endswith("; before the kernels were replaced")
 
 
@@ -92,13 +95,13 @@ def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeyp
         results_of(tmp_path, ratio=ratio)
     used = machine.instruction_set()
     assert sorted(each.name for each in tmp_path.iterdir()) == [used, f"{used}-25-17", f"{used}-26-2"]
-    told = table.render("comparison", tmp_path)
+    told, told_date = table.render("comparison", tmp_path), machine.describe("")["date"].split()[0]
     for name, speed in (("A CPU", 700), ("A CPU family 25 model 17", 500), ("A CPU family 26 model 2", 600)):
-        assert f"| {used} ({name}) | 100 | {speed} " in told
+        assert f"| {name} ({used}), {told_date} | 100 | {speed} " in told
 
 
 def test_a_case_that_was_never_run_says_so(tmp_path):
-    assert "`python -m benchmarks.run --case text`" in table.render("text", tmp_path)
+    assert "`make bench CASE=text`" in table.render("text", tmp_path)
 
 
 PAGES = [table.README, *sorted((table.ROOT / "docs").glob("*.md"))]
@@ -119,15 +122,20 @@ def test_every_marker_is_closed_and_known():
         text = page.read_text(encoding="utf-8")
         matched = [found[2] for found in table.MARKED.finditer(text)]
         assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
-        assert set(matched) <= {*CASES, *table.RENDERED, "comparison", "gpu", "gpu_predicted"}
+        assert set(matched) <= {
+            *table.cases(),
+            *table.RENDERED,
+            "scaling",
+            "embed_parts",
+            "comparison",
+            "gpu",
+            "gpu_counts",
+        }
 
 
 def test_the_demonstration_is_told_in_one_sentence(tmp_path):
-    rows = [
-        row("held-out text", when, [value], threads=2, unit="perplexity") for when, value in (("b", 4e3), ("a", 1e2))
-    ]
-    report = Report(rows, {"seconds in all": 200, "held-out words": "12,345"})
-    save(tmp_path, "demo", report, machine.describe("python -m it"))
+    rows = [{"median": 4e3}, {"median": 1e2}]
+    save_rows(tmp_path, "demo", rows, {"seconds in all": 200, "held-out words": "12,345"})
     said = table.render("demo", tmp_path)
     assert "it took 200 s" in said
     assert "12,345 held-out words fell from 4,000 to 100, 40 times lower" in said

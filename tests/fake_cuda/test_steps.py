@@ -10,7 +10,6 @@ import sys
 import pytest
 import torch
 
-from benchmarks.gpu import predict
 from elmo_fast.ops import _triton
 
 WORKS = ("train", "replay", "evaluate", "embed", "others")
@@ -62,14 +61,6 @@ def test_no_more_is_launched_than_before(found, work):
     most = MOST[found["precision"]][work]
     assert counts[0] <= most[0], f"Triton: {found[work]['triton']}"
     assert counts[1] <= most[1], f"torch: {found[work]['torch']}"
-
-
-def test_a_prediction_counts_what_torch_launches(found):
-    """In a step at the predictions' precision, and beside its replay."""
-    if found["precision"] != predict.PRECISION:
-        pytest.skip(f"predictions are of {predict.PRECISION}")
-    counts = [sum(found[work]["torch"].values()) for work in ("train", "replay")]
-    assert counts == [predict.OF_TORCH, predict.BESIDE]
 
 
 def test_each_call_does_the_same(found):

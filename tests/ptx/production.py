@@ -1,9 +1,9 @@
 """What kernels move and multiply at production shapes: of each different launch the emulator runs some blocks.
 
-`python -m tests.ptx.production [WORK ...]` writes benchmarks/gpu/counted.json, from which benchmarks/gpu/predict.py
-predicts times. A launch of several blocks that comes again is counted, not run again. What no block has computed is
-zeros, which the addresses of these kernels do not depend on. highway's gradients keep the scale of the one that
-arrives, as zeros do. Products that torch computes are counted in `PRODUCT`.
+`python -m tests.ptx.production [WORK ...]` writes benchmarks/results/gpu_counts.json, the table of docs/gpu.md. A
+launch of several blocks that comes again is counted, not run again. What no block has computed is zeros, which the
+addresses of these kernels do not depend on. highway's gradients keep the scale of the one that arrives, as zeros do.
+Products that torch computes are counted in `PRODUCT`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import triton
 
-from benchmarks.gpu import predict
+from benchmarks import gpu_model
 from benchmarks.op_calls import OpCalls
 from elmo_fast import ops
 from elmo_fast.ops import _sampled_triton, _triton
@@ -164,7 +164,7 @@ def lstm(batch: int, steps: int, *, train: bool) -> Callable[[], None]:
 
 def op(calls: OpCalls, name: str, *, train: bool) -> None:
     """One call of the op, with its gradients where `train`."""
-    inputs, call = getattr(calls, name)({"precision": predict.PRECISION, "backend": "triton"})
+    inputs, call = getattr(calls, name)({"precision": gpu_model.PRECISION, "backend": "triton"})
     for each in inputs:
         each.requires_grad_(train)
     out = call()
@@ -174,7 +174,7 @@ def op(calls: OpCalls, name: str, *, train: bool) -> None:
 
 def characters(calls: OpCalls) -> None:
     """char_cnn as a GPU runs it: forward in Triton, backward in CUDA C++."""
-    inputs, call = calls.char_cnn({"precision": predict.PRECISION, "backend": "triton"})
+    inputs, call = calls.char_cnn({"precision": gpu_model.PRECISION, "backend": "triton"})
     for each in inputs:
         each.requires_grad_(True)
     features, (table, *weights) = call().detach(), inputs[: 1 + len(calls.filters)]
@@ -182,7 +182,7 @@ def characters(calls: OpCalls) -> None:
     winners = torch.cat([torch.randint(0, 11 - w.shape[2], (calls.words, len(w))) for w in weights], 1)
     given = torch.ones_like(features), features.fill_(1), winners.to(torch.int16), calls.spelled()
     given += table.detach(), [w.detach() for w in weights]
-    cuda.char_cnn_backward(triton.runtime.driver.active, *given, precision=predict.PRECISION)
+    cuda.char_cnn_backward(triton.runtime.driver.active, *given, precision=gpu_model.PRECISION)
 
 
 def updates(rows: int) -> None:
@@ -221,11 +221,11 @@ def main() -> None:
     from tests.ptx import plugin
 
     emulator = plugin.install()
-    kept = json.loads(predict.COUNTED.read_text(encoding="utf-8")) if predict.COUNTED.is_file() else {}
+    kept = json.loads(gpu_model.COUNTS.read_text(encoding="utf-8")) if gpu_model.COUNTS.is_file() else {}
     for name in sys.argv[1:] or WORKS:
         print(name, file=sys.stderr)
         kept[name] = counted(emulator, name)
-    predict.write(predict.COUNTED, {name: kept.get(name, []) for name in WORKS})
+    gpu_model.write({name: kept.get(name, []) for name in WORKS})
 
 
 if __name__ == "__main__":

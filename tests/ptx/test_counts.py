@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks.gpu import predict
+from benchmarks import gpu_model
 from elmo_fast.ops import scalar_mix
 from tests.ptx import cases, measure, production
 
@@ -27,9 +27,9 @@ def test_counts_are_as_the_table_says(emulator, name):
 
 
 def test_predictions_rest_on_what_is_counted_now(emulator):
-    """benchmarks/gpu/counted.json, in one of its parts: the forward scan at production size."""
+    """benchmarks/results/gpu_counts.json, in one of its parts: the forward scan at production size."""
     name = next(name for name in production.WORKS if "16 rows" in name)
-    kept = json.loads(predict.COUNTED.read_text(encoding="utf-8"))[name]
+    kept = json.loads(gpu_model.COUNTS.read_text(encoding="utf-8"))[name]
     found = production.counted(emulator, name)
     assert [row["kernel"] for row in found] == [row["kernel"] for row in kept]
     for ours, theirs in zip(kept, found, strict=True):

@@ -1,4 +1,4 @@
-"""`elmo-fast tune`: what is measured is kept, later calls take it, the file is one that benchmarks.table reads."""
+"""`elmo-fast tune`: what is measured is kept, later calls take it."""
 
 import functools
 import itertools
@@ -9,9 +9,7 @@ import warnings
 import pytest
 import torch
 
-from benchmarks import results, table
 from elmo_fast import ops
-from elmo_fast.cli import tune as command
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.ops import _dispatch, _softmax, _triton, _tuned
@@ -149,31 +147,6 @@ def test_a_side_that_raises_is_left_out_with_its_reason():
 
 
 @pytest.mark.usefixtures("card")
-def test_its_file_is_one_that_the_table_of_benchmarks_reads(tmp_path, monkeypatch):
-    kept = timed.Timed(Clock(CPU), 3)
-    kept.medians("embed, 32 x 20", {"elmo_fast": lambda: None, "eager": lambda: None})
-    found = measurements.Found({"graphs, float16": 1}, kept.rows, ["torch.compile: no compiler"])
-    about = {
-        "torch": "2.13.0",
-        "triton": "3.7.1",
-        "driver": "570.1",
-        "cuda": "12.8",
-        "gpu": "NVIDIA X",
-        "kernels": "ab",
-    }
-    monkeypatch.setattr("elmo_fast.ops._card.identity", lambda device: about)
-    content = {**command.about(CPU, 1.0), **command.content_of(found)}
-    (tmp_path / "gpu_tune.json").write_text(json.dumps(content))
-    assert results.load(tmp_path, "gpu_tune")["rows"][0].against == "eager"
-    text = table.gpu(tmp_path)
-    assert "embed, 32 x 20" in text
-    assert "Left out (tune): torch.compile: no compiler." in text
-    assert "NVIDIA X, driver 570.1, CUDA 12.8" in text
-    lines = command.lines_of(found)
-    assert any("x eager" in line for line in lines)
-    assert "  graphs, float16: 1" in lines
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so_in_one_sentence(capsys):
     with warnings.catch_warnings():

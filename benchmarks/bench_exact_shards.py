@@ -1,0 +1,88 @@
+"""Pretraining on several processes of this machine: bytes that a step exchanges, and the time of exact shards.
+
+Bytes are counted on the loopback device; docs/scaling.md has the formula that they follow.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from benchmarks.machine import ROOT
+from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.processes import join_processes
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.step_inputs import Words
+from elmo_fast.pretrain.step.training_step import Step
+
+ROWS, STEPS, WORDS, NEGATIVES = 64, 20, 20_000, 2048
+MODEL = {"filters": [[1, 32], [2, 32], [3, 64]], "dim": 1024, "projection_dim": 128, "n_highway": 1}
+SHARDS = (1, 2, 4, 8)
+TIMED, WARMUP = 12, 3  # steps
+
+
+def random_words(processes, seed):
+    """Return this process's rows of a step: random words, as frequent as in running text."""
+    first, count = processes.assign_rows(ROWS)
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(2, ROWS, STEPS, generator=generator, dtype=torch.float64)
+    types = ((WORDS + 1.0) ** uniform - 1).long().clamp_(max=WORDS - 1)[:, first : first + count].contiguous()
+    spelled = torch.arange(1, 51).expand(WORDS, 50) % 200 + 1
+    filled = torch.full((count,), STEPS).numpy()
+    return Words(types, types, filled, ROWS * STEPS, first, ROWS, lambda some: spelled[some])
+
+
+def sent_bytes():
+    """Return what the loopback device has carried since the machine started."""
+    line = next(line for line in pathlib.Path("/proc/net/dev").read_text().splitlines() if "lo:" in line)
+    return int(line.split(":")[1].split()[8])
+
+
+def work(model, shards, steps):
+    """Take steps in one of several processes, one when a line comes in; the leader prints the bytes of each."""
+    torch.set_num_threads(1)
+    with join_processes(torch.device("cpu")) as processes:
+        torch.manual_seed(0)
+        made = LanguageModel(options_of(ModelConfig(**model), WORDS, n_negative_samples_batch=NEGATIVES))
+        step = Step(made, AdaGrad(made.parameters()), clip_norm=10.0, processes=processes, exact_shards=shards)
+        seconds, sent = [], []
+        for number in range(WARMUP + steps):
+            processes.max_(0)
+            before, begin = sent_bytes(), time.perf_counter()
+            step(random_words(processes, number), None, number)
+            processes.max_(0)
+            seconds.append(time.perf_counter() - begin)
+            sent.append((sent_bytes() - before) / processes.size)
+        if processes.leads:
+            print(json.dumps({"ms": [1000 * each for each in seconds[WARMUP:]], "bytes": sent[WARMUP:]}))
+
+
+@pytest.mark.turns(2)
+@pytest.mark.case("exact_shards", "scaling")
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("side", ["no shards", *(f"{shards} shards" for shards in SHARDS)])
+def bench_step(timed, processes, side):
+    shards = None if side == "no shards" else int(side.split()[0])
+    if shards is not None and shards < processes:
+        pytest.skip("fewer shards than processes")
+    model = MODEL | ({"dim": 64, "projection_dim": 16} if timed.quick else {})
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command += ["-m", "benchmarks.bench_exact_shards", json.dumps([model, shards, 2 if timed.quick else TIMED])]
+    run = lambda: subprocess.run(command, cwd=ROOT, capture_output=True, text=True)  # noqa: E731
+    ended = timed(f"all steps, {processes} processes, start included", run, amount=1, unit="s", warmup=0)
+    assert not ended.returncode, ended.stderr
+    result = json.loads(ended.stdout.splitlines()[-1])
+    for each, size in zip(result["ms"], result["bytes"], strict=True):
+        timed.figure(f"one step, {processes} processes", side, each, "ms", against="no shards")
+        if processes > 1:
+            timed.figure(f"sent by one of {processes} processes in a step", side, size / 1e6, "MB", case="scaling")
+
+
+if __name__ == "__main__":
+    work(*json.loads(sys.argv[1]))

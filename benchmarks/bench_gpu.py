@@ -1,0 +1,475 @@
+"""elmo_fast on a GPU, 16-bit: a training step, embedding, and single ops, against plain torch, torch.compile and cuDNN.
+
+`make gpu` runs it. Every side is checked against float64 before it is timed. "graph" sides replay a CUDA graph. The
+clock is the host's around a synchronized device, each side in turn. `pytest benchmarks/bench_gpu.py --quick` rehearses
+it on a CPU with Triton's interpreter, if it is set up; those figures mean nothing.
+"""
+
+import functools
+import gc
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks import gpu_rivals as rivals
+from benchmarks.models import words_of_step
+from benchmarks.op_calls import differentiated
+from elmo_fast import batch_to_ids, ops
+from elmo_fast.modules import BiLM, CharacterEncoder, ElmoEmbedder
+from elmo_fast.ops import LSTMWeights, projected_lstm, scalar_mix
+from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_by_global_norm
+from elmo_fast.pretrain.step.training_step import Step
+
+TOY = {"filters": [[1, 4], [2, 8]], "char_embedding_dim": 16, "n_highway": 1, "dim": 16, "projection_dim": 8}
+OURS, GRAPH, EAGER, COMPILED, CUDNN = "elmo_fast", "elmo_fast, graph", "eager", "torch.compile", "nn.LSTM (cuDNN)"
+SIDES = (OURS, GRAPH, EAGER, COMPILED)
+# Largest relative error (rms) to float64: the rivals keep all of their state in 16 bit.
+TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def device(request):
+    name = request.config.getoption("device")
+    if not (name.startswith("cuda") and torch.cuda.is_available()) and not request.config.getoption("quick"):
+        pytest.skip("no GPU: --device cuda needs one, --quick rehearses without")
+    return torch.device(name)
+
+
+@pytest.fixture
+def precision(device):
+    return "bfloat16" if device.type == "cuda" else "float32"  # the interpreter multiplies bfloat16 wrongly
+
+
+@pytest.fixture(autouse=True)
+def _free_memory():
+    yield
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def relative_error(result, truth):
+    """Return the largest relative rms error of the tensors that both have; raises on NaN or another shape."""
+    worst = 0.0
+    for name, expected in truth.items():
+        actual = result[name].double()
+        assert torch.isfinite(actual).all(), f"{name} has NaN or infinity"
+        assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}"
+        worst = max(worst, ((actual - expected).norm() / expected.norm().clamp_min(1e-30)).item())
+    return worst
+
+
+def graph_of(call):
+    """Return the replay of a CUDA graph of `call`, after runs that compile its kernels."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def compiled(function, device):
+    torch._dynamo.reset()
+    return torch.compile(function, dynamic=False, backend="inductor" if device.type == "cuda" else "aot_eager")
+
+
+def measure(timed, device, variant, side, call, result, truth, precision, *, amount=1e3, unit="ms", against=EAGER):
+    """Check a side against float64, then time it; a side that is wrong fails."""
+    error = relative_error(result(), truth)
+    limit = TOLERANCE[precision]
+    assert error <= limit, f"{variant}, {side}: relative error {error:.1e} to float64, at most {limit:.0e} is expected"
+    timed.error(error, "float64, relative")
+    timed.note("device", str(device))
+    if side == GRAPH:
+        if device.type != "cuda":
+            pytest.skip("a graph needs a GPU")
+        call = graph_of(call)
+    run = call
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        memory = (torch.cuda.max_memory_allocated() - before) / 2**20
+        timed.figure(f"{variant}, memory", side, memory, "MiB", against=against)
+
+        def run():
+            call()
+            torch.cuda.synchronize()
+
+    timed(f"{variant}, {precision}", run, amount=amount, unit=unit, rounds=10, warmup=2, against=against)
+
+
+def noise(device, *shape, seed=0):
+    return torch.randn(*shape, device=device, generator=torch.Generator(device).manual_seed(seed))
+
+
+def named(outputs, gradients=(), names=()):
+    """Return {"outputs": ..., "d NAME": ...} in float64."""
+    return {"outputs": outputs.detach().double()} | {
+        f"d {name}": gradient.double() for name, gradient in zip(names, gradients, strict=True)
+    }
+
+
+# ---------------------------------------------------------------- a training step
+
+
+def options(quick, words, samples=None):
+    model = ModelConfig(**(TOY if quick else {}), dropout=0.0)  # without dropout, so sides can be compared
+    return options_of(model, words, n_negative_samples_batch=samples)
+
+
+def spread(encoder):
+    """Widen the filters: features that differ between words, as in trained models."""
+    with torch.no_grad():
+        for convolution in encoder._convolutions:
+            convolution.weight.mul_(5)
+
+
+class TrainStep:
+    """The words of both directions of one step, and the weights of a fixed seed; a word's id is its rank."""
+
+    def __init__(self, device, quick, text, rows, words):
+        self.device, self.quick, self.words, self.samples = device, quick, words, 10 if quick else 8192
+        self.steps = 3 if quick else STEPS
+        running, count = [word for sentence in text.sentences for word in sentence], rows * self.steps
+        running = [running[i % len(running)] for i in range(2 * count)]
+        ranks = {word: i % words for i, word in enumerate(dict.fromkeys(running))}
+        self.batch = words_of_step(running[:count], running[count:], ranks, rows, device)
+
+    def model(self, **how):
+        torch.manual_seed(0)
+        with torch.device(self.device):  # a table of 793,471 words takes seconds on a CPU
+            model = LanguageModel(options(self.quick, self.words, self.samples), **how)
+        spread(model.bilm._token_embedder)
+        return model.to(self.device)
+
+    def ours(self, precision):
+        """Return a step: the losses of both directions."""
+        model = self.model(precision=precision)
+        update, state, count = Step(model, AdaGrad(model.parameters()), clip_norm=10.0), None, 0
+
+        def step():
+            nonlocal state, count
+            result = update(self.batch, state, count)
+            state, count = result.state, count + 1
+            return torch.tensor([result.forward, result.backward])
+
+        return step
+
+    def eager(self, precision):
+        """Plain torch under autocast, sparse embeddings, torch's own AdaGrad."""
+        model = self.model(backend="reference")
+        dense = [p for name, p in model.named_parameters() if name != "loss.softmax_w"]
+        how = {"lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
+        optimizers = torch.optim.Adagrad(dense, foreach=True, **how), torch.optim.Adagrad([model.softmax_weight], **how)
+        count = 0
+
+        def step():
+            nonlocal count
+            model.zero_grad(set_to_none=True)
+            losses = torch.stack(self.losses(model, count, getattr(torch, precision)))
+            (0.5 * losses.sum() * self.steps).backward()
+            clip_by_global_norm(model.parameters(), 10.0)
+            for optimizer in optimizers:
+                optimizer.step()
+            count += 1
+            return losses.detach().cpu()
+
+        return step
+
+    def losses(self, model, draw, dtype):
+        """Return the mean loss per direction in plain torch; products in `dtype` by autocast, or all in float64."""
+        exact, batch = dtype == torch.float64, self.batch
+        tokens, lstm = rivals.EncoderWeights.of(model.bilm._token_embedder), model.bilm._elmo_lstm
+        with torch.autocast(
+            self.device.type, torch.bfloat16 if exact else dtype, enabled=dtype in (torch.bfloat16, torch.float16)
+        ):
+            both = [
+                rivals.encode(batch.characters(ids.flatten()), tokens).unflatten(0, (-1, self.steps))
+                for ids in batch.types
+            ]
+            for i, pair in enumerate(zip(lstm.forward_layers, lstm.backward_layers, strict=True)):
+                outputs = rivals.lstm_loop(both, [each.weights for each in pair], reverse=(False, False))
+                both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
+            return tuple(
+                self.loss(model, hidden, targets, offset=2 * draw + way)
+                for way, (hidden, targets) in enumerate(zip(both, batch.targets, strict=True))
+            )
+
+    def loss(self, model, hidden, targets, *, offset):
+        words = len(model.softmax_bias)
+        sampled, tries = ops.log_uniform_sample(self.samples, words, seed=0, offset=offset)
+        ids = torch.cat([targets.flatten(), sampled.to(self.device)])
+        expected = ops.log_expected_counts(ids, tries.to(self.device), self.samples, words)
+        rows = F.embedding(ids, model.softmax_weight, sparse=True)
+        offsets = model.softmax_bias[ids] - expected.to(model.softmax_bias.dtype)
+        count = targets.numel()
+        return rivals.sampled_losses(hidden.flatten(0, 1), rows[:count], rows[count:], offsets, ids).mean()
+
+    def truth(self):
+        with torch.no_grad():
+            return torch.stack(self.losses(self.model(backend="reference").double(), 0, torch.float64)).cpu()
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(("rows", "words"), [(128, 10_000), (128, 793_471), (1024, 793_471)])
+@pytest.mark.parametrize("side", [OURS, EAGER])
+def bench_train_step(timed, device, precision, text, rows, words, side):
+    problem = TrainStep(device, timed.quick, text, 2 if timed.quick else rows, 100 if timed.quick else words)
+    step = problem.ours(precision) if side == OURS else problem.eager(precision)
+    first = step()
+    measure(
+        timed, device, f"training step, {rows} x {STEPS}, {words:,} words", side, step, lambda: {"losses": first},
+        {"losses": problem.truth()}, precision, amount=rows * STEPS, unit="positions/s",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- embedding
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("batch", [128, 1])
+@pytest.mark.parametrize("side", SIDES)
+def bench_embed(timed, device, precision, text, batch, side):
+    """Activations of the original biLM, character ids on the device, every token encoded."""
+    words = [word for sentence in text.sentences for word in sentence]
+    length, size = (4, min(batch, 3)) if timed.quick else (STEPS, batch)
+    sentences = [[words[(i * length + j) % len(words)] for j in range(length)] for i in range(size)]
+    ids = batch_to_ids(sentences).to(device)
+    torch.manual_seed(0)
+    model = BiLM(options(timed.quick, 1000), stateful=False, cache_size=0, precision=precision).to(device).eval()
+    spread(model._token_embedder)
+    model._token_embedder.unique_words = False
+    exact = BiLM(options(timed.quick, 1000), stateful=False, cache_size=0, backend="reference").to(device).double()
+    exact.load_state_dict(model.state_dict())
+    calls = {
+        OURS: lambda: model(ids)["activations"],
+        EAGER: lambda: rivals.EagerBiLM(model, getattr(torch, precision))(ids),
+    }
+    if side == COMPILED:
+        eager = rivals.EagerBiLM(model, getattr(torch, precision), functools.partial(compiled, device=device))
+        calls[COMPILED] = lambda: eager(ids)
+    call = torch.no_grad()(calls[OURS if side == GRAPH else side])
+    result = lambda: {f"layer {i}": layer.double() for i, layer in enumerate(call())}  # noqa: E731
+    with torch.no_grad():
+        truth = {f"layer {i}": layer for i, layer in enumerate(exact(ids)["activations"])}
+    measure(
+        timed,
+        device,
+        f"embed, {batch} x {length}",
+        side,
+        call,
+        result,
+        truth,
+        precision,
+        amount=size * length,
+        unit="tokens/s",
+    )
+
+
+@pytest.mark.turns(3)
+def bench_embedder(timed, device, precision, text):
+    """Strings in, numpy arrays out."""
+    sentences = text.sentences[: 4 if timed.quick else 512]
+    index = (device.index or 0) if device.type == "cuda" else -1
+    embedder = ElmoEmbedder(
+        options(timed.quick, 1000), None, cuda_device=index, stateful=False, cache_size=0, precision=precision
+    )
+    call = lambda: embedder.embed_batch(sentences)  # noqa: E731
+    timed(f"embed, strings to arrays, {precision}", call, amount=sum(map(len, sentences)), unit="tokens/s", rounds=5)
+
+
+# ---------------------------------------------------------------- single ops
+
+
+@functools.lru_cache(1)
+def lstm_problem(device, quick, batch, train):
+    """Weights and input of a layer, small enough for no clip to bite (cuDNN has none), and the float64 result."""
+    steps, size, cells = (3, 8, 16) if quick else (STEPS, 512, 4096)
+    shapes = ((4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells))
+    weights = [
+        LSTMWeights(*(noise(device, *s, seed=9 * d + i).clamp(-1, 1) * cells**-0.5 for i, s in enumerate(shapes)))
+        for d in range(2)
+    ]
+    x = noise(device, batch, steps, size)
+    call, leaves = lstm_call(
+        x, weights, torch.float64, train, lambda x, w: projected_lstm(x, w, backend="reference")[0]
+    )
+    outputs, gradients = call()
+    return x, weights, named(outputs, gradients[:2], leaves[: len(gradients)])
+
+
+def lstm_call(x, weights, dtype, train, function):
+    """(the call, names of the first two gradients) of function([x, x], weights) in one dtype"""
+    x = x.detach().to(dtype).requires_grad_(train)
+    weights = [rivals.in_dtype(LSTMWeights(*(t.requires_grad_(train) for t in w)), dtype) for w in weights]
+    (w_ih, w_hh, *rest), other = weights
+    leaves = [x, w_hh, w_ih, *rest, *other]
+    return differentiated(lambda: function([x, x], weights), leaves, train=train), ["inputs", "weight_hh"]
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(("batch", "train"), [(128, False), (16, False), (128, True), (1024, True)])
+@pytest.mark.parametrize("side", [*SIDES, CUDNN])
+def bench_lstm(timed, device, precision, batch, train, side):
+    """One layer, both directions over one input, 20 steps, the inputs' product included."""
+    dtype, rows = getattr(torch, precision), 3 if timed.quick else batch
+    x, weights, truth = lstm_problem(device, timed.quick, rows, train)
+    if side == CUDNN:
+        lstm, leaf = rivals.cudnn_lstm(weights, dtype), x.detach().to(dtype).requires_grad_(train)
+        others = [w for w in lstm.parameters() if w is not lstm.weight_hh_l0]
+        forward = lambda: torch.stack(lstm(leaf)[0].chunk(2, dim=-1))  # noqa: E731
+        call = differentiated(forward, [leaf, lstm.weight_hh_l0, *others], train=train)
+    else:
+        functions = {
+            EAGER: rivals.lstm_loop,
+            COMPILED: functools.partial(rivals.lstm_loop, cell=compiled(rivals.lstm_cell, device), hoist=True),
+        }
+        ours = lambda x, w: projected_lstm(x, w, precision=precision)[0]  # noqa: E731
+        kind = torch.float32 if side in (OURS, GRAPH) else dtype
+        call, _ = lstm_call(x, weights, kind, train, functions.get(side, ours))
+
+    def result():
+        outputs, gradients = call()
+        return named(outputs, gradients[:2], ["inputs", "weight_hh"][: len(gradients)])
+
+    variant = f"LSTM layer, {batch} x {STEPS}, {'forward + backward' if train else 'forward'}"
+    measure(timed, device, variant, side, call, result, truth, precision, against=CUDNN)
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("unique", [True, False], ids=["as trained", "every token"])
+@pytest.mark.parametrize("side", SIDES)
+def bench_encoder(timed, device, precision, text, unique, side):
+    """The character encoder, forward and backward to all weights, on 20,480 tokens of running text."""
+    words = [word for sentence in text.sentences for word in sentence]
+    count, checked = (12, 12) if timed.quick else (20_480, 256)
+    ids = batch_to_ids([[words[i % len(words)] for i in range(count)]])[0].to(device)
+    torch.manual_seed(0)
+    how = {"requires_grad": True, "cache_size": 0}
+    encoder = CharacterEncoder(options(timed.quick, 1000), precision=precision, **how).to(device).train()
+    spread(encoder)
+    encoder.unique_words = unique
+
+    def call_of(ids, dtype, encode=None):
+        if encode is None:
+            weights, function, leaves = rivals.EncoderWeights.of(encoder), encoder.encode, list(encoder.parameters())
+        else:
+            weights = rivals.in_dtype(rivals.EncoderWeights.of(encoder), dtype)
+            function = lambda words: encode(words, weights)  # noqa: E731
+            leaves = [t for part in weights for t in (part if isinstance(part, list) else [part])]
+        first = [weights.projection, weights.highways[0]]
+        leaves = [*first, *(leaf for leaf in leaves if all(leaf is not each for each in first))]
+        return differentiated(lambda: function(ids), leaves), lambda call: named(
+            call[0], call[1][:2], ["projection", "highway"]
+        )
+
+    dtype = getattr(torch, precision)
+    encode = {EAGER: rivals.encode, COMPILED: compiled(rivals.encode, device)}.get(side)
+    check, read = call_of(ids[:checked], dtype, encode)
+    truth, read_truth = call_of(ids[:checked], torch.float64, rivals.encode)
+    call, _ = call_of(ids, dtype, encode)
+    if side == GRAPH and unique:
+        pytest.skip("distinct words have a shape that depends on values")
+    variant = f"char encoder, forward + backward, {count} tokens, {'as trained' if unique else 'every token'}"
+    measure(timed, device, variant, side, call, lambda: read(check()), read_truth(truth()), precision)
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("train", [False, True], ids=["forward", "forward + backward"])
+@pytest.mark.parametrize("side", SIDES)
+def bench_scalar_mix(timed, device, train, side):
+    """Three layers of what 1024 x 20 tokens give, float32."""
+    rows, width = (10, 8) if timed.quick else (1024 * 22, 1024)
+    inputs = [
+        *(noise(device, rows, width, seed=i) for i in range(3)),
+        noise(device, 3, seed=3),
+        noise(device, 1).abs() + 0.5,
+    ]
+    ours = lambda layers, scalars, gamma: scalar_mix(layers, scalars[None], gamma)[0]  # noqa: E731
+    functions = {OURS: ours, GRAPH: ours, EAGER: rivals.scalar_mix, COMPILED: compiled(rivals.scalar_mix, device)}
+
+    def call_of(function, dtype):
+        *layers, scalars, gamma = leaves = [t.detach().to(dtype).requires_grad_(train) for t in inputs]
+        return differentiated(lambda: function(layers, scalars, gamma), leaves, train=train)
+
+    def read(call):
+        outputs, gradients = call()
+        return named(outputs, gradients, [str(i) for i in range(len(gradients))])
+
+    call = call_of(functions[side], torch.float32)
+    truth = read(call_of(rivals.scalar_mix, torch.float64))
+    variant = f"scalar mix of 3 x [{rows}, {width}], {'forward + backward' if train else 'forward'}"
+    measure(timed, device, variant, side, call, lambda: read(call), truth, "float32")
+
+
+LOSSES = [
+    ("sampled_softmax", 2560),
+    ("sampled_softmax", 20_480),
+    ("negative_sampling", 2560),
+    ("hierarchical_softmax", 2560),
+]
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(("op", "rows"), LOSSES)
+@pytest.mark.parametrize("side", SIDES)
+def bench_losses(timed, device, precision, op, rows, side):
+    """Forward and backward to hidden states and the used rows of a table of 793,471 words."""
+    rows, words, samples, size = (6, 100, 10, 8) if timed.quick else (rows, 793_471, 8192, 512)
+    problem = rivals.LossProblem(op, device, rows, words, samples, size)
+    if side in (OURS, GRAPH):
+        call, read = problem.ours(precision)
+    else:
+        core = compiled(problem.core, device) if side == COMPILED else problem.core
+        call, read = problem.plain(getattr(torch, precision), core)
+    truth_call, read_truth = problem.plain(torch.float64, problem.core)
+    variant = f"{op}, forward + backward, {rows} rows"
+    measure(timed, device, variant, side, call, lambda: read(call()), read_truth(truth_call()), precision)
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("kind", ["dense", "rows"])
+@pytest.mark.parametrize("side", [OURS, EAGER])
+def bench_adagrad(timed, device, kind, side):
+    """The update of all dense weights of the original biLM, and of the rows of a table that a step used."""
+    if kind == "dense":
+        lstm = [(16384, 512), (16384, 512), (16384,), (512, 4096)]
+        shapes = (
+            [(16, 8), (7,)] if timed.quick else [*lstm * 4, *[(4096, 2048), (4096,)] * 2, (512, 2048), (1024, 16, 7)]
+        )
+        weights = [nn.Parameter(noise(device, *shape, seed=i)) for i, shape in enumerate(shapes)]
+        for i, weight in enumerate(weights):
+            weight.grad = noise(device, *weight.shape, seed=100 + i)
+    else:
+        words, size, count = (50, 8, 30) if timed.quick else (793_471, 512, 2 * (2560 + 8192))
+        chance = torch.rand(count, device=device, generator=torch.Generator(device).manual_seed(0), dtype=torch.float64)
+        ids = ((chance * math.log(words + 1)).exp().long() - 1).clamp(0, words - 1)
+        weights = [nn.Parameter(torch.ones(words, size, device=device))]
+        gradient = torch.sparse_coo_tensor(ids[None], noise(device, count, size), (words, size), check_invariants=False)
+        weights[0].grad = gradient if side == OURS else gradient.to_dense()
+    truth = {}
+    for i, weight in enumerate(weights):
+        gradient = weight.grad.to_dense().double()
+        truth[str(i)] = weight.detach().double() - 0.2 * gradient / (1 + gradient.square()).sqrt()
+    if side == OURS:
+        optimizer = AdaGrad(weights, 0.2, 1.0)
+    else:
+        optimizer = torch.optim.Adagrad(weights, lr=0.2, initial_accumulator_value=1.0, eps=0.0, foreach=True)
+    optimizer.step()
+    first = {str(i): weight.detach().double() for i, weight in enumerate(weights)}
+    measure(timed, device, f"AdaGrad, {kind}", side, optimizer.step, lambda: first, truth, "float32")

@@ -1,0 +1,24 @@
+"""What one core can do at most: the rates that bound every other benchmark.
+
+A float32 product is bound by the rate of products, a layer whose weights are read once per step by the rate of reading:
+what fits into the last-level cache is read faster than what comes from memory. An LSTM of the original size reads 42 MB
+per direction and step in float32, 21 MB in bfloat16.
+"""
+
+import pytest
+import torch
+
+
+@pytest.mark.turns(15)
+def bench_products(timed):
+    side = 512 if timed.quick else 2048
+    a, b = torch.randn(side, side), torch.randn(side, side)
+    timed.note("products", f"torch.mm, {side} x {side} x {side}")
+    timed("float32 products", lambda: a @ b, side="torch.mm", amount=2 * side**3 / 1e9, unit="GFLOP/s")
+
+
+@pytest.mark.turns(15)
+@pytest.mark.parametrize("size", [21, 42, 168, 672])
+def bench_reading(timed, size):
+    data = torch.zeros(size * (1000 if timed.quick else 250_000))
+    timed(f"reading {size} MB", data.sum, side="torch.sum", amount=data.nbytes / 1e9, unit="GB/s")

@@ -1,0 +1,147 @@
+"""One step of pretraining: against plain torch, with 10,000 and with 800,000 words, and with each loss.
+
+Plain torch is the reference backend of every op in float32, a dense gradient of the softmax table and torch's own fused
+AdaGrad over whole tensors. All its sides start from equal weights, read the same batches, draw the same negatives and
+carry their own state.
+"""
+
+import functools
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import texts
+from benchmarks.models import SIZES, silent_trainer, words_of_step
+from elmo_fast.checkpoints import LOSSES
+from elmo_fast.corpus import encode
+from elmo_fast.pretrain import loop
+from elmo_fast.pretrain.architecture import options_of
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
+from elmo_fast.pretrain.data.corpora import target_counts
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.text import MARKERS, Vocabulary, count_words
+
+ROWS, STEPS = 8, 20
+PLAIN = "plain torch, float32"
+SIDES = {
+    PLAIN: {"precision": "float32", "backend": "reference", "sparse": False},
+    "elmo_fast, float32": {"precision": "float32", "backend": "native", "sparse": True},
+    "elmo_fast, bfloat16": {"precision": "bfloat16", "backend": "native", "sparse": True},
+}
+
+
+class Stepper:
+    """One side: a model with weights of a fixed seed, its optimizer, and its place in the batches."""
+
+    def __init__(self, batches, words, negatives, quick, *, sparse, **how):
+        size = SIZES["small" if quick else "original"]
+        model = ModelConfig(
+            filters=[list(each) for each in size["filters"]],
+            dim=size["cell"],
+            projection_dim=size["proj"],
+            n_highway=size.get("n_highway", 2),
+        )
+        torch.manual_seed(0)
+        self.model = LanguageModel(options_of(model, words, n_negative_samples_batch=negatives), **how)
+        weights = self.model.parameters()
+        if how["backend"] == "native":
+            optimizer = AdaGrad(weights, 0.2)
+        else:
+            optimizer = torch.optim.Adagrad(weights, 0.2, eps=0.0, initial_accumulator_value=1.0, fused=True)
+        self.update = Step(self.model, optimizer, clip_norm=10.0, sparse=sparse)
+        self.batches, self.state, self.count = itertools.cycle(batches), None, 0
+
+    def step(self):
+        """Take the next step; dropout masks come from the step's number, so all sides have the same."""
+        result = self.update(next(self.batches), self.state, self.count)
+        self.state, self.count = result.state, self.count + 1
+        return result[:2]
+
+
+@pytest.fixture(scope="module")
+def steppers(text, quick):
+    words, negatives = (1000, 64) if quick else (100_000, 8192)
+    running = [word for sentence in text.sentences for word in sentence]
+    ranks = {word: i % words for i, (word, _) in enumerate(Counter(running).most_common())}
+    count = ROWS * STEPS
+    starts = range(0, min(len(running), 20 * 2 * count) - 2 * count, 2 * count)
+    batches = [words_of_step(running[i : i + count], running[i + count : i + 2 * count], ranks, ROWS) for i in starts]
+    return {name: Stepper(batches, words, negatives, quick, **how) for name, how in SIDES.items()}, {}
+
+
+@pytest.mark.turns(12)
+@pytest.mark.parametrize("side", SIDES)
+def bench_against_plain_torch(timed, steppers, side, turn, text):
+    """The error is of the losses of all steps, both directions."""
+    sides, losses = steppers
+    losses[turn, side] = timed(f"one step, {ROWS} x {STEPS}", sides[side].step, warmup=int(turn == 0), against=PLAIN)
+    errors = [abs(a - b) for t, s in losses if s == side for a, b in zip(losses[t, s], losses[t, PLAIN], strict=True)]
+    if side != PLAIN:
+        timed.error(max(errors), "plain torch's losses")
+    timed.note("text", text.source)
+    timed.note("step", "original architecture, 8,192 negatives of 100,000 words, dropout 0.1")
+
+
+@functools.cache
+def trainer_of_words(words, quick):
+    """A trainer of the preset small on random text: always the same text, of words that all vocabularies have."""
+    names = [*MARKERS, *(f"w{i}" for i in range(words - len(MARKERS)))]
+    chosen = np.random.default_rng(0).random((500 if quick else 20_000, 25))
+    ids = np.minimum(10_001.0**chosen - 1, min(words, 10_000) - 1).astype(int)  # as frequent as the sampler has them
+    small = {"batch_size": 2, "n_negative_samples_batch": 64} if quick else {}
+    config = PretrainConfig.from_flat(load_preset("small").flat() | small)
+    return silent_trainer(config, encode(([names[max(i, 3)] for i in line] for line in ids), Vocabulary(names)))
+
+
+@pytest.mark.case("vocabulary")
+@pytest.mark.turns(8)
+@pytest.mark.parametrize("side", ["10,000 words", "800,000 words"])
+def bench_vocabulary(timed, side):
+    """Only the rows of the softmax table that a step uses are touched, so more words should not cost more."""
+    words = int(side.split()[0].replace(",", "")) // (20 if timed.quick else 1)
+    timed("one step, preset small", trainer_of_words(words, timed.quick).step, against="10,000 words")
+
+
+@functools.cache
+def trainer_of_loss(path, quick, **changes):
+    """(a trainer of the preset tiny, its held-out text)
+
+    It trains on train-00.txt beside the text if that exists, else on the first nine tenths of the text.
+    """
+    text = texts.read(path)
+    beside = (path or texts.DEFAULT).parent / "train-00.txt"
+    training, held = text.sentences[: len(text.sentences) * 9 // 10], text.sentences[len(text.sentences) * 9 // 10 :]
+    if beside.is_file() and not quick:
+        training, held = texts.read(beside).sentences, text.sentences
+    vocabulary = Vocabulary.build(count_words(training), load_preset("tiny").data.min_count)
+    corpus = encode(training, vocabulary)
+    small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
+    config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
+    return silent_trainer(config, corpus, counts=target_counts(corpus)), encode(held, vocabulary)
+
+
+@pytest.mark.case("output_layers")
+@pytest.mark.turns(6)
+@pytest.mark.parametrize("side", [*LOSSES, "sampled_softmax, input words"])
+def bench_losses(timed, side, turn, request):
+    """Steps of each loss; exact held-out perplexity after 300 of them."""
+    loss, _, words = side.partition(", ")
+    changes = {"loss": loss, **({"input": "words"} if words else {})}
+    trainer, held = trainer_of_loss(request.config.getoption("text"), timed.quick, **changes)
+
+    def step():
+        trainer.step()
+        if trainer.progress.step % 50 == 0:
+            loop.report_steps(trainer)
+
+    timed("one step, preset tiny", step, rounds=50, warmup=0, against=next(iter(LOSSES)))
+    if turn == 5 or timed.quick:
+        timed.figure(
+            f"held out, after {trainer.progress.step} steps", side, evaluate(trainer.model, held).mean, "perplexity"
+        )

@@ -1,1 +1,0 @@
-"""Measurements and tests on one GPU, in sections by value: `python -m benchmarks.gpu` (`make gpu`)."""

@@ -1,1 +1,0 @@
-"""The sections: each module has `run(session)`."""

@@ -1,0 +1,54 @@
+"""Models and trainers that several benchmarks use."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo_fast import batch_to_ids
+from elmo_fast.corpus import Corpus
+from elmo_fast.pretrain.config import ORIGINAL_FILTERS, PretrainConfig
+from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.step.step_inputs import Words
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from tests.weights import make_weights
+
+SIZES = {
+    "original": {"cell": 4096, "proj": 512, "filters": ORIGINAL_FILTERS, "char_dim": 16},
+    "small": {"cell": 256, "proj": 64, "filters": ((1, 16), (2, 16), (3, 32), (4, 64)), "char_dim": 16, "n_highway": 1},
+}
+
+
+def write_weights(size: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Write options.json and weights.hdf5 of the original or the small size, random weights; return both paths."""
+    return make_weights(folder / size, **SIZES[size])
+
+
+def silent_trainer(config: PretrainConfig, corpus: Corpus, **more: Any) -> LanguageModelTrainer:
+    """Return a trainer of a new model that prints nothing; more: arguments of `make_language_model`."""
+    model = make_language_model(config, len(corpus.vocabulary), **more)
+    return LanguageModelTrainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
+
+
+def words_of_step(
+    forward: Sequence[str], backward: Sequence[str], targets: Mapping[str, int], rows: int, device: str = "cpu"
+) -> Words:
+    """Return both directions' words of one step, `rows` rows of them end to end; each predicts the word it reads.
+
+    targets: the id to predict of each word.
+    """
+    streams = (forward, backward)
+    numbers = {word: i for i, word in enumerate(dict.fromkeys([*forward, *backward]))}
+    spelled = batch_to_ids([list(numbers)])[0].to(device)
+
+    def windows(ids: Mapping[str, int]) -> Tensor:
+        return torch.tensor([[ids[word] for word in stream] for stream in streams], device=device).view(2, rows, -1)
+
+    types = windows(numbers)
+    steps = types.shape[2]
+    filled = np.full(rows, steps, np.int64)
+    return Words(types, windows(targets), filled, rows * steps, 0, rows, lambda chosen: spelled[chosen])
