@@ -46,7 +46,7 @@ class TokenVectors:
     Args:
         model: a model's folder or archive, a name on the hub, or a BiLM, whose carried state stays as it is.
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
-        batch_size: maximum number of sentences in a batch.
+        batch_size: maximum number of sentences in a batch; None: as in run_batches.
         max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone in stretches,
             with the same vectors.
         settings: for a model that is read here: device, precision, backend, prefix, as in shared_bilm.
@@ -59,11 +59,12 @@ class TokenVectors:
         model: str | os.PathLike[str] | BiLM,
         layers: Layers = "average",
         *,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         max_tokens: int = 4096,
         **settings: Any,
     ) -> None:
-        _check_count("batch_size", batch_size)
+        if batch_size is not None:
+            _check_count("batch_size", batch_size)
         _check_count("max_tokens", max_tokens)
         self.bilm = model if isinstance(model, BiLM) else shared_bilm(model, **settings)
         self.layers, self.batch_size, self.max_tokens = layers, batch_size, max_tokens

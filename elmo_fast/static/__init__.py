@@ -6,8 +6,7 @@ _MODULES = {
     "glove": ("GloveEpoch", "train_glove"),
     "vectors": ("Vectors", "load_vectors", "save_vectors"),
     "from_bilm": ("averaged_vectors", "context_free_vectors", "write_word_vectors"),
-    "analogies": ("evaluate_analogies",),
-    "similarity": ("evaluate_similarity",),
+    "evaluation": ("evaluate_analogies", "evaluate_similarity"),
     "neighbours": ("most_similar", "nearest", "nearest_words"),
     "word2vec": ("train_word2vec",),
 }

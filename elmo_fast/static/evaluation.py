@@ -1,50 +1,206 @@
-"""What the evaluations of word vectors share: rows of the words asked for, rows of length 1, gensim's test sets."""
+"""Evaluation of word vectors by gensim: analogies, and the similarity of word pairs, with the share of the set that is
+known."""
 
 import os
 import warnings
 from collections.abc import Callable, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, NamedTuple
 
 from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.static.vectors import Vectors
+from elmo_fast.text import read_lines
 
-Matrix = npt.NDArray[np.float32]
+QUESTIONS, WORDSIM353, SIMLEX999 = "questions-words.txt", "wordsim353.tsv", "simlex999.txt"
+
+
+class Section(NamedTuple):
+    """Some questions: how many were answered correctly, how many were asked, and how many there are.
+
+    A question is asked if its four words have vectors.
+    """
+
+    name: str
+    correct: int
+    asked: int
+    questions: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """correct / asked; None if nothing was asked."""
+        return self.correct / self.asked if self.asked else None
+
+    @property
+    def coverage(self) -> float | None:
+        """asked / questions: the share of the set that the accuracy is about."""
+        return self.asked / self.questions if self.questions else None
+
+
+class AnalogyScores(NamedTuple):
+    """Each section in the file's order, and three sums; names that begin with "gram" are syntactic, others semantic."""
+
+    sections: list[Section]
+    semantic: Section
+    syntactic: Section
+    total: Section
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold: name -> accuracy, coverage, correct, asked, questions."""
+        return {
+            part.name: {"accuracy": part.accuracy, "coverage": part.coverage}
+            | {name: getattr(part, name) for name in ("correct", "asked", "questions")}
+            for part in self._all()
+        }
+
+    def table(self) -> str:
+        """A line for each section and sum."""
+        width = max(len(part.name) for part in self._all())
+        lines = [f"{'analogies':<{width}}  accuracy  coverage  correct / asked / questions"]
+        for part in self._all():
+            shares = ["none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage)]
+            counts = f"{part.correct} / {part.asked} / {part.questions}"
+            lines.append(f"{part.name:<{width}}  {shares[0]:>8}  {shares[1]:>8}  {counts}")
+        return "\n".join(lines)
+
+    def _all(self) -> list[Section]:
+        return [*self.sections, self.semantic, self.syntactic, self.total]
+
+
+class SimilarityScores(NamedTuple):
+    """Two correlations, and over how many pairs.
+
+    compared: pairs whose two words have vectors (all pairs if unknown ones count as cosine 0)
+    unknown: pairs with a word without a vector
+    """
+
+    pearson: float
+    spearman: float
+    compared: int
+    unknown: int
+    pairs: int
+
+    @property
+    def coverage(self) -> float:
+        """The share of the pairs whose words are known."""
+        return 1 - self.unknown / self.pairs
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold; a correlation that is NaN is None."""
+        values = {**self._asdict(), "coverage": self.coverage}
+        return {name: None if value != value else value for name, value in values.items()}
 
 
 def bundled(name: str) -> str:
-    """The path of an evaluation set within gensim: questions-words.txt, wordsim353.tsv, simlex999.txt."""
+    """Path of an evaluation set within gensim: questions-words.txt, wordsim353.tsv, simlex999.txt."""
     path = str(require("gensim.test.utils", "static", f"the evaluation set {name}").datapath(name))
     if not os.path.exists(path):
         raise ElmoFastError(f"the installed gensim has no evaluation set {name}; give a file of your own")
     return path
 
 
-def rows_of(
-    asked: Sequence[Sequence[str]], words: Sequence[str], case_insensitive: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The row of each word asked for, [N, K], -1 if unknown; and for each of `words` the first row spelled like it.
+def evaluate_analogies(
+    vectors: Vectors,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    restrict_vocab: int | None = 300_000,
+    case_insensitive: bool = True,
+    unknown_as_wrong: bool = False,
+) -> AnalogyScores:
+    """Answers each question a : b = c : ? with the nearest word to b - a + c (3CosAdd).
 
-    case_insensitive: compare in upper case; the first of several spellings wins
+        argmax over w of cos(w, b/|b| - a/|a| + c/|c|),    w none of a, b, c
+
+    path: lines of four words, in sections that begin with ": NAME"; None: Google's set of 19,544 questions from gensim
+    restrict_vocab: use only the first N words; None: all
+    case_insensitive: compare words in upper case; the first of several spellings wins
+    unknown_as_wrong: count questions with unknown words as wrong (gensim's dummy4unknown); otherwise they are skipped
+    Raises ElmoFastError for a file without sections or questions, MissingExtraError without gensim.
+    Source: Mikolov et al. 2013 (arXiv:1301.3781), section 4; gensim's evaluate_word_analogies, which computes them.
     """
+    path = bundled(QUESTIONS) if path is None else os.fspath(path)
+    counts: list[list[Any]] = []
+
+    def question(index: int, line: str) -> bool:
+        if line.startswith(": "):
+            counts.append([line.lstrip(": ").strip(), 0])
+        elif not counts:
+            raise ElmoFastError(
+                f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
+            )
+        elif len(line.split()) == 4:
+            counts[-1][1] += 1
+        return line.startswith(": ") or len(line.split()) in (0, 4)
+
+    _read(path, question, "four words")
+    if not sum(count for _, count in counts):
+        raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
+    options = {"restrict_vocab": restrict_vocab, "case_insensitive": case_insensitive}
+    _, sections = vectors.to_gensim().evaluate_word_analogies(path, dummy4unknown=unknown_as_wrong, **options)
+    parts = [
+        Section(name, len(found["correct"]), len(found["correct"]) + len(found["incorrect"]), count)
+        for (name, count), found in zip(counts, sections[:-1], strict=True)
+    ]
+
+    def total(name: str, parts: Sequence[Section]) -> Section:
+        return Section(name, *(sum(part[place] for part in parts) for place in (1, 2, 3)))  # type: ignore[misc]
+
+    syntactic = [part for part in parts if part.name.startswith("gram")]
+    semantic = [part for part in parts if not part.name.startswith("gram")]
+    return AnalogyScores(parts, total("semantic", semantic), total("syntactic", syntactic), total("total", parts))
+
+
+def evaluate_similarity(
+    vectors: Vectors,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    delimiter: str = "\t",
+    restrict_vocab: int | None = 300_000,
+    case_insensitive: bool = True,
+    unknown_as_zero: bool = False,
+) -> SimilarityScores:
+    """The correlation of the cosines of word pairs with human scores of those pairs.
+
+    path: lines of two words and a number, separated by `delimiter`; lines that begin with # are comments. None:
+        WordSim-353 from gensim
+    restrict_vocab, case_insensitive: as in evaluate_analogies
+    unknown_as_zero: a pair with an unknown word has cosine 0 (gensim's dummy4unknown); otherwise it is skipped
+    The correlations are NaN if fewer than two pairs are left, or one of the columns is constant.
+    Raises ElmoFastError for a file without pairs, MissingExtraError without gensim.
+    Source: gensim's evaluate_word_pairs, which computes them.
+    """
+    path = bundled(WORDSIM353) if path is None else os.fspath(path)
     spell: Callable[[str], str] = str.upper if case_insensitive else str
-    spelled = [spell(word) for word in words]
-    rows = dict(zip(reversed(spelled), range(len(spelled) - 1, -1, -1), strict=True))
-    found = np.array([[rows.get(spell(word), -1) for word in group] for group in asked], np.int64)
-    return found, np.fromiter(map(rows.__getitem__, spelled), np.int64, len(spelled))
+    words = set(map(spell, vectors.words[:restrict_vocab]))
+    known: list[bool] = []
+
+    def pair(index: int, line: str) -> bool:
+        if line and not line.startswith("#"):
+            *both, score = line.split(delimiter)
+            try:
+                float(score if len(both) == 2 else "")
+            except ValueError:
+                return False
+            known.append(words.issuperset(map(spell, both)))
+        return True
+
+    wanted = f"two words and a number separated by {delimiter!r}"
+    _read(path, pair, wanted)
+    if not known:
+        raise ElmoFastError(f"{path}: wanted pairs (lines of {wanted}), found none")
+    compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
+    if compared > 1:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "An input array is (nearly )?constant")  # scipy's, where it gives NaN
+            both, ranked, _ = vectors.to_gensim().evaluate_word_pairs(
+                path, delimiter, "utf8", restrict_vocab, case_insensitive, unknown_as_zero
+            )
+        pearson, spearman = float(both[0]), float(ranked[0])
+    return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
 
 
-def warn_skipped(path: str, lines: Sequence[int], wanted: str) -> None:
-    """Warns about lines, by their numbers from 1, that are not what is wanted."""
-    if lines:
-        warnings.warn(f"{path}: {len(lines)} lines are not {wanted}, and are skipped (line {lines[0]})", stacklevel=4)
-
-
-def unit_rows(matrix: Matrix, block: int = 4096) -> Matrix:
-    """Each row divided by its length, [N, D]; a row of zeros stays zero."""
-    unit = np.empty_like(matrix)
-    for at in range(0, len(matrix), block):
-        rows = matrix[at : at + block]
-        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)[:, None]
-        np.divide(rows, np.where(norms > 0, norms, 1), out=unit[at : at + block])
-    return unit
+def _read(path: str, take: Callable[[int, str], bool], wanted: str) -> None:
+    """Calls `take` with each line and its number from 0; warns about lines that it does not take."""
+    skipped = [index + 1 for index, line in read_lines(path) if not take(index, line)]
+    if skipped:
+        warnings.warn(
+            f"{path}: {len(skipped)} lines are not {wanted}, and are skipped (line {skipped[0]})", stacklevel=3
+        )

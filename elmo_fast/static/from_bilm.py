@@ -86,7 +86,7 @@ def averaged_vectors(
     *,
     min_count: int = 1,
     max_words: int | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     max_tokens: int = 4096,
     progress: Callable[[int], None] | None = None,
 ) -> Vectors:
@@ -96,7 +96,8 @@ def averaged_vectors(
     sentences: read twice, so pass a list or another reusable iterable
     layer: "top", "average" (of all layers), "all" (concatenated), or a number from 0
     min_count, max_words: words that occur less often, and all after the first max_words, get no vector
-    batch_size, max_tokens: maximum number of sentences, and of tokens including padding, per batch
+    batch_size, max_tokens: maximum number of sentences (None: as in run_batches), and of tokens including padding, per
+        batch
     progress: called with the number of tokens just done
     Raises ElmoFastError: no such layer; no word is frequent enough; sentences that can be read only once.
     Source: of such means as word vectors: Bommasani et al. 2020, "Interpreting Pretrained Contextualized

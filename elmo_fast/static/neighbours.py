@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
-from elmo_fast.static.evaluation import unit_rows
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.token_files.cache_file import rows_of_a_block
 
@@ -145,3 +144,13 @@ def _greatest(values: Matrix, topn: int) -> npt.NDArray[np.int64]:
     else:
         places = np.arange(len(values))
     return places[np.lexsort((places, -values[places]))]
+
+
+def unit_rows(matrix: Matrix, block: int = 4096) -> Matrix:
+    """Each row divided by its length, [N, D]; a row of zeros stays zero."""
+    unit = np.empty_like(matrix)
+    for at in range(0, len(matrix), block):
+        rows = matrix[at : at + block]
+        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)[:, None]
+        np.divide(rows, np.where(norms > 0, norms, 1), out=unit[at : at + block])
+    return unit

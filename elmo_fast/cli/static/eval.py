@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from elmo_fast.cli import _common, _progress
+from elmo_fast.cli import _common
 from elmo_fast.cli.static import _files
 from elmo_fast.errors import check_counts
 from elmo_fast.files import write_json
@@ -23,27 +23,26 @@ def build_parser() -> Any:
     parser.option("restrict_vocab", int, "use only the first N words", 300_000)
     parser.option("case_insensitive", bool, "ignore case", True)
     parser.option("unknown_as_wrong", bool, "count analogies with unknown words as wrong, and pairs as cosine 0", False)
-    parser.shared("batch_size", default=256, help="analogies per batch")
     parser.output("results", "JSON file to write the scores to")
-    parser.shared("file_friendly_logging")
     return parser
 
 
 def run(arguments: Any) -> int:
-    from elmo_fast.static.evaluation import bundled
-    from elmo_fast.static.similarity import SIMLEX999, WORDSIM353
+    from elmo_fast.static import evaluate_analogies
+    from elmo_fast.static.evaluation import QUESTIONS, SIMLEX999, WORDSIM353, bundled
 
-    device = _common.set_up(arguments)
-    check_counts(**{"--restrict_vocab": arguments.restrict_vocab, "--batch_size": arguments.batch_size})
+    _files.set_up(arguments)
+    check_counts(**{"--restrict_vocab": arguments.restrict_vocab})
     analogies, pairs = arguments.analogies, list(arguments.pairs)
     if analogies is None and not pairs:
-        analogies, pairs = bundled("questions-words.txt"), [bundled(WORDSIM353), bundled(SIMLEX999)]
+        analogies, pairs = bundled(QUESTIONS), [bundled(WORDSIM353), bundled(SIMLEX999)]
     vectors = _files.read(arguments)
     results: dict[str, Any] = {"vectors": arguments.vectors, "words": len(vectors), "dimension": vectors.dimension}
     if pairs:
         results["similarity"] = similarity(arguments, vectors, pairs)
     if analogies is not None:
-        scores = answered(arguments, vectors, analogies, device)
+        options = _common.named(arguments, "restrict_vocab", "case_insensitive", "unknown_as_wrong")
+        scores = evaluate_analogies(vectors, analogies, **options)
         print(scores.table())
         results["analogies"] = scores.as_dict()
     if arguments.results is not None:
@@ -67,12 +66,3 @@ def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]
         print(f"{name:<{width}}  {numbers}  {scores.compared} / {scores.pairs}")
         found[name] = scores.as_dict()
     return found
-
-
-def answered(arguments: Any, vectors: Any, path: str, device: Any) -> Any:
-    """The scores of a file of analogies; shows a progress bar."""
-    from elmo_fast.static import evaluate_analogies
-
-    with _progress.progress_bar(arguments, unit="questions") as bar:
-        options = _common.named(arguments, "restrict_vocab", "case_insensitive", "unknown_as_wrong", "batch_size")
-        return evaluate_analogies(vectors, path, device=str(device), progress=bar.reach, **options)
