@@ -23,8 +23,9 @@ from elmo_fast.static import (
 )
 from elmo_fast.static._numbered_text import numbered_text, ranked
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, cooccurrences
-from elmo_fast.static.evaluation import bundled, unit_rows
+from elmo_fast.static.evaluation import bundled
 from elmo_fast.static.glove import GloveWeights, glove_
+from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.token_files import CacheFile, writing_cache_file
 from elmo_fast.tokens.corpus_cache import nearest_in
 
