@@ -6,8 +6,6 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # cuBLAS is deterministic with a workspace of its own only, and refuses to run without one where that is asked for.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-# The tests judge the kernels themselves; tests/ops/test_first_use.py turns the check on again.
-os.environ.setdefault("ELMO_FAST_GPU_CHECK", "0")
 import pathlib
 import random
 import runpy

@@ -79,8 +79,7 @@ MAY_IMPORT = {
     "compat": BELOW_MODULES | {"modules", "pretrain"},
     "integrations": BELOW_MODULES | {"modules", "static"},
     "report": BELOW_COMMANDS,
-    "tuning": BELOW_COMMANDS,
-    "cli": BELOW_COMMANDS | {"compat", "integrations", "report", "tuning"},
+    "cli": BELOW_COMMANDS | {"compat", "integrations", "report"},
     "__main__": {"cli"},
     "__init__": {"_lazy"},
 }

@@ -47,7 +47,6 @@ TESTS = [
     "-k", "not triton and not cuda and not gpu and not compile",
     "--deselect", "tests/ops/test_activations.py::test_tanh_is_within_three_units_in_the_last_place",
     "--deselect", "tests/ops/test_guard_page.py::test_the_page_is_guarded",
-    "--deselect", "tests/ops/test_check.py::test_a_unit_that_ends_its_process_is_refused_and_the_others_are_checked",
 ]  # fmt: skip
 
 

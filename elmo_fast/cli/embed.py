@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _model, _progress, _shares
+from elmo_fast.cli import _common, _model, _progress, _shares, check
 from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Source, opened_source, survey
@@ -106,6 +106,7 @@ def _embed_alone(arguments: Any, source: Source) -> int:
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
     embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+    check.remind(arguments.device)
     with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
         embedder.embed_file(
             text,
@@ -122,6 +123,8 @@ def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
     """The first process shows the progress of all."""
     arguments.device = _shares.device_of(arguments.device, place)
     embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+    if place.number == 0:
+        check.remind(arguments.device)
     from elmo_fast.parts import Settings, embed_parts
 
     quiet = arguments.quiet or place.number > 0

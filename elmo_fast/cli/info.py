@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from elmo_fast import __version__
-from elmo_fast.cli import _common, _model
+from elmo_fast.cli import _common, _model, check
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
 # The features in it that the kernels use, on x86-64 and on Arm.
@@ -130,9 +130,9 @@ def backends(device: Any) -> list[str]:
     from elmo_fast.errors import ElmoFastError
     from elmo_fast.ops import PRECISIONS, _native, explain, op_names
     from elmo_fast.ops._dispatch import made_for
-    from elmo_fast.ops._verdicts import report
 
-    lines = [f"ops on {device}:", *(f"  {line}" for line in report(device))]
+    unchecked = check.reminder(device)
+    lines = [f"ops on {device}:", *([unchecked] if unchecked else [])]
     width = max(map(len, op_names()), default=0)
     for op in op_names():
         chosen: dict[str, list[str]] = {}

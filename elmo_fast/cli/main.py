@@ -32,7 +32,7 @@ COMMANDS = {
     "download": "download a model from the Hugging Face hub",
     "static": "static word vectors: train, evaluate, find neighbours, convert, export from a model",
     "cache-vocab": "write the context-free vector of each word of a vocabulary (bilm-tf's dump_token_embeddings)",
-    "tune": "measure this GPU, store its fastest settings, and compare with cuDNN and torch.compile",
+    "check": "compare every kernel of a GPU with plain torch",
     "info": "show versions, CPU, and which kernels run here and why not the others",
 }
 ALIASES = {

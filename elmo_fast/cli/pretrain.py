@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from elmo_fast.cli import check
 from elmo_fast.cli._common import logger, new_parser, set_up, values_of
 from elmo_fast.cli._config_file import ConfigFile
 from elmo_fast.errors import ElmoFastError
@@ -59,6 +60,8 @@ def run(arguments: Any) -> int:
     if arguments.dry_run:
         dry_run(config, report=logger().info, device=device)
         return 0
+    if os.environ.get("RANK", "0") == "0":
+        check.remind(device)
     done = pretrain(config, report=logger().info, device=device)
     interrupted = done.outcome.stopped_by == "interrupt"
     if not interrupted and os.environ.get("RANK", "0") == "0":

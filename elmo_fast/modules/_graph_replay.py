@@ -7,13 +7,9 @@ from torch import Tensor, nn
 
 from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.ops import _capture, _graphs, _packed, _triton, backend_for
-from elmo_fast.ops._dispatch import replays
-from elmo_fast.ops._registry import register_replay
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
-BILM = "bilm"
-register_replay(BILM, "elmo_fast.modules._replay_case")
 CAPTURED = 12  # graphs kept; the least recently used is dropped first
 
 
@@ -36,7 +32,6 @@ class GraphReplay:
             and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
             and inputs.numel() > 0
-            and replays(inputs.device, lstm.precision, BILM)
         )
 
     def run(

@@ -15,7 +15,7 @@ from elmo_fast.modules._loading import check_settings, load_state, plain, read_b
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops import _packed, _tuned
+from elmo_fast.ops import _packed
 from elmo_fast.ops._checks import given
 from elmo_fast.text import ByteSpelling, Spelling
 
@@ -229,8 +229,6 @@ class CharacterEncoder(nn.Module):
         """Vectors of rows that name words, each distinct one encoded once; spelled: such rows to character ids."""
         backend = ops.backend_for("unique_rows", self.backend)
         if self._waits_for_nothing or rows.device.type == "cuda":
-            if _tuned.choice(_tuned.distinct_words(self.precision), rows.device) == 0:
-                return self._encode(spelled(rows))
             # The host does not ask for the number of distinct words: only the device knows it.
             unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
             return ops.gather_rows(self._encode(spelled(unique), count), inverse, order=order, backend=backend)

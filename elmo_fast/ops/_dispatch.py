@@ -9,9 +9,7 @@ import torch
 
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _finite, _native, _triton, _tuned
-from elmo_fast.ops._check import GRAPH
-from elmo_fast.ops._first_use import CHECKED, known_refusal, refusal
+from elmo_fast.ops import _finite, _native, _triton
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.ops._products import why_slower_on_cpu
 from elmo_fast.ops._registry import BACKENDS as BACKENDS
@@ -22,8 +20,6 @@ from elmo_fast.ops._registry import register as register
 
 # The device that a backend is made for. Its refusal of another device slows nothing down, so it causes no warning.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda"}
-# (op, backend, device, precision) -> why the kernels are refused on this card, or None.
-Verdict = Callable[[str, str, torch.device, str], str | None]
 # Why this installation lacks a backend, whatever the device.
 _ABSENT: dict[str, Callable[[], str | None]] = {
     "native": lambda: _native.WHY_NOT,
@@ -67,8 +63,6 @@ def explain(
 ) -> Choice:
     """The backend that backend="auto" would choose for `op`, and why not the ones before it.
 
-    It checks no kernels: those that were never checked on this GPU count as right.
-
     Args:
         op: its name, one of `op_names()`.
         device: where the tensors are, "cpu", "cuda", "cuda:1" or a torch.device; this machine need not have it.
@@ -80,16 +74,10 @@ def explain(
     device = device_called(device)
     backends_of(op)
     check_precision(precision, int8=op in INT8)
-    return _choose(op, device, dtype, precision, known_refusal)
+    return _choose(op, device, dtype, precision)
 
 
-def choose(op: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Choice:
-    """As `explain`, for a caller that then runs the backend: checks kernels that were never checked on this GPU."""
-    return _choose(op, device, dtype, precision, refusal)
-
-
-def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str, on_card: Verdict) -> Choice:
-    """The first backend that neither refuses nor failed its check on this GPU."""
+def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -> Choice:
     refusals: dict[str, str] = {}
     for name, implementation in backends_of(op).items():
         reason = implementation.unsupported(device, dtype, precision)
@@ -97,8 +85,6 @@ def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str, o
             reason = 'the reference multiplies int8 in float64, so it runs only when named; take precision="float16"'
         if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
-        if reason is None and name in CHECKED:
-            reason = on_card(op, name, device, precision)
         if reason is None:
             return Choice(name, refusals)
         refusals[name] = reason
@@ -141,23 +127,6 @@ def told(op: str, choice: Choice, device: torch.device, precision: str) -> None:
             warn_of_precision(why)
 
 
-def why_refused(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Why a backend of the op cannot serve, or failed its check on this GPU (made now if it never was); or None."""
-    why = backends_of(op)[backend].unsupported(device, dtype, precision)
-    return refusal(op, backend, device, precision) if why is None and backend in CHECKED else why
-
-
-def replays(device: torch.device, precision: str, what: str = "projected_lstm") -> bool:
-    """Whether CUDA graphs of a kind are replayed on this GPU: not if they were measured to be slower and, with a
-    PerformanceWarning, not if their check found wrong numbers. what: of `_registry.REPLAYS`."""
-    if _tuned.choice(_tuned.graphs(precision), device) == 0:
-        return False
-    why = refusal(what, GRAPH, device, precision)
-    if why is not None:
-        warn_once(f"CUDA graphs ({what})", "launch by launch", why)
-    return why is None
-
-
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
     """The module that serves `op`: the named backend or, for "auto", the first that does not refuse.
 
@@ -165,7 +134,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     """
     known = _REGISTRY[op]
     if backend == "auto":
-        name, refusals = choose(op, device, dtype, precision)
+        name, refusals = _choose(op, device, dtype, precision)
         slower = _slower(op, device, refusals) if refusals or name == "reference" else []
         if slower and not torch.compiler.is_compiling():
             warn_once(_of_all(op, slower), name, "; ".join(slower))
@@ -174,7 +143,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
     elif backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
     else:
-        name, reason = backend, why_refused(op, backend, device, dtype, precision)
+        name, reason = backend, known[backend].unsupported(device, dtype, precision)
         if reason is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
     return _finite.Checked(op, known[name].module) if _finite.wanted() else known[name].module

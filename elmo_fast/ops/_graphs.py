@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _tuned
 from elmo_fast.ops._capture import Entry, Function, Pool, capture, out_of_memory, pool_of
 
 Result = TypeVar("Result")
@@ -115,11 +114,11 @@ class Graphs:
         replays, copies the outputs, and changes nothing else before that is done; owners: the graph is dropped with
         them, if `function` does not keep them alive.
         """
-        pool, key = pool_of(device), (key, _tuned.in_force())
+        pool = pool_of(device)
         with pool.lock:
             places = self._places.setdefault(pool, _Places(self.limit))
             pool.users.add(places)
-            places.renew((version, _tuned.times_kept()))
+            places.renew(version)
             if key in self.refused:
                 return None
             entry = places.use(key) or self._captured(places, pool, key, function, empty)

@@ -33,21 +33,19 @@ class Implementation(NamedTuple):
 REGISTRY: dict[str, Mapping[str, Implementation]] = {}
 PLAIN: set[str] = set()
 INT8: set[str] = set()
-_PACKAGES: dict[str, str] = {}
 
 
 def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
     """Makes an op known: a package of the op's name, with a module for each of its backends.
 
     plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: the op takes
-    that precision. An op with a backend for GPUs also has a module `cases`, by which it is checked on the user's GPU.
+    that precision.
     """
     op = package.rpartition(".")[2]
     if int8:
         INT8.add(op)
     if plain:
         PLAIN.add(op)
-    _PACKAGES[op] = package
     REGISTRY[op] = {name: _implementation(package, name) for name in BACKENDS if name in backends}
 
 
@@ -62,21 +60,6 @@ def _implementation(package: str, backend: str) -> Implementation:
     return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
 
 
-# Kind of CUDA graph -> the module whose `replayed(precision, device)` returns a `_cases.Replayed`. Modules of higher
-# layers register themselves.
-REPLAYS: dict[str, str] = {}
-
-
-def register_replay(name: str, module: str) -> None:
-    """Registers a kind of CUDA graph, and the module that replays a small one for the check."""
-    REPLAYS[name] = module
-
-
-def multiplies(name: str) -> bool:
-    """Whether an op, or a kind of CUDA graph, has a precision."""
-    return name not in REGISTRY or bool(cases_of(name).MULTIPLIES)
-
-
 def op_names() -> list[str]:
     """The names of all registered ops."""
     return sorted(REGISTRY)
@@ -86,11 +69,3 @@ def backends_of(op: str) -> Mapping[str, Implementation]:
     """The backends of an op, in the order in which they are asked; ElmoFastError if there is no such op."""
     check_choice("op", op, op_names())
     return REGISTRY[op]
-
-
-def cases_of(op: str) -> Any:
-    """The module `cases` of an op: `cases(draw)`, and `MULTIPLIES`, whether it has a precision.
-
-    If its Triton kernels have several tiles, also `cases_of_tiles(draw, precision, device)`, each tile once.
-    """
-    return importlib.import_module(f"{_PACKAGES[op]}.cases")

@@ -42,7 +42,7 @@ def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, pl
     """
     (count, width), size, device, dtype = a.hidden.shape, len(a.samples), a.hidden.device, operand_dtype(a.precision)
     _softmax.check_sizes(op, len(a.weight), size)
-    tile = _softmax.tiles(op, count, size, width, dtype, device)
+    tile = _softmax.tiles(count, size, width, dtype, device)
     per_row = width * dtype.itemsize + 16 + 4 * planes * cdiv(size, tile.columns)
     needed = count * per_row + size * (width * dtype.itemsize + 12)
     with explained(op, "rows", needed, per_row, count, device):
@@ -82,7 +82,7 @@ def gradients(
     `_sampled_kernels.finish_rows` has them; lift: of float16's scale.
     """
     (count, width), size, dtype, device = a.operands.shape, len(a.rows), a.operands.dtype, a.grad.device
-    tile = _softmax.tiles(op, count, size, width, dtype, device)
+    tile = _softmax.tiles(count, size, width, dtype, device)
     step = chunk_rows(count, size, dtype.itemsize, a.chunk_bytes, tile.rows)
     per_row = 8 * width + 4 + 4 * size // tile.rows
     needed = min(step, count) * size * dtype.itemsize + size * (4 * width + 4) + count * per_row

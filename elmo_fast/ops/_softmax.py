@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _card, _tuned
+from elmo_fast.ops import _card
 from elmo_fast.ops import _softmax_kernels as kernels
 from elmo_fast.ops._kernels import power_of_two
 from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two, launch
@@ -24,29 +24,16 @@ def check_sizes(op: str, words: int, samples: int) -> None:
         )
 
 
-def candidates(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> list[Tiles]:
-    """The tiles that suit, first the default: the largest that spills no register. For small products some are equal.
+def tiles(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
+    """The largest tile that spills no register; less for few rows or words.
 
     The depth is the number of float32 products in one partial sum (`_kernels.plus_product`), at most 32.
     """
-    float32, small, found = dtype == torch.float32, _card.is_small(device), []
+    float32, small = dtype == torch.float32, _card.is_small(device)
+    high, wide = (64, 64) if float32 and small else (128, 64 if float32 else 128)
+    high, wide = ceil_power_of_two(rows, 16, high), ceil_power_of_two(words, 16, wide)
     depth, many = ceil_power_of_two(width, 16, 32 if float32 else 64), 64 * (64 if float32 else 128)
-    half, exact = [(128, 128), (64, 128), (128, 64)], [(64, 64)]
-    for high, wide in half if not float32 else exact if small else [(128, 64), *exact]:
-        high, wide = ceil_power_of_two(rows, 16, high), ceil_power_of_two(words, 16, wide)
-        found.append(Tiles(high, wide, depth, 8 if high * wide > many else 4, 2 if float32 and small else 3))
-    return found
-
-
-def name_of(op: str, rows: int, width: int, dtype: torch.dtype) -> str:
-    """The name under which the measured tile of an op is stored."""
-    return _tuned.tile_of(op, rows, width, str(dtype).removeprefix("torch."))
-
-
-def tiles(op: str, rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
-    """The tile measured to be fastest on the device, else the first candidate."""
-    known = candidates(rows, words, width, dtype, device)
-    return known[_tuned.choice(name_of(op, rows, width, dtype), device) or 0]
+    return Tiles(high, wide, depth, 8 if high * wide > many else 4, 2 if float32 and small else 3)
 
 
 def constants(tile: Tiles, operands: Tensor) -> dict[str, Any]:

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from elmo_fast import batch_to_ids
-from elmo_fast.modules import BiLM, bilm
-from elmo_fast.modules._graph_replay import BILM, SENTENCES, WORDS, GraphReplay
+from elmo_fast.modules import BiLM
+from elmo_fast.modules._graph_replay import SENTENCES, WORDS, GraphReplay
 from elmo_fast.ops import _capture, _packed
-from elmo_fast.ops._check import GRAPH, Answer, Unit, check_replay
 from elmo_fast.ops._graphs import bucket
 from tests.backends import HAS_CUDA
-from tests.ops.graph_cases import again, assert_alike, at_most
+from tests.ops.graph_cases import again, assert_alike
 
 BATCHES = (
     [["The", "cat", "sat"], ["naïve"]],
@@ -96,27 +95,3 @@ def test_gradients_and_the_cpu_are_served_by_no_graph(files):
         assert not GraphReplay().serves(model, model._elmo_lstm, ids)
         with torch.no_grad():
             assert GraphReplay().serves(model, model._elmo_lstm, ids)
-
-
-@pytest.mark.parametrize("change", [None, "stale", "once", "off"])
-def test_the_check_of_a_card_holds_a_replayed_pass_to_a_launched_one(monkeypatch, change):
-    """And refuses a graph that gives no vectors, one that keeps those of its first replay, or a pass not captured."""
-
-    class Standing(Always):
-        def __init__(self):
-            super().__init__()
-            whole = self.graphs.capturing
-            if change in ("stale", "once"):
-                self.graphs.capturing = lambda *given: at_most(int(change == "once"), whole(*given))
-
-        def serves(self, model, lstm, inputs):
-            return change != "off"
-
-    monkeypatch.setattr(bilm, "GraphReplay", Standing)
-    answer = check_replay(Unit(BILM, GRAPH, "float32"), torch.device("cuda" if HAS_CUDA else "cpu"))
-    why = {
-        "stale": "activations, mask: a replay gives other bits than a call launch by launch",
-        "once": "activations: a replay gives other bits than a call launch by launch",
-        "off": "nothing was captured",
-    }
-    assert answer == Answer(why.get(change))

@@ -1,187 +1,132 @@
-"""The check of a GPU's kernels: every op's cases, kernels broken on purpose, replays, processes that check."""
+"""`elmo-fast check`: every op's cases, kernels broken on purpose, and the reminder on a GPU that was not checked."""
 
 import re
+from unittest import mock
 
 import pytest
 import torch
 
-from elmo_fast.ops import _capture, _card, _check_processes, _registry, _triton
-from elmo_fast.ops._cases import Case, Draw, results
-from elmo_fast.ops._check import GRAPH, Answer, Unit, cases_for, check, check_replay, definition
-from elmo_fast.ops._graphs import Graphs
-from elmo_fast.ops.projected_lstm import cases as lstm_cases
-from elmo_fast.ops.projected_lstm import graphed
-from elmo_fast.ops.projected_lstm.cases import call, layer
+from elmo_fast.cli import check
+from elmo_fast.cli.main import main
+from elmo_fast.ops import _registry, _triton, cases
 from tests.backends import GPU, HAS_CUDA, needs
-from tests.ops import broken
-from tests.ops.graph_cases import again
-from tests.tolerances import assert_no_worse
 
 CPU = torch.device("cpu")
+WITH_PRECISION = [
+    (op, precision)
+    for op, (_, multiplies) in cases.CASES.items()
+    for precision in (("float32", "float16") if multiplies else ("float32",))
+]
 needs_interpreter = pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's interpreter is not in use")
-FORWARD, FLOAT16 = Unit("highway", "triton", "float32"), Unit("highway", "triton", "float16")
 
 
-LSTM = Unit("projected_lstm", "triton", "float32")
+def test_every_op_with_a_gpu_kernel_has_cases():
+    assert set(cases.CASES) == {op for op, backends in _registry.REGISTRY.items() if set(GPU) & set(backends)}
 
 
-def with_gpu_kernels():
-    """(op, precision) of each op that has a backend for GPUs."""
-    found = []
-    for op, backends in _registry.REGISTRY.items():
-        if set(GPU) & set(backends):
-            found += [(op, p) for p in (("float32", "float16") if _registry.cases_of(op).MULTIPLIES else ("float32",))]
-    return found
-
-
-@pytest.mark.parametrize(("op", "precision"), with_gpu_kernels())
+@pytest.mark.parametrize(("op", "precision"), WITH_PRECISION)
 def test_the_cases_of_every_op_hold_for_the_kernels_of_the_cpu(op, precision):
-    """So what is refused on a card is the card's kernel. A result is compared by its name; each op has some."""
-    if "native" not in _registry.REGISTRY[op]:
-        pytest.skip("it has no kernel for the CPU")
+    """So what is wrong on a GPU is the GPU's kernel."""
     needs(op, "native", precision)
-    cases = cases_for(Unit(op, "triton" if _triton.WHY_NOT is None else "native", precision), CPU)
-    assert cases
-    for case in cases:
-        truth, torchs = definition(case, precision)
-        ours = results(case, {"backend": "native", "precision": precision}, CPU)
-        assert truth
-        assert ours.keys() == truth.keys()
-        for name in truth:
-            assert_no_worse(name, ours[name], torchs[name], truth[name], precision)
+    assert check.why_wrong(op, "native", precision, CPU) == (None, False)
 
 
 # The interpreter is slow: there a few ops do.
 LAUNCHED = [(op, "float32") for op in ("scalar_mix", "unique_rows", "adagrad", "full_softmax")]
 
 
-@pytest.mark.parametrize(("op", "precision"), LAUNCHED if _triton.INTERPRETED else with_gpu_kernels())
+@pytest.mark.parametrize(("op", "precision"), LAUNCHED if _triton.INTERPRETED else WITH_PRECISION)
 @pytest.mark.parametrize("backend", ["triton"])
 def test_right_kernels_pass(op, precision, backend):
     if backend not in _registry.REGISTRY[op]:
         pytest.skip(f"{op} has no such kernel")
     needs(op, backend, precision)
-    assert check(Unit(op, backend, precision), torch.device("cuda" if HAS_CUDA else "cpu")) == Answer()
+    assert check.why_wrong(op, backend, precision, torch.device("cuda" if HAS_CUDA else "cpu")) == (None, False)
+
+
+def raising(error):
+    """A launch that raises."""
+
+    def launch(*arguments, **constants):
+        raise error
+
+    return launch
+
+
+def after(change, kernel, precision=None):
+    """A launch that changes the floating-point tensors of the kernel of this name, at one precision or at all."""
+    whole = _triton.launch
+
+    def launch(launched, grid, *arguments, **constants):
+        whole(launched, grid, *arguments, **constants)
+        tensors = [each for each in arguments if isinstance(each, torch.Tensor) and each.is_floating_point()]
+        meant = precision is None or any(each.dtype == getattr(torch, precision) for each in tensors)
+        for each in tensors if meant and launched.fn.__name__ == kernel else ():
+            change(each)
+
+    return launch
+
+
+class CompilationError(Exception):
+    """As Triton raises it."""
+
+
+BROKEN = {
+    "compile": (raising(CompilationError("at 3:4: unsupported")), "float32", "case 0: CompilationError: at 3:4"),
+    "launch": (raising(RuntimeError("out of resource")), "float32", "case 0: RuntimeError: out of resource"),
+    "wrong": (after(lambda tensor: tensor.mul_(1.01), "forward"), "float32", "case 0: mixed: largest error"),
+    "nan": (
+        after(lambda tensor: tensor.flatten()[:1].fill_(torch.nan), "forward"),
+        "float32",
+        "case 0: mixed: largest error nan",
+    ),
+    "wrong backward": (
+        after(lambda tensor: tensor.mul_(1.01), "backward"),
+        "float32",
+        "case 0: gradient of layers 0: largest error",
+    ),
+}
 
 
 @needs_interpreter
-@pytest.mark.parametrize(
-    ("name", "unit", "said"),
-    [
-        ("compile", FORWARD, "CompilationError: at 3:4"),
-        ("launch", FORWARD, "RuntimeError: out of resource: shared memory"),
-        ("wrong", FORWARD, "case 0: y: largest error"),
-        ("nan", FORWARD, "case 0: y: largest error nan"),
-        ("wrong backward", FORWARD, "case 0: gradient of x: largest error"),
-        ("wrong tile", FORWARD, "case 1, tile of highway, up to 128 rows of 144, float32: 0: y: largest error"),
-        ("wrong float16", FLOAT16, "case 0: y: largest error .* at float16"),
-    ],
-)
-def test_a_kernel_broken_on_purpose_is_refused(name, unit, said):
-    with broken.broken(name):
-        answer = check(unit, CPU)
-    assert answer.unable is None
-    assert re.search(said, str(answer.why))
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_kernel_broken_on_purpose_is_wrong(name):
+    launch, precision, said = BROKEN[name]
+    with mock.patch.object(_triton, "launch", launch):
+        why, lost = check.why_wrong("scalar_mix", "triton", precision, CPU)
+    assert re.match(said, str(why))
+    assert not lost
 
 
 @needs_interpreter
-def test_a_kernel_broken_at_one_precision_is_right_at_another():
-    with broken.broken("wrong float16"):
-        assert check(FORWARD, CPU) == Answer()
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_command_prints_a_line_for_each_op_and_ends_with_status_1_where_one_is_wrong(monkeypatch, capsys, wrong):
+    monkeypatch.setattr(cases, "CASES", {"scalar_mix": cases.CASES["scalar_mix"]})
+    if wrong:
+        monkeypatch.setattr(_triton, "launch", raising(RuntimeError("out of resource")))
+    assert main(["check", "--device", "cpu"]) == int(wrong)
+    native, triton, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch("scalar_mix +native +right", native)
+    assert re.fullmatch(
+        f"scalar_mix +triton +{'WRONG: case 0: RuntimeError: out of resource' if wrong else 'right'}", triton
+    )
+    assert last == ("1 right, 1 wrong on cpu" if wrong else "2 right, 0 wrong on cpu")
 
 
-def test_the_cases_take_each_tile_that_a_card_chooses_among(monkeypatch):
-    """Of the LSTM by rows, of which the cells of many have two; small cards have one for the softmaxes in float32."""
+def test_an_error_that_ends_the_use_of_the_gpu_ends_the_check(monkeypatch):
+    """After an illegal address every call raises the same error: no other kernel is to blame."""
 
-    def choices(op, precision="float16"):
-        return [list(case.choices.values()) for case in cases_for(Unit(op, "triton", precision), CPU)]
+    def raises(*given):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    assert choices("projected_lstm") == [[], [], [], [], [1], [], [1]]
-    assert choices("highway") == [[], [0], [1], [2], [3], [4]]
-    assert choices("sampled_softmax") == [[], [], [1], [2]]
-    assert choices("full_softmax") == choices("negative_sampling") == [[], [], [1], [2]]
-    assert choices("full_softmax", "float32") == [[], [], [1]]
-    monkeypatch.setattr(_card, "shared_memory", lambda device: 99 * 1024)
-    assert choices("full_softmax", "float32") == [[], []]
-
-
-@needs_interpreter
-def test_memory_that_runs_out_is_no_fault_of_a_kernel(monkeypatch):
-    monkeypatch.setattr(_triton, "launch", broken.raising(torch.OutOfMemoryError("CUDA out of memory")))
-    answer = check(FORWARD, CPU)
-    assert answer.why is None
-    assert "out of memory" in answer.unable
-
-
-@needs_interpreter
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (None, None),
-        ("stale", "outputs, last h, last c: a replay gives other bits than a call launch by launch"),
-        ("one bit", "outputs: a replay gives other bits than a call launch by launch"),
-        ("off", "nothing was captured"),
-    ],
-)
-def test_a_replay_gives_the_bits_of_a_call_without_a_graph(monkeypatch, change, why):
-    """A graph whose replay leaves the last run's outputs, or changes one bit, is refused, and one never captured."""
-
-    def capturing(function, inputs, pool):
-        entry = again(function, inputs, pool)
-
-        def one_bit():
-            entry.replay()
-            entry.outputs[0].view(torch.int32).flatten()[-1:].bitwise_xor_(1)
-
-        replay = {"stale": lambda: None, "one bit": one_bit}.get(change, entry.replay)
-        return entry._replace(replay=replay)
-
-    monkeypatch.setattr(graphed, "GRAPHS", Graphs(capturing=capturing))
-    monkeypatch.setattr(_capture, "enabled", lambda device: change != "off")
-    small = Case(layer(Draw(), 2, 1, 8, 8), call, differentiates=False)
-    monkeypatch.setattr(lstm_cases, "full_bucket", lambda draw: small)
-    answer = check_replay(Unit("projected_lstm", GRAPH, "float32"), CPU)
-    assert answer == Answer(why)
-
-
-def process(monkeypatch, script):
-    """A shell in the place of the process that checks."""
-    monkeypatch.setattr(_check_processes, "COMMAND", ["/bin/sh", "-c", f"echo 'elmo_fast check: ready'; {script}"])
-
-
-ENDED = "the process that checked it ended: "
-
-
-@pytest.mark.parametrize(
-    ("end", "answer"),
-    [
-        ("echo illegal address >&2; kill -SEGV $$", Answer(f"{ENDED}signal SIGSEGV, illegal address")),
-        ("echo 'elmo_fast check: [\"lost\", null, true]'; read line; read line", Answer("lost", lost=True)),
-        ("exec sleep 60", Answer(f"{ENDED}no answer in 1 s")),
-    ],
-)
-def test_a_unit_that_ends_its_process_is_refused_and_the_others_are_checked(monkeypatch, tmp_path, end, answer):
-    """One process dies, loses the card or hangs at its first unit; another is started for the rest, and serves."""
-    monkeypatch.setattr(_check_processes, "PATIENCE", 1.0)
-    answers = "while read line; do echo 'elmo_fast check: [null, null, false]'; done"
-    dies = f"touch {tmp_path}/died; read line; {end}"
-    process(monkeypatch, f"if test -e {tmp_path}/died; then {answers}; else {dies}; fi")
-    monkeypatch.setattr(_check_processes, "MOST_PROCESSES", 1)
-    seen = []
-    found = _check_processes.answers([FORWARD, FLOAT16, LSTM], CPU, seen.append)
-    assert found == {FORWARD: answer, FLOAT16: Answer(), LSTM: Answer()}
-    assert seen == [FORWARD, FLOAT16, LSTM]
-
-
-def test_where_no_process_can_start_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr(_check_processes, "COMMAND", ["/bin/sh", "-c", "echo no CUDA device >&2; exit 3"])
-    found = _check_processes.answers([FORWARD, FLOAT16], CPU, lambda unit: None)
-    assert [answer.why for answer in found.values()] == [None, None]
-    assert all("no process can check them here: status 3, no CUDA device" in each.unable for each in found.values())
-
-
-def test_a_process_that_someone_kills_refuses_nothing(monkeypatch):
-    process(monkeypatch, "read line; kill -9 $$")
-    answer = _check_processes.answers([FORWARD], CPU, lambda unit: None)[FORWARD]
-    assert answer.why is None
-    assert "SIGKILL" in answer.unable
+    monkeypatch.setattr(cases, "why_wrong", raises)
+    monkeypatch.setattr(torch.cuda, "synchronize", raises)
+    for backends in _registry.REGISTRY.values():
+        for name in backends:
+            monkeypatch.setitem(backends, name, backends[name]._replace(unsupported=lambda *given: None))
+    first, last = check.lines(torch.device("cuda"))
+    assert (first.right, first.why) == (
+        False,
+        "case 0: RuntimeError: CUDA error: an illegal memory access was encountered",
+    )
+    assert last.right is None

@@ -2,7 +2,6 @@
 shows that padding, copying, making room and forgetting are right."""
 
 import contextlib
-import gc
 import sys
 import threading
 import time
@@ -12,99 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _capture, _graphs, _memory, _triton, _tuned
+from elmo_fast.ops import _capture, _graphs, _memory, _triton
 from tests.backends import HAS_CUDA, device_of
-from tests.ops.graph_cases import again, assert_alike
+from tests.ops.graph_cases import again
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def graphs(monkeypatch):
-    from elmo_fast.ops.projected_lstm import graphed
-
-    made = _graphs.Graphs(limit=3, capturing=_capture.capture if HAS_CUDA else again)
-    monkeypatch.setattr(graphed, "GRAPHS", made)
-    return made
-
-
-def arguments_of(weights, batch, time, given):
-    """Of the op `projected_lstm`, two directions, random inputs."""
-    from elmo_fast.ops.projected_lstm import triton
-
-    inputs = [torch.randn(batch, time, 6) for _ in range(2)]
-    lengths = torch.randint(0, time + 1, (batch,)) if given else None
-    state = (torch.randn(2, batch, 6), torch.randn(2, batch, 10)) if given else (None, None)
-    options = [False, True], 0.5, 0.4, True, "float16", False
-    return triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options)
-
-
-def some_weights():
-    return [[torch.randn(size) * 0.3 for _ in range(2)] for size in ((40, 6), (40, 6), (40,), (6, 10))]
-
-
-def equal(found, wanted):
-    return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
-
-
-def definition(a):
-    """The same in plain torch and float64."""
-    inputs, *lists = [
-        [x.double().cpu() for x in of] for of in (a.inputs, a.weight_ih, a.weight_hh, a.bias, a.weight_hr)
-    ]
-    weights = [ops.LSTMWeights(*each) for each in zip(*lists, strict=True)]
-    state = None if a.h0 is None else (a.h0.double().cpu(), a.c0.double().cpu())
-    out, (h, c) = ops.projected_lstm(
-        inputs, weights, None if a.lengths is None else a.lengths.cpu(), state, reverse=a.reverse,
-        cell_clip=a.cell_clip, projection_clip=a.projection_clip, residual=a.residual, backend="reference",
-    )  # fmt: skip
-    return out, h, c
-
-
-def check_alike(arguments, found, wanted):
-    batch, time = arguments.inputs[0].shape[:2]
-    padded = (_graphs.bucket(batch, 64), _graphs.bucket(time, 8)) != (batch, time)
-    assert_alike(f"{batch} x {time}", found, wanted, lambda: definition(arguments), "float16", padded)
-
-
-@pytest.mark.parametrize("backend", ["triton"])
-def test_a_replay_equals_eager_launches(graphs, backend):
-    """Calls of several sizes in turn, some in one bucket: as launching, whatever the entry held before."""
-    from elmo_fast.ops.projected_lstm import graphed, host
-
-    weights, kept = some_weights(), []
-    for batch, length, given in ((3, 3, True), (4, 3, True), (1, 1, False), (3, 3, False), (1, 1, True)):
-        arguments = arguments_of(weights, batch, length, given)
-        wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
-        if found is not None:
-            check_alike(arguments, found, wanted)
-            kept.append((found, [each.clone() for each in found]))
-    assert (len(graphs), len(kept)) == (2, 3)  # 4 x 4 serves two of its three calls, 1 x 1 one of two
-    weights[0][0].mul_(0.5)  # the same graph, as the packed copy is written in place
-    wanted, found = host.forward(arguments)[0], graphed.forward(arguments)
-    check_alike(arguments, found, wanted)
-    assert len(graphs) == 2
-    assert all(equal(*pair) for pair in kept)  # no later replay wrote into them
-
-
-def test_a_graph_goes_with_its_weights(graphs):
-    """A deleted model's parameters are freed, and its graphs with the next call."""
-    from elmo_fast.ops.projected_lstm import graphed
-
-    if HAS_CUDA:
-        pytest.skip("weights on the CPU")
-    old, new = some_weights(), some_weights()
-    for weights in (old, new):
-        for _ in range(2):
-            graphed.forward(arguments_of(weights, 1, 1, True))
-    assert len(graphs) == 2
-    del weights, old
-    gc.collect()
-    graphed.forward(arguments_of(new, 1, 1, True))
-    assert len(graphs) == 1
 
 
 class Calls:
@@ -129,23 +42,6 @@ class Calls:
         found = self.graphs.run(key, version, CPU, lambda x: (x + 1,), lambda: [torch.zeros(1)], replayed)
         assert found is None or found.item() == value + 1
         return found is not None
-
-
-def test_a_graph_captured_under_one_choice_serves_no_call_under_another():
-    """As `elmo-fast tune` times one tile after another."""
-    calls = Calls()
-    with _tuned.forced({"tile": 1}):
-        assert [calls("a") for _ in range(2)] == [False, True]
-    assert not calls("a")
-
-
-def test_a_graph_captured_before_choices_were_kept_is_dropped(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_tuned._card, "identity", lambda device: {"gpu": "Stand-in 1"})
-    calls = Calls()
-    assert [calls("a") for _ in range(2)] == [False, True]
-    _tuned.keep(CPU, {"tile": 1})
-    assert [(calls("a"), len(calls.graphs)) for _ in range(2)] == [(False, 0), (True, 1)]
 
 
 def test_a_bucket_is_captured_when_it_is_seen_again():

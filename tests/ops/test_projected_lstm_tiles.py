@@ -15,10 +15,6 @@ def layer(dtype, batch=128, cells=4096):
     return Layer(2, batch, 20, 512, 512, cells, (False, True), 3.0, 3.0, True, dtype)
 
 
-def test_many_rows_have_two_tiles_of_cells_to_choose_from():
-    assert [tile.columns for tile in tiling.candidates(layer(torch.float16), "cells", CPU)] == [64, 32]
-
-
 @pytest.mark.parametrize("batch", [1, 32, 128, 1024])
 @pytest.mark.parametrize("kernel", tiling.KERNELS)
 @pytest.mark.parametrize("memory", [99, 227])

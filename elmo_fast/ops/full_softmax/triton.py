@@ -39,7 +39,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     """losses [N]; for backward: log-sum-exps [N], operands of hidden [N, D], targets [N]."""
     (count, width), size, device, dtype = a.hidden.shape, len(a.weight), a.hidden.device, operand_dtype(a.precision)
     _softmax.check_sizes("full_softmax", size, 0)
-    tile = _softmax.tiles("full_softmax", count, size, width, dtype, device)
+    tile = _softmax.tiles(count, size, width, dtype, device)
     step = _whole_tiles(a.chunk_bytes // (width * dtype.itemsize), tile.columns, size)
     per_row = width * dtype.itemsize + 32 + 8 * cdiv(step, tile.columns)
     with explained("full_softmax", "rows", count * per_row + step * width * dtype.itemsize, per_row, count, device):
@@ -64,7 +64,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     """d_hidden [N, D], d_weight [V, D], d_bias [V], float32; logits again in chunks of rows x words of `chunk_bytes`
     (at least one tile), and two products for each."""
     (count, width), size, dtype, device = a.operands.shape, len(a.weight), a.operands.dtype, a.grad.device
-    tile = _softmax.tiles("full_softmax", count, size, width, dtype, device)
+    tile = _softmax.tiles(count, size, width, dtype, device)
     high = _whole_tiles(a.chunk_bytes // (tile.columns * dtype.itemsize), tile.rows, max(count, 1))
     wide = _whole_tiles(a.chunk_bytes // (high * dtype.itemsize), tile.columns, size)
     row_tiles = cdiv(high, tile.rows)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _card, _triton, _tuned
+from elmo_fast.ops import _card, _triton
 from elmo_fast.ops._memory import explained
 from elmo_fast.ops._packed import rounded_copy
 from elmo_fast.ops._scale import strips
@@ -26,22 +26,9 @@ HALF = (
 FULL = (Tiles(64, 64, 32, 8, 3), Tiles(32, 32, 32, 4, 3), Tiles(16, 16, 32, 4, 3))
 
 
-def tiles(rows: int, width: int, dtype: torch.dtype, device: torch.device | None = None) -> Tiles:
-    """What was measured on the device, else what the rule says."""
-    name = _tuned.tile_of("highway", rows, width, str(dtype).removeprefix("torch."))
-    if device is not None and (place := _tuned.choice(name, device)) is not None:
-        return of_dtype(dtype)[place]
-    return by_rule(rows, width, dtype)
-
-
-def of_dtype(dtype: torch.dtype) -> tuple[Tiles, ...]:
-    """All tiles for such operands, in the order of their places."""
-    return FULL if dtype == torch.float32 else HALF
-
-
-def by_rule(rows: int, width: int, dtype: torch.dtype) -> Tiles:
+def tiles(rows: int, width: int, dtype: torch.dtype) -> Tiles:
     """The first whose blocks keep four fifths of 132 multiprocessors busy in every wave, else the smallest."""
-    choices = of_dtype(dtype)
+    choices = FULL if dtype == torch.float32 else HALF
     for tile in choices:
         blocks = _triton.cdiv(rows, tile.rows) * _triton.cdiv(width, tile.columns)
         if blocks >= 0.8 * MULTIPROCESSORS * _triton.cdiv(blocks, MULTIPROCESSORS):
@@ -112,7 +99,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
         out = y if ends else passes if dtype == torch.float32 else carried.select(0, i) if i < layers - 1 else None
         product = input_operand(i, x, saved)
         carry = x if i == 0 else product if dtype == torch.float32 else carried.select(0, i - 1)
-        t = tiles(rows, width, dtype, x.device)
+        t = tiles(rows, width, dtype)
         _triton.launch(
             kernels.layer, (_triton.cdiv(rows, t.rows) * _triton.cdiv(width, t.columns),),
             product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,

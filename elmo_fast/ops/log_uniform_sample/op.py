@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._checks import check_dtype, given
-from elmo_fast.ops._dispatch import choose, explain, select, warn_once
+from elmo_fast.ops._dispatch import explain, select, warn_once
 from elmo_fast.ops._transfer import drawn_to
 
 CPU = torch.device("cpu")
@@ -82,7 +82,7 @@ def _chosen(backend: str, device: torch.device) -> str:
     op = "log_uniform_sample"
     if backend != "auto" or device.type != "cuda":
         return backend
-    choice = choose(op, device, torch.float32)
+    choice = explain(op, device, torch.float32)
     if choice.backend == "cuda":
         return "cuda"
     slower = explain(op, CPU, torch.float32).backend

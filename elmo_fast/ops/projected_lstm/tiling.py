@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops import _card, _tuned
+from elmo_fast.ops import _card
 from elmo_fast.ops._card import MULTIPROCESSORS
 from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two
 from elmo_fast.ops.projected_lstm.layer import Layer
@@ -10,44 +10,23 @@ from elmo_fast.ops.projected_lstm.layer import Layer
 KERNELS = ("inputs", "cells", "project", "cells_backward", "recur")
 
 
-def candidates(layer: Layer, kernel: str, device: torch.device) -> list[Tiles]:
-    """The tiles that suit one of KERNELS, the default one first; `elmo-fast tune` measures those of "cells".
+def tile_of(layer: Layer, kernel: str, device: torch.device) -> Tiles:
+    """The tile for one of KERNELS.
 
     Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
     again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
     """
     rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
     if layer.dtype == torch.float32 and _card.is_small(device):
-        return [Tiles(min(rows, 32), 32, 32, 4, 2)]
+        return Tiles(min(rows, 32), 32, 32, 4, 2)
     if layer.dtype == torch.float32:
         # The depth is how many products are added up by themselves (`_kernels.plus_product`): at most 32.
         if rows <= 32:
-            return [Tiles(rows, 32, 32, 4, 2 if kernel == "cells" else 3)]
-        return [Tiles(64, 32, 32, 8, 2) if kernel == "cells" else Tiles(64, 64, 32, 8, 3)]
+            return Tiles(rows, 32, 32, 4, 2 if kernel == "cells" else 3)
+        return Tiles(64, 32, 32, 8, 2) if kernel == "cells" else Tiles(64, 64, 32, 8, 3)
     if rows <= 32:
-        return [Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)]
-    if kernel == "cells":
-        return [Tiles(rows, 64, 64, 8, 3), Tiles(rows, 32, 64, 8, 3)]
-    return [Tiles(rows, 64 if kernel == "cells_backward" else 128, 64, 8, 3)]
-
-
-def name_of(layer: Layer, kernel: str) -> str:
-    """The name of the choice among a kernel's candidates."""
-    precision = str(layer.dtype).removeprefix("torch.")
-    return _tuned.tile_of(f"projected_lstm, {kernel} of {layer.cells}", layer.batch, layer.size, precision)
-
-
-def choices(layer: Layer, device: torch.device) -> list[dict[str, int]]:
-    """The choices with which each candidate of each kernel runs once; the first makes none."""
-    others = {kernel: range(1, len(candidates(layer, kernel, device))) for kernel in KERNELS}
-    return [{}, *({name_of(layer, kernel): place} for kernel, places in others.items() for place in places)]
-
-
-def tile_of(layer: Layer, kernel: str, device: torch.device) -> Tiles:
-    """What was measured on the device, else the first candidate."""
-    known = candidates(layer, kernel, device)
-    chosen = _tuned.choice(name_of(layer, kernel), device) if len(known) > 1 else None
-    return known[chosen or 0]
+        return Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)
+    return Tiles(rows, 64 if kernel in ("cells", "cells_backward") else 128, 64, 8, 3)
 
 
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:

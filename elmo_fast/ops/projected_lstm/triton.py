@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _capture, _triton
+from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import Backward, arguments_of
-from elmo_fast.ops._dispatch import replays
-from elmo_fast.ops.projected_lstm import graphed, host, host_backward
+from elmo_fast.ops.projected_lstm import host, host_backward
 from elmo_fast.ops.projected_lstm.native import OF_WEIGHTS
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
@@ -36,11 +35,6 @@ def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
     layer, first = host.layer_of(a), a.inputs[0]
-    whole = not a.save and not a.masks and layer.batch and layer.time
-    if whole and _capture.enabled(first.device) and replays(first.device, a.precision):
-        replayed = graphed.forward(a)
-        if replayed is not None:
-            return (*replayed, *_nothing(layer, first))
     results, steps, order, falling = host.forward(a)
     if not a.save:
         return (*results, *_nothing(layer, first))

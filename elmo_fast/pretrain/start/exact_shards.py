@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._dispatch import choose
+from elmo_fast.ops._dispatch import explain
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.training_state import TrainingState
 
@@ -12,7 +12,7 @@ def describe_inexact(config: PretrainConfig, device: torch.device) -> list[str]:
     run = config.run
     operands = "float32" if run.precision == "tf32" else run.precision
     plain = (
-        run.backend == "reference" or choose("projected_lstm", device, torch.float32, operands).backend == "reference"
+        run.backend == "reference" or explain("projected_lstm", device, torch.float32, operands).backend == "reference"
     )
     if config.optimizer.exact_shards is None or device.type != "cpu" or not plain:
         return []

@@ -4,7 +4,7 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops._dispatch import choose, made_for, told
+from elmo_fast.ops._dispatch import made_for, told
 
 # The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
@@ -32,7 +32,7 @@ def describe_backends(
     for op in (*called, *(["adagrad"] if optimizer == "adagrad" else [])):
         name = ops.backend_for(op, backend)
         if name == "auto":
-            choice = choose(op, device, torch.float32, operands)
+            choice = ops.explain(op, device, torch.float32, operands)
             name = choice.backend
             told(op, choice, device, operands)
             for faster, why in choice.refusals.items():

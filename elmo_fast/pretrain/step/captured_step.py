@@ -8,8 +8,6 @@ from torch import Tensor
 
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _capture, _graphs, _packed
-from elmo_fast.ops._dispatch import replays
-from elmo_fast.ops._registry import register_replay
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.step_inputs import StepInputs, filled_with, flattened
@@ -18,8 +16,6 @@ from elmo_fast.pretrain.step.step_inputs import StepInputs, filled_with, flatten
 Taken = tuple[Tensor, float | Tensor, LayerStates]
 # What a graph holds of it: the same or, without the norm, its gradients alone.
 Held = tuple[Tensor, LayerStates] | tuple[Tensor, Tensor, LayerStates]
-STEP = "training_step"
-register_replay(STEP, "elmo_fast.pretrain.step.replay_case")
 # Shapes of batches: whole ones, an epoch's last, and both without a state before.
 GRAPHS = 4
 
@@ -50,7 +46,7 @@ class CapturedGradients:
 
     def serves(self, device: torch.device) -> bool:
         """Whether steps may be captured there now."""
-        return _capture.enabled(device) and replays(device, self.model.precision, STEP)
+        return _capture.enabled(device)
 
     def run(
         self,
