@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import os
+import stat
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -35,8 +36,14 @@ def sentence_of(error: OSError) -> str:
 
 @contextlib.contextmanager
 def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns an OSError of the block into a CheckpointError that names the file: `path`, where the error names none."""
+    """Turn an OSError of the block into a CheckpointError that names the file: `path`, where the error names none.
+
+    A pipe or a device at `path` is refused before the block: reading it could wait forever.
+    """
     try:
+        mode = os.stat(path).st_mode if os.path.exists(path) else 0
+        if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise CheckpointError(f"{os.fspath(path)}: wanted a regular file, found a pipe or a device")
         yield
     except OSError as error:
         shown = os.fspath(error.filename or path)

@@ -106,8 +106,13 @@ def _put(new: pathlib.Path, target: pathlib.Path) -> bool:
 
 
 def settle(folder: pathlib.Path) -> None:
-    """Finishes a `writing_together` that was killed while it moved files up. Several processes may do this at once."""
+    """Finish a `writing_together` that was killed while it moved files up. Several processes may do this at once.
+
+    Only a real folder is moved up: a link, which no save creates, could name any folder of the user.
+    """
     new = folder / _NEW
+    if new.is_symlink():
+        raise CheckpointError(f"{new}: is a link, and a save that was interrupted leaves a folder; delete the link")
     try:
         while new.is_dir():
             for name in os.listdir(new):

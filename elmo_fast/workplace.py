@@ -85,9 +85,19 @@ def _prefix(target: pathlib.Path) -> str:
 
 
 def _remove_if_dead(path: pathlib.Path) -> None:
-    """Removes a workplace that no process has locked; a plain file was left by an older version."""
+    """Remove a workplace that no process has locked; a plain file was left by an older version.
+
+    Links are not followed: whoever may write to the folder could point one at any folder of the user.
+    """
     try:
-        handle = os.open(path / _LOCK if path.is_dir() else path, os.O_RDWR)
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                handle = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
+            finally:
+                os.close(folder)
+        else:
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         # Its process was killed before it locked it, or is about to lock it and will then create another one.
         return _remove_if_empty(path)
@@ -101,19 +111,27 @@ def _remove_if_dead(path: pathlib.Path) -> None:
 
 
 def _remove_if_empty(path: pathlib.Path) -> None:
-    """Removes what is left of a workplace: on NFS a file that was removed while open stays until it is closed."""
+    """Remove what is left of a workplace: on NFS a file that was removed while open stays until it is closed."""
     with contextlib.suppress(OSError):
         path.rmdir()
 
 
 def _remove(path: pathlib.Path) -> None:
-    """Removes a workplace, its lock last, so that if this is killed the rest is recognized as abandoned."""
-    if not path.is_dir():
+    """Remove a workplace, its lock last, so that if this is killed the rest is recognized as abandoned."""
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
         return path.unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        for inner in path.iterdir():
-            if inner.is_dir():
-                shutil.rmtree(inner, ignore_errors=True)
-            elif inner.name != _LOCK:
-                inner.unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
+    try:
+        for name in sorted(os.listdir(folder), key=_LOCK.__eq__):
+            try:
+                os.unlink(name, dir_fd=folder)
+            except (IsADirectoryError, PermissionError):  # the second is that of other systems than Linux
+                shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+            except FileNotFoundError:
+                continue
+    finally:
+        os.close(folder)
+    _remove_if_empty(path)

@@ -189,3 +189,20 @@ def test_all_files_and_folders_have_the_usual_permissions(tmp_path):
     finally:
         os.umask(mask)
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "own").iterdir()} == {0o640}
+
+
+def test_links_in_a_folder_that_is_loaded_move_and_remove_nothing(tmp_path, saved):
+    """One in the place of an interrupted save's folder would move all files of another folder into the model."""
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for name in (".lock", "letter.txt", "model.safetensors"):
+        (foreign / name).write_text(name)
+    (saved / ".new-files").symlink_to(foreign)
+    with pytest.raises(CheckpointError, match=r"\.new-files: is a link"):
+        load_folder(saved)
+    (saved / ".new-files").unlink()
+    (saved.parent / f".{saved.name}.x.partial").symlink_to(foreign)
+    (saved / ".manifest.json.x.partial").symlink_to(foreign)
+    save_folder(saved, *load_folder(saved))
+    assert sorted(os.listdir(foreign)) == [".lock", "letter.txt", "model.safetensors"]
+    load_folder(saved)

@@ -46,8 +46,11 @@ def from_int8(state: State, source: Path) -> State:
                 complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {given}")
             else:
                 found[name] = tensor.float() * scale[:, None]
-        elif not (name.endswith(_SCALE) and name.removesuffix(_SCALE) in state):
+        elif (scaled := state.get(name.removesuffix(_SCALE) if name.endswith(_SCALE) else "")) is None:
             found[name] = tensor
+        elif scaled.dtype != torch.int8:
+            kind = str(scaled.dtype).removeprefix("torch.")
+            complaints.append(f"{name}: wanted a scale of int8 weights, found {kind} in {name.removesuffix(_SCALE)}")
     if complaints:
         refuse(source, complaints)
     return found

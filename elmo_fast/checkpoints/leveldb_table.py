@@ -10,6 +10,8 @@ from .crc32c import crc32c, unmasked
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5
+# Keys share prefixes, so that a small file may expand to any size; of a checkpoint they have some kilobytes.
+_MOST_BYTES_OF_KEYS = 64 << 20
 
 
 def table_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -18,8 +20,17 @@ def table_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError(f"wanted {_FOOTER} bytes or more, found {len(content)}")
     if int.from_bytes(content[-8:], "little") != _MAGIC:
         raise ValueError("it does not end in the magic number of a table")
+    end = expanded = 0
     for _, handle in _entries(_block(content, _handle(content[-_FOOTER:], after_handles=1))):
-        yield from _entries(_block(content, _handle(handle)))
+        offset, size = _handle(handle)
+        if offset < end:
+            raise ValueError("a block that begins within the one before it")
+        end = offset + size
+        for key, value in _entries(_block(content, (offset, size))):
+            expanded += len(key)
+            if expanded > _MOST_BYTES_OF_KEYS:
+                raise ValueError(f"keys of more than {_MOST_BYTES_OF_KEYS:,} bytes")
+            yield key, value
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:

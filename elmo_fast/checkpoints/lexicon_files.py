@@ -21,9 +21,11 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     with read_failures_named(path):
         content = path.read_bytes()
     try:
-        lines = content.decode("utf-8").removesuffix("\n").split("\n")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{path}: line {content[: error.start].count(10) + 1} is not UTF-8") from error
+    # An editor's mark of UTF-8 is no part of the first entry, unless it is all of it.
+    lines = (text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")).removesuffix("\n").split("\n")
     ids: dict[str, int] = {}
     entries: dict[int, str] = {}
     for number, line in enumerate(lines, 1):

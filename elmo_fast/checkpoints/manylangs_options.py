@@ -66,7 +66,8 @@ def named_configuration(config: Path) -> PureWindowsPath:
 def _configuration(folder: Path) -> tuple[Any, str]:
     """The configuration that config.json names, and the file to blame for it."""
     named = named_configuration(folder / CONFIG)
-    for place in (folder / named.as_posix(), folder / named.name):
+    within = [] if named.anchor or ".." in named.parts else [folder / named.as_posix()]
+    for place in (*within, folder / named.name):  # published ones name a file of the machine that trained them
         if os.path.isfile(place):  # False for what can be no name of a file
             return read_json(place, Any), str(place)
     if named.name in PUBLISHED_NAMES:

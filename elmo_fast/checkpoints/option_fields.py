@@ -44,7 +44,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "dropout": ("a number from 0 up to, but not including, 1", lambda v: _number(v) and 0 <= v < 1),
     "activation": (" or ".join(map(json.dumps, ACTIVATIONS)), lambda v: isinstance(v, str) and v in ACTIVATIONS),
     "characters": ("261 (bilm-tf while training) or 262 (when used)", lambda v: _whole(v) and v in (261, 262)),
-    "slots": ("a whole number, 3 or more", lambda v: _whole(v) and v >= 3),
+    "slots": ("a whole number from 3 to 10,000", lambda v: _whole(v) and 3 <= v <= 10_000),
     "loss": (f"one of {', '.join(LOSSES)}", lambda v: isinstance(v, str) and v in LOSSES),
     "lexicon": ("a list of strings, none twice and none empty", _lexicon),
     "filters": ("a list of pairs [width, number], whole numbers, 1 or more", _filters),

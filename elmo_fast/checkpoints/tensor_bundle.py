@@ -22,6 +22,7 @@ from .leveldb_table import table_entries, varint
 
 INDEX = ".index"
 _MOST_BYTES = 64 << 20  # of an index; a biLM's has some kilobytes
+_MOST_SHARDS = 10_000
 # Numbers of types.proto: float32, float64, float16; others are of variables that are not weights.
 _DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
 _FIXED = {1: 8, 5: 4}  # bytes of the kinds of fields that have a fixed size
@@ -64,8 +65,9 @@ def read_index(path: str | os.PathLike[str]) -> Bundle:
         found = dict(table_entries(content))
         header = _fields(found.pop(b"", b""))
         shards, big_endian = _number(header, 1), _number(header, 2)
-        if not 1 <= shards <= len(content) or big_endian:
-            raise ValueError(f"wanted one or more shards of little-endian numbers, found {shards}, {big_endian}")
+        if not 1 <= shards <= _MOST_SHARDS or big_endian:
+            what = f"wanted 1 to {_MOST_SHARDS:,} shards of little-endian numbers"
+            raise ValueError(f"{what}, found {shards}, {big_endian}")
         return Bundle(Path(path), shards, {name.decode(): _entry(value) for name, value in found.items()})
 
 
@@ -73,7 +75,7 @@ def read_index(path: str | os.PathLike[str]) -> Bundle:
 def check_shards(path: str | os.PathLike[str], bundle: Bundle) -> None:
     """Raises CheckpointError naming every shard of the index at `path` that is missing."""
     if missing := [file.name for n in range(bundle.shards) if not (file := bundle.shard(n)).is_file()]:
-        refuse(path, [f"wanted {bundle.shards} shards beside it, {', '.join(missing)} missing"])
+        refuse(path, [f"wanted {bundle.shards:,} shards beside it", *(f"{name} is missing" for name in missing)])
 
 
 def read_variable(bundle: Bundle, name: str) -> np.ndarray:

@@ -1,6 +1,9 @@
 """bilm-tf's checkpoints: the format by bytes written by hand, the weights as its HDF5 has them, AdaGrad's sums."""
 
 import json
+import struct
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_adagrad_sums, read_bilm_hdf5, read_options
+from elmo_fast.checkpoints.bilm_checkpoint import shards_of
 from elmo_fast.checkpoints.crc32c import crc32c, unmasked
 from elmo_fast.checkpoints.tensor_bundle import read_index, read_variable
 from elmo_fast.errors import CheckpointError
 from elmo_fast.modules import ElmoEmbedder
 from tests import tensor_bundle
 from tests.damaged import damaged_bytes
-from tests.tensor_bundle import arrays_of, field, training_graph, write_bundle, write_checkpoint
+from tests.tensor_bundle import arrays_of, field, training_graph, varint, write_bundle, write_checkpoint
 from tests.weights import make_weights
 
 
@@ -172,7 +176,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
         assert "\n" not in str(caught.value)
 
     shard.unlink()
-    refused(r"1250\.index: wanted 2 shards beside it, model\.ckpt-1250\.data-00001-of-00002 missing")
+    refused(r"1250\.index: wanted 2 shards beside it; model\.ckpt-1250\.data-00001-of-00002 is missing")
     shard.write_bytes(content[:100])
     refused(r"data-00001-of-00002: lm/\S+: wanted [\d,]+ bytes at [\d,]+, found the end of the file")
     shard.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
@@ -192,7 +196,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
         r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a compressed block, as TensorFlow writes"
     )
     write_checkpoint(folder, arrays, header=field(2, 1))
-    refused(r"damaged \(wanted one or more shards of little-endian numbers, found 1, 1\)")
+    refused(r"damaged \(wanted 1 to 10,000 shards of little-endian numbers, found 1, 1\)")
     write_checkpoint(folder, arrays, extra={"lm/softmax/b": b"\x0b"})
     refused(r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a field of the unknown kind 3\)")
     write_checkpoint(folder, arrays, extra={"lm/softmax/b": field(7, b"")})
@@ -205,6 +209,43 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
         read_adagrad_sums(index, read_options(options))
     (folder / "options.json").write_text(json.dumps({**json.loads(options.read_text()), "bidirectional": False}))
     refused(r"options\.json: bidirectional: wanted true")
+
+
+def test_a_small_index_cannot_ask_for_much(tmp_path, monkeypatch):
+    """No memory, time or long message: keys that share all before them, one block many times, many shards."""
+    index = tmp_path / "model.ckpt-1.index"
+
+    def refused(content, message):
+        index.write_bytes(content)
+        tracemalloc.start()
+        start = time.process_time()
+        try:
+            with pytest.raises(CheckpointError, match=message) as caught:
+                shards_of(index)
+            assert tracemalloc.get_traced_memory()[1] < 300 << 20
+        finally:
+            tracemalloc.stop()
+        assert time.process_time() - start < 10
+        assert len(str(caught.value)) < 1000
+
+    def table(block, times):
+        """A block, and an index that names it so many times."""
+        handles = tensor_bundle.block([(b"%06d" % i, varint(0) + varint(len(block))) for i in range(times)], every=1)
+        content = b"".join(
+            part + b"\0" + struct.pack("<I", tensor_bundle.masked(part + b"\0")) for part in (block, handles)
+        )
+        footer = varint(0) * 2 + varint(len(block) + 5) + varint(len(handles))
+        return content + footer.ljust(40, b"\0") + tensor_bundle.MAGIC
+
+    monkeypatch.setattr(tensor_bundle, "crc32c", crc32c)  # that of tests is slow
+    one = varint(0) + varint(40_000) + varint(0) + b"k" * 40_000
+    more = (varint(40_000) + varint(1) + varint(0) + b"k") * 3000
+    refused(table(one + more + struct.pack("<2I", 0, 1), 1), r"damaged \(keys of more than 67,108,864 bytes\)")
+    refused(table(one + struct.pack("<2I", 0, 1), 3000), "a block that begins within the one before it")
+    refused(tensor_bundle.table([(b"", field(1, 300_000))]), "wanted 1 to 10,000 shards .*, found 300000, 0")
+    refused(
+        tensor_bundle.table([(b"", field(1, 9_999))]), "wanted 9,999 shards beside it; .* is missing; and 9994 more"
+    )
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -47,7 +47,7 @@ def test_a_saved_model_is_smaller_and_gives_the_vectors_of_int8(files, tmp_path)
     assert np.sqrt(((ours - theirs) ** 2).mean() / (theirs**2).mean()) < 2e-3
 
 
-@pytest.mark.parametrize("damage", ["no scale", "another shape", "another dtype"])
+@pytest.mark.parametrize("damage", ["no scale", "another shape", "another dtype", "float weights"])
 def test_scales_that_do_not_fit_are_named(files, tmp_path, damage):
     state, options = load_checkpoint(None, *files, None)
     save_folder(tmp_path / "int8", state, options, precision="int8")
@@ -55,10 +55,14 @@ def test_scales_that_do_not_fit_are_named(files, tmp_path, damage):
     name = "_token_embedder._projection.weight.scale"
     if damage == "no scale":
         del held[name]
+    elif damage == "float weights":
+        weight = name.removesuffix(".scale")
+        held[weight] = held[weight].float()
     else:
         held[name] = held[name][:-1] if damage == "another shape" else held[name].double()
     save_file(held, tmp_path / "damaged.safetensors")
-    with pytest.raises(CheckpointError, match=r"_projection\.weight\.scale: wanted float32 \[32\], found"):
+    wanted = "a scale of int8 weights, found float32" if damage == "float weights" else r"float32 \[32\], found"
+    with pytest.raises(CheckpointError, match=rf"_projection\.weight\.scale: wanted {wanted}"):
         from_int8(load_file(tmp_path / "damaged.safetensors"), tmp_path / "damaged.safetensors")
 
 

@@ -1,6 +1,7 @@
 """Reads ELMoForManyLangs' folders; what is damaged is refused in one sentence that names the file."""
 
 import json
+import os
 import shutil
 import zipfile
 
@@ -39,15 +40,15 @@ def test_folder_archive_and_own_format_hold_the_same(written, tmp_path):
     assert sorted(names) == sorted(file.name for file in written.iterdir())
 
 
-def test_configuration_is_that_named_then_that_beside_then_the_published_one(folder, tmp_path):
+def test_configuration_is_that_named_then_that_beside_then_the_published_one(folder):
     def named(path):
         (folder / "config.json").write_text(json.dumps({"config_path": path}))
         return _configuration(folder)
 
     assert named("/elsewhere/cnn.json")[1] == named("C:\\models\\cnn.json")[1] == str(folder / "cnn.json")
-    (tmp_path / "other").mkdir()
-    shutil.copy(folder / "cnn.json", tmp_path / "other/cnn.json")
-    assert named(str(tmp_path / "other/cnn.json"))[1] == str(tmp_path / "other/cnn.json")
+    (folder / "configs").mkdir()
+    shutil.copy(folder / "cnn.json", folder / "configs/cnn.json")
+    assert named("configs/cnn.json")[1] == named("configs\\cnn.json")[1] == str(folder / "configs/cnn.json")
     for name in PUBLISHED_NAMES:
         assert named(f"configs/{name}")[0] is PUBLISHED
     with pytest.raises(CheckpointError, match=r"config\.json: config_path: 'a/b\\n\.json' is not there; put"):
@@ -141,11 +142,49 @@ DAMAGE = {
         lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(max_characters_per_token=6)),
         r"cnn\.json: char_cnn\.max_characters_per_token: wanted 7 or more",
     ),
+    "as many slots as no memory holds": (
+        lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(max_characters_per_token=10**10)),
+        r"cnn\.json: char_cnn\.max_characters_per_token: wanted 7 or more|wanted a whole number from 3 to 10,000",
+    ),
     "another activation": (
         lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(activation="gelu")),
         r"cnn\.json: char_cnn\.activation: wanted",
     ),
 }
+
+
+@pytest.mark.parametrize("path", ["/{}/outside.json", "../outside.json", "sub/../../outside.json"])
+def test_a_configuration_outside_the_folder_is_not_read(folder, path):
+    outside = folder.parent / "outside.json"
+    (folder / "sub").mkdir()
+    (folder / "cnn.json").rename(outside)
+    edit(folder, "config.json", lambda c: c.update(config_path=path.format(folder.parent)))
+    with pytest.raises(CheckpointError, match=r"config_path: .* is not there; put a file of that name beside"):
+        load_checkpoint(folder)
+    outside.rename(folder / outside.name)
+    load_checkpoint(folder)
+
+
+def test_an_editors_mark_of_utf8_changes_nothing(folder):
+    """A character of that number is another thing, and stays."""
+    wanted = load_checkpoint(folder)
+    for name in ("word.dic", "char.dic"):
+        (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
+    assert load_checkpoint(folder)[1] == wanted[1]
+    letters = (folder / "char.dic").read_text("utf-8").removeprefix("\ufeff").replace("c\t9\n", "")
+    (folder / "char.dic").write_text(f"\ufeff\t9\n{letters}", "utf-8")
+    assert "\ufeff" in load_checkpoint(folder)[1].lexicon.characters
+
+
+@pytest.mark.parametrize("name", ["config.json", "cnn.json", "char.dic", "word.dic", "encoder.pkl"])
+def test_a_pipe_is_refused(folder, name):
+    """Reading it would wait for a writer."""
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(
+        CheckpointError, match=r"wanted a regular file, found a pipe|config_path: .*is not there|missing"
+    ):
+        load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
