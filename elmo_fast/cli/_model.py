@@ -77,6 +77,7 @@ def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
         stateful=stateful,
         precision=arguments.precision,
         prefix=arguments.prefix,
+        cuda_graphs=True,
     )
 
 

@@ -1,33 +1,47 @@
-"""A biLM's whole forward pass without gradients, replayed from a CUDA graph of its bucket of sentences and words."""
+"""A biLM's whole forward pass without gradients, replayed from a CUDA graph for its rounded numbers of sentences and
+words: surplus ones are empty, and cost almost nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from elmo_fast.modules.elmo_lstm import ElmoLstm
-from elmo_fast.ops import _capture, _graphs, _packed, _triton, backend_for
+from elmo_fast.ops import _graphs, _packed, _triton, backend_for
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
-SENTENCES, WORDS = 64, 8  # buckets: powers of two up to these, then their multiples
-CAPTURED = 12  # graphs kept; the least recently used is dropped first
+SENTENCES, WORDS = 64, 8  # numbers are rounded up to powers of two up to these, then to their multiples
+CAPTURED = 16
+
+
+def rounded_up(n: int, step: int) -> int:
+    """Round n up to a power of two or, above `step`, to a multiple of it."""
+    return 1 << max(0, n - 1).bit_length() if n <= step else -(-n // step) * step
+
+
+def _write(into: Tensor, value: Tensor, sizes: Sequence[int]) -> None:
+    """Copy `value` into the leading part of `into` that has the sizes of its first dimensions."""
+    for dimension, size in enumerate(sizes):
+        into = into.narrow(dimension, 0, size)
+    into.copy_(value)
 
 
 class GraphReplay:
     """The graphs of one BiLM; a copy or a pickle of it has none."""
 
-    def __init__(self, capturing: Callable[..., _capture.Entry] = _capture.capture) -> None:
+    def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
         self.graphs = _graphs.Graphs(CAPTURED, capturing)
 
     def __reduce__(self) -> tuple[type["GraphReplay"], tuple[()]]:
         return GraphReplay, ()
 
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
-        """Whether this call can be replayed: on a GPU, without gradients and without dropout."""
+        """Whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
-            _capture.enabled(inputs.device)
+            bool(model.cuda_graphs)
+            and _graphs.enabled(inputs.device)
             and not (dropout or wanted)
             and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
@@ -44,7 +58,7 @@ class GraphReplay:
         carries the state; carry: whether to start from the carried state and update it.
         """
         batch, time, slots = inputs.shape
-        rows, words = _graphs.bucket(batch, SENTENCES), _graphs.bucket(time, WORDS)
+        rows, words = rounded_up(batch, SENTENCES), rounded_up(time, WORDS)
         weight = lstm.forward_layers[0].input_linearity.weight
 
         def empty() -> list[Tensor]:
@@ -55,16 +69,16 @@ class GraphReplay:
         versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
         autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
 
-        def replayed(entry: _capture.Entry) -> tuple[Tensor, Tensor]:
+        def replayed(entry: _graphs.Entry) -> tuple[Tensor, Tensor]:
             state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
             ids, *states = entry.inputs
             ids.zero_()
-            _graphs.write(ids, inputs, (batch, time))
+            _write(ids, inputs, (batch, time))
             for into, held in zip(states, state or (None, None), strict=True):
                 if held is None:
                     into.zero_()
                 else:
-                    _graphs.write(into, held, (lstm.num_layers, 2, batch))
+                    _write(into, held, (lstm.num_layers, 2, batch))
             entry.replay()
             activations, mask, h, c = entry.outputs
             result = activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()

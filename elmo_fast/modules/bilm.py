@@ -42,11 +42,15 @@ class BiLM(nn.Module):
             the files, if present.
         prefix: where the names of the biLM begin in an AllenNLP model that contains several, as the error message lists
             them.
+        cuda_graphs: whether passes without gradients on a GPU are captured in CUDA graphs and replayed. Capturing a
+            batch's sizes waits for the GPU and empties torch's cache once; replaying spares the launches.
 
     Raises: ElmoFastError, CheckpointError.
 
     Source: Peters et al. 2018; parameter names as in AllenNLP's `_ElmoBiLm`.
     """
+
+    cuda_graphs = False  # for pickles of older versions
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class BiLM(nn.Module):
         backend: Backend = "auto",
         vocabulary: Vocabulary | None = None,
         prefix: str | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
@@ -86,6 +91,7 @@ class BiLM(nn.Module):
         self._elmo_lstm = _make_lstm(self.options, section(state, "_elmo_lstm."), requires_grad, stateful, settings)
         self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
+        self.cuda_graphs = cuda_graphs
         self._graph_replay = GraphReplay()
         if vocab_to_cache:
             if self.reads_words:

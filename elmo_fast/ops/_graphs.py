@@ -1,100 +1,166 @@
-"""CUDA graphs of functions of tensors, by bucket of shapes, so that launching does not cost more than computing."""
+"""CUDA graphs of functions of tensors: for a biLM's forward pass and for a training step, which would otherwise wait
+for hundreds of launches. docs/gpu.md explains when they are captured, and how they share memory."""
 
+import gc
+import os
+import threading
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops._capture import Entry, Function, Pool, capture, out_of_memory, pool_of
+from elmo_fast.errors import PerformanceWarning
 
+Function = Callable[..., tuple[Tensor, ...]]
 Result = TypeVar("Result")
-# A bucket gets a graph when it is seen SIGHTS times, because a capture costs more than a run. If all places are taken,
-# it must first be seen PATIENCE times without a use of the least recently used graph.
-SIGHTS, PATIENCE = 2, 16
+
+_one_capture = threading.Lock()  # torch allows one at a time in a process
 
 
-class _Seen(NamedTuple):
-    """How often a bucket without a graph was seen, and from which call on."""
+class Entry(NamedTuple):
+    """A captured run: write `inputs`, call `replay`, read `outputs`. function: kept alive, with all that it reads."""
 
-    times: int
-    since: int
+    inputs: list[Tensor]
+    outputs: tuple[Tensor, ...]
+    replay: Callable[[], None]
+    function: Function
 
 
-class _Places:
-    """What a `Graphs` keeps in one pool: graphs, the least recently used first, and the buckets without one."""
+class _Held:
+    """The graphs of one `Graphs` in one pool, and the keys that were seen without one."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self.version: Hashable = None
-        self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
-        self.seen: OrderedDict[Hashable, _Seen] = OrderedDict()
-        self.calls = 0
-        self.used: dict[Hashable, int] = {}
-        self.owners: dict[Hashable, list[weakref.ref[Tensor]]] = {}
+        self.entries: dict[Hashable, Entry] = {}
+        self.seen: set[Hashable] = set()
 
-    def evict(self) -> bool:
-        """Drops all graphs, and what was seen; whether there was a graph."""
+    def drop(self) -> bool:
+        """Drop all graphs; whether there was any."""
         some = bool(self.entries)
-        for each in (self.entries, self.used, self.owners, self.seen):
-            each.clear()
+        self.entries.clear()
+        self.seen.clear()
         return some
 
-    def drop(self, key: Hashable) -> None:
-        """Drops one graph."""
-        del self.entries[key], self.used[key], self.owners[key]
 
-    def renew(self, version: Hashable) -> None:
-        """Drops the graphs that no call will ask for again: of an older version, or whose owners are gone."""
-        self.calls += 1
-        for key in [key for key, owners in self.owners.items() if any(owner() is None for owner in owners)]:
-            self.drop(key)
-        if version != self.version:
-            self.evict()
-            self.version = version
+class Pool:
+    """The memory of all graphs that are replayed on one stream, one after the other.
 
-    def use(self, key: Hashable) -> Entry | None:
-        """The graph of the bucket `key`, if it has one; it is now the most recently used."""
-        if key in self.entries:
-            self.entries.move_to_end(key)
-            self.used[key] = self.calls
-        return self.entries.get(key)
+    A replay overwrites the results of others, and two threads may share a stream. So hold `lock` from the first write
+    to an entry's inputs to the last read of its outputs.
+    """
 
-    def makes_room(self, key: Hashable) -> bool | None:
-        """Whether the bucket `key`, which has no graph, gets one now; None: not as long as all places are in use."""
-        seen, full = self.seen.pop(key, None), len(self.entries) >= self.limit
-        oldest = next(iter(self.entries)) if full else None
-        if seen is None or (full and self.used[oldest] > seen.since):
-            self.seen[key] = _Seen(1, self.calls)
-        else:
-            self.seen[key] = _Seen(seen.times + 1, seen.since)
-        if len(self.seen) > 8 * self.limit:
-            self.seen.popitem(last=False)
-        if not full:
-            return self.seen[key].times >= SIGHTS
-        if self.seen[key].times < PATIENCE:
-            return None if seen is not None else False
-        self.drop(oldest)
-        return True
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+        self.users: weakref.WeakSet[_Held] = weakref.WeakSet()
+        self.handle: Any = None
+        self.stream: Any = None
+
+    def open(self) -> None:
+        """Create the stream and the handle of all captures; memory is reused only within one stream."""
+        if self.stream is None:
+            self.stream, self.handle = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+
+    def drop(self) -> bool:
+        """Drop all graphs and return their memory to the device; whether there was any."""
+        dropped = [user.drop() for user in list(self.users)]
+        if any(dropped) and self.device.type == "cuda":
+            gc.collect()  # an error may hold memory in a cycle with its traceback
+            torch.cuda.empty_cache()
+        return any(dropped)
+
+
+_pools: dict[tuple[torch.device, int], Pool] = {}
+_pools_lock = threading.Lock()
+
+
+def pool_of(device: torch.device) -> Pool:
+    """Return the pool of the device's current stream."""
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    with _pools_lock:
+        return _pools.setdefault((device, stream), Pool(device))
+
+
+def release(device: torch.device) -> None:
+    """Drop all graphs of the device's current stream, which frees their memory."""
+    pool = pool_of(device)
+    with pool.lock:
+        pool.drop()
+
+
+def enabled(device: torch.device) -> bool:
+    """Whether a function may be captured now: on a GPU, not within another capture, not switched off.
+
+    ELMO_FAST_CUDA_GRAPHS=0 in the environment switches captures off.
+    """
+    return (
+        device.type == "cuda"
+        and os.environ.get("ELMO_FAST_CUDA_GRAPHS") != "0"
+        and not torch.compiler.is_compiling()
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before: bool = True) -> Entry:
+    """Capture `function` into the pool.
+
+    run_before: run it once before, so that kernels are compiled and handles exist; False for a function with side
+    effects, which the caller has run.
+    """
+    with torch.cuda.device(inputs[0].device), _one_capture:
+        pool.open()
+        user = torch.cuda.current_stream()
+        # torch.cuda.graph registers the default generator, and restores neither that nor the stream if its end fails.
+        # So it registers a copy of the generator's state: nothing captured may draw from it.
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        state = generator.graphsafe_get_state()
+        with torch.cuda.stream(pool.stream):
+            pool.stream.wait_stream(user)
+            if run_before:
+                function(*inputs)
+            generator.graphsafe_set_state(state.clone_state())
+            graph = torch.cuda.CUDAGraph()
+            try:
+                # Other threads may pin or allocate memory meanwhile: only calls of this one invalidate the capture.
+                with torch.cuda.graph(
+                    graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
+                ):  # fmt: skip
+                    outputs = function(*inputs)
+            finally:
+                generator.graphsafe_set_state(state)
+        user.wait_stream(pool.stream)
+    return Entry(inputs, outputs, graph.replay, function)
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or its cause, is that a device's memory ran out."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class Graphs:
-    """The captured runs of one function's buckets, at most `limit` on each stream."""
+    """The captured runs of one function, at most `limit` on each stream.
 
-    def __init__(self, limit: int = 16, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
+    A key gets a graph when it is seen again with the same version, because a capture costs more than a run. If `limit`
+    keys have one, other keys have none. capturing: as `capture`.
+    """
+
+    def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
         self.limit = limit
         self.capturing = capturing
         self.refused: set[Hashable] = set()
-        self._places: dict[Pool, _Places] = {}
-        self._told = False
+        self._held: dict[Pool, _Held] = {}
+        self._warned = False
 
     def __len__(self) -> int:
         """The number of graphs."""
-        return sum(len(places.entries) for places in list(self._places.values()))
+        return sum(len(held.entries) for held in list(self._held.values()))
 
     def run(
         self,
@@ -104,66 +170,69 @@ class Graphs:
         function: Function,
         empty: Callable[[], list[Tensor]],
         replayed: Callable[[Entry], Result],
-        owners: Sequence[Tensor] = (),
     ) -> Result | None:
-        """The result of `replayed` with the graph of `key`. None if the caller must call its function itself, because
-        the bucket is new or cannot be captured (a warning said why).
+        """Return the result of `replayed` with the graph of `key`, or None if the caller must call its function itself,
+        because the key is new or cannot be captured (a warning gives the reason).
 
         key: all that a run depends on besides the tensors' values; version: the part of it that never comes back once
-        it has changed, such as the versions of weights; empty: makes the inputs' memory; replayed: writes the inputs,
-        replays, copies the outputs, and changes nothing else before that is done; owners: the graph is dropped with
-        them, if `function` does not keep them alive.
+        it has changed, such as the versions of weights; empty: allocates the inputs; replayed: writes the inputs,
+        replays, copies the outputs, and changes nothing else before that is done.
         """
         pool = pool_of(device)
         with pool.lock:
-            places = self._places.setdefault(pool, _Places(self.limit))
-            pool.users.add(places)
-            places.renew(version)
+            held = self._held.setdefault(pool, _Held())
+            pool.users.add(held)
+            if version != held.version:
+                held.drop()
+                held.version = version
             if key in self.refused:
                 return None
-            entry = places.use(key) or self._captured(places, pool, key, function, empty)
+            entry = held.entries.get(key)
+            if entry is None and key not in held.seen:
+                held.seen.add(key)
+                return None
+            if entry is None and len(held.entries) >= self.limit:
+                self._warn_of_limit()
+                return None
+            entry = entry or self._captured(held, pool, key, function, empty)
             if entry is None:
                 return None
-            places.owners.setdefault(key, [weakref.ref(owner) for owner in owners])
             try:
                 return replayed(entry)
-            except (RuntimeError, ElmoFastError) as error:
+            except Exception as error:
                 if not out_of_memory(error):
                     raise
-                why = str(error)
+                why = _sentence_of(error)
             del entry
-            pool.evict()
+            pool.drop()
             self._refuse(key, why)
             return None
 
     def _captured(
-        self, places: _Places, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
+        self, held: _Held, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
     ) -> Entry | None:
-        """The graph of a bucket that has none, where it gets one now; out of memory, all others make room for it."""
-        room = places.makes_room(key)
-        if room is None:
-            self._tell()
-        for _ in range(2 if room else 0):
+        """Capture a key; out of memory, all other graphs make room for it. Whatever a capture raises (Triton's errors
+        are of many kinds) is a warning, because the caller then calls the function itself, which raises it again."""
+        for _ in range(2):
             try:
                 # Never in inference mode, even if the caller is: tensors made in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
-                    places.entries[key] = self.capturing(function, empty(), pool)
-                return places.use(key)
-            except (RuntimeError, ElmoFastError) as error:
-                why, short = str(error), out_of_memory(error)
-            if not (short and pool.evict()):
+                    held.entries[key] = self.capturing(function, empty(), pool)
+                return held.entries[key]
+            except Exception as error:  # noqa: BLE001 (see above)
+                why, short = _sentence_of(error), out_of_memory(error)
+            if not (short and pool.drop()):
                 break
-        if room:
-            self._refuse(key, why)
+        self._refuse(key, why)
         return None
 
     def _refuse(self, key: Hashable, why: str) -> None:
         self.refused.add(key)
         warnings.warn(f"running without a CUDA graph, launch by launch: {why}", PerformanceWarning, stacklevel=4)
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_of_limit(self) -> None:
+        if not self._warned:
+            self._warned = True
             warnings.warn(
                 f"batches come in more than {self.limit} sizes, for which there are CUDA graphs; the others run launch "
                 "by launch. Batches of fewer sizes run faster",
@@ -172,20 +241,6 @@ class Graphs:
             )
 
 
-def release(device: torch.device) -> None:
-    """Drops all graphs of the device's current stream, which frees their memory."""
-    pool = pool_of(device)
-    with pool.lock:
-        pool.evict()
-
-
-def bucket(n: int, step: int) -> int:
-    """The size a captured graph has for n: the next power of two up to `step`, then multiples of it."""
-    return 1 << max(0, n - 1).bit_length() if n <= step else -(-n // step) * step
-
-
-def write(into: Tensor, value: Tensor, sizes: Sequence[int]) -> None:
-    """Copies `value` into the leading part of `into` that has the sizes of its first dimensions."""
-    for dimension, size in enumerate(sizes):
-        into = into.narrow(dimension, 0, size)
-    into.copy_(value)
+def _sentence_of(error: Exception) -> str:
+    """The error's message, with its kind if it is none of torch's or ours."""
+    return str(error) if isinstance(error, (RuntimeError, ValueError)) else f"{type(error).__name__}: {error}"

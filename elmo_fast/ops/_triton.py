@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -164,30 +165,50 @@ def define(
     return getattr(getattr(torch.ops, NAMESPACE), name)
 
 
-@contextlib.contextmanager
-def _parts_in_float32() -> Iterator[None]:
-    """Within it cuBLAS adds the parts of a split product in float32; whether it may split them stays as it is."""
-    flags = torch.backends.cuda.matmul
-    names = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
-    before = [(getattr(flags, name), getattr(flags, f"{name}_split_k")) for name in names]
-    try:
-        for name, (_, split) in zip(names, before, strict=True):
-            setattr(flags, name, (False, split))
-        yield
-    finally:
-        for name, both in zip(names, before, strict=True):
-            setattr(flags, name, both)
+class _PartsInFloat32:
+    """Within it cuBLAS adds the parts of a split 16-bit product in float32; whether it may split stays as it is.
+
+    torch's flags for that are global. Threads may be within it at once: the first saves the user's flags, the last
+    restores them.
+    """
+
+    _NAMES = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+
+    def __init__(self) -> None:
+        self._lock, self._threads, self._before = threading.Lock(), 0, list[tuple[bool, bool]]()
+
+    def __enter__(self) -> None:
+        flags = torch.backends.cuda.matmul
+        with self._lock:
+            if self._threads == 0:
+                self._before = [(getattr(flags, name), getattr(flags, f"{name}_split_k")) for name in self._NAMES]
+                for name, (_, split) in zip(self._NAMES, self._before, strict=True):
+                    setattr(flags, name, (False, split))
+            self._threads += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0:
+                for name, both in zip(self._NAMES, self._before, strict=True):
+                    setattr(torch.backends.cuda.matmul, name, both)
+
+
+_parts_in_float32 = _PartsInFloat32()
 
 
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32, returned as `dtype`.
+    """Multiply a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32, returned as
+    `dtype`.
 
     It is torch's own product (cuBLAS), which no kernel of ours would beat. float32 operands obey
     torch.backends.cuda.matmul, which is exact unless the user allowed tf32. Parts of a 16-bit product are never added
     in 16 bits, although torch's default allows it.
     """
+    if a.dtype == dtype == torch.float32:
+        return a @ b
     if a.dtype == dtype:
-        with _parts_in_float32():
+        with _parts_in_float32:
             return a @ b
     if a.device.type == "cuda":
         return torch.mm(a, b, out_dtype=dtype) if a.dim() == 2 else torch.bmm(a, b, out_dtype=dtype)

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from elmo_fast import ops
 from elmo_fast.corpus import TypeCharacters
 from elmo_fast.modules import BiLM, sentence_vectors
-from elmo_fast.ops import _capture, _graphs, _native, _packed, _triton
+from elmo_fast.ops import _graphs, _native, _packed, _triton
 from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -30,7 +30,7 @@ def pretend():
     step_inputs.dropout_masks = masks
     torch.cuda.Event = torch.cuda.current_stream = unittest.mock.MagicMock()
     captured_step.CapturedStep._addresses = captured_step.CapturedStep._versions = lambda self: None
-    _graphs.pool_of = _capture.pool_of = functools.lru_cache(_capture.Pool)
+    _graphs.pool_of = functools.lru_cache(_graphs.Pool)
 
 
 def masks(probability, seed, step, first_row, shape, device):
@@ -70,7 +70,7 @@ def train(device, precision, graph=False):
 
 def nothing_replayed(function, inputs, pool):
     """A graph of which nothing is seen once it has been captured."""
-    return _capture.Entry(inputs, function(*inputs), lambda: None, function)
+    return _graphs.Entry(inputs, function(*inputs), lambda: None, function)
 
 
 def replay(device, precision):

@@ -9,9 +9,8 @@ import torch
 
 from elmo_fast import batch_to_ids
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._graph_replay import SENTENCES, WORDS, GraphReplay
-from elmo_fast.ops import _capture, _packed
-from elmo_fast.ops._graphs import bucket
+from elmo_fast.modules._graph_replay import SENTENCES, WORDS, GraphReplay, rounded_up
+from elmo_fast.ops import _graphs, _packed, _triton
 from tests.backends import HAS_CUDA
 from tests.ops.graph_cases import again, assert_alike
 
@@ -27,7 +26,7 @@ class Always(GraphReplay):
     """Graphs, stood in for where there is no GPU, whatever the device."""
 
     def __init__(self):
-        super().__init__(_capture.capture if HAS_CUDA else again)
+        super().__init__(_graphs.capture if HAS_CUDA else again)
 
     def serves(self, model, lstm, inputs):
         return inputs.numel() > 0
@@ -37,7 +36,7 @@ class Always(GraphReplay):
 def test_replays_equal_the_pass_itself(files, stateful):
     """Batches of several sizes in turn, states carried, weights changed between: alike."""
     device = torch.device("cuda" if HAS_CUDA else "cpu")
-    models = [BiLM(*files(), stateful=stateful).to(device).eval() for _ in range(2)]
+    models = [BiLM(*files(), stateful=stateful, cuda_graphs=not i).to(device).eval() for i in range(2)]
     models.append(BiLM(*files(), stateful=stateful).double().eval())  # on the CPU: the truth
     models[0]._graph_replay = Always()
     for turn in range(2):
@@ -48,7 +47,7 @@ def test_replays_equal_the_pass_itself(files, stateful):
             assert torch.equal(ours["mask"], wanted["mask"])
             results = [found["activations"] for found in (ours, wanted, truth)]
             # Carried states keep what a padded bucket has changed.
-            padded = stateful or (bucket(ids.shape[0], SENTENCES), bucket(ids.shape[1], WORDS)) != ids.shape[:2]
+            padded = stateful or (rounded_up(ids.shape[0], SENTENCES), rounded_up(ids.shape[1], WORDS)) != ids.shape[:2]
             assert_alike(f"{turn}, {batch}", *results[:2], lambda found=results[2]: found, "float32", padded)
         assert len(models[0]._graph_replay.graphs) == 4  # none of the older weights
         if stateful:
@@ -60,7 +59,7 @@ def test_replays_equal_the_pass_itself(files, stateful):
 
 
 def test_results_are_not_overwritten_by_the_next_call(files):
-    model = BiLM(*files(), stateful=False).eval()
+    model = BiLM(*files(), stateful=False, cuda_graphs=True).eval()
     model._graph_replay = Always()
     ids = batch_to_ids(BATCHES[0])
     with torch.inference_mode():
@@ -74,7 +73,7 @@ def test_results_are_not_overwritten_by_the_next_call(files):
 
 
 def test_dropped_copies_and_copied_models_capture_anew(files):
-    model = BiLM(*files()).eval()
+    model = BiLM(*files(), cuda_graphs=True).eval()
     model._graph_replay = Always()
     ids = batch_to_ids(BATCHES[0])
     with torch.no_grad():
@@ -86,12 +85,23 @@ def test_dropped_copies_and_copied_models_capture_anew(files):
         assert len(twin._graph_replay.graphs) == 0
 
 
-def test_gradients_and_the_cpu_are_served_by_no_graph(files):
-    model = BiLM(*files(), requires_grad=True)
-    ids = batch_to_ids(BATCHES[0])
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_only_passes_without_gradients_that_ask_for_it_are_captured(files, monkeypatch, cuda_graphs):
+    """A GPU in name: nothing else keeps a pass from a graph."""
+    model, ids = BiLM(*files(), requires_grad=True, cuda_graphs=cuda_graphs), batch_to_ids(BATCHES[0])
+    monkeypatch.setattr(_graphs, "enabled", lambda device: True)
+    monkeypatch.setattr(_triton, "unsupported", lambda *given: None)
     assert not GraphReplay().serves(model, model._elmo_lstm, ids)
-    if HAS_CUDA:
-        model, ids = model.cuda(), ids.cuda()
-        assert not GraphReplay().serves(model, model._elmo_lstm, ids)
-        with torch.no_grad():
-            assert GraphReplay().serves(model, model._elmo_lstm, ids)
+    with torch.no_grad():
+        assert GraphReplay().serves(model, model._elmo_lstm, ids) == cuda_graphs
+
+
+def test_the_cpu_is_served_by_no_graph(files):
+    model = BiLM(*files(), cuda_graphs=True)
+    with torch.no_grad():
+        assert not GraphReplay().serves(model, model._elmo_lstm, batch_to_ids(BATCHES[0]))
+
+
+def test_sizes_are_rounded_up():
+    """To powers of two, then multiples; never less than asked for."""
+    assert [rounded_up(n, 8) for n in (1, 2, 3, 5, 8, 9, 16, 17)] == [1, 2, 4, 8, 8, 16, 16, 24]

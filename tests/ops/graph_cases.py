@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from elmo_fast.ops import _capture
+from elmo_fast.ops import _graphs
 from tests.backends import HAS_CUDA
 from tests.tolerances import assert_no_worse
 
@@ -44,9 +44,9 @@ class Standing:
 
 
 def again(function, inputs, pool):
-    """As `_capture.capture`."""
+    """As `_graphs.capture`."""
     standing = Standing(function, inputs, pool)
-    return _capture.Entry(inputs, standing.outputs, standing.replay, function)
+    return _graphs.Entry(inputs, standing.outputs, standing.replay, function)
 
 
 def at_most(times, entry):

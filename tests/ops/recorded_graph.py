@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from elmo_fast.ops import _capture, _triton
+from elmo_fast.ops import _graphs, _triton
 
 # Reading a value on the host, or a shape that depends on values: a capture refuses both.
 REFUSED = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "masked_select", "equal", "is_nonzero"}
@@ -169,7 +169,7 @@ class Recorded(list):
     """The entries made, each with what it recorded."""
 
     def capture(self, function, inputs, pool):
-        """As `_capture.capture` that runs nothing before."""
+        """As `_graphs.capture` that runs nothing before."""
         recording = Recording()
         try:
             with _launches_seen(recording) if _triton.INTERPRETED else contextlib.nullcontext(), recording:
@@ -185,4 +185,4 @@ class Recorded(list):
                     each()
 
         self.append(recording)
-        return _capture.Entry(inputs, outputs, replay, function)
+        return _graphs.Entry(inputs, outputs, replay, function)

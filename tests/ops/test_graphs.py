@@ -1,5 +1,5 @@
-"""CUDA graphs by bucket: on a GPU a replay equals eager launches; without one, a stand-in that runs the function again
-shows that padding, copying, making room and forgetting are right."""
+"""CUDA graphs: a stand-in that runs the function again shows when they are captured, dropped and refused; one for
+torch.cuda what a capture does to streams and the default generator."""
 
 import contextlib
 import sys
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _capture, _graphs, _memory, _triton
+from elmo_fast.ops import _graphs, _memory, _triton
 from tests.backends import HAS_CUDA, device_of
 from tests.ops.graph_cases import again
 
@@ -44,7 +44,7 @@ class Calls:
         return found is not None
 
 
-def test_a_bucket_is_captured_when_it_is_seen_again():
+def test_a_size_is_captured_when_it_is_seen_again():
     """Not at once: a capture costs more than a run. With other weights it starts anew, and the old graph is gone."""
     calls = Calls()
     assert [calls("a"), calls("b"), calls("a"), calls("a")] == [False, False, True, True]
@@ -53,8 +53,8 @@ def test_a_bucket_is_captured_when_it_is_seen_again():
     assert len(calls.made) == 2
 
 
-def test_more_buckets_than_places_are_not_captured_for_ever():
-    """Three buckets in turn, two places: two are captured once, and a warning says that the third runs without."""
+def test_more_sizes_than_places_are_not_captured_for_ever():
+    """Three sizes in turn, two places: two are captured once, and a warning says that the third runs without."""
     calls = Calls()
     with pytest.warns(PerformanceWarning, match=r"more than 2 sizes.*run launch by launch") as said:
         found = [[calls(key) for key in "abc"] for _ in range(50)]
@@ -63,23 +63,24 @@ def test_more_buckets_than_places_are_not_captured_for_ever():
     assert (len(calls.made), len(said)) == (2, 1)
 
 
-def test_a_graph_that_is_not_used_any_more_makes_room():
-    calls = Calls()
-    for key in "aabb":
-        calls(key)
-    with pytest.warns(PerformanceWarning, match="more than 2 sizes"):
-        found = [calls("c") for _ in range(_graphs.PATIENCE)]
-    assert found == [False] * (_graphs.PATIENCE - 1) + [True]
-    assert [calls("b"), calls("c"), calls("a")] == [True, True, False]  # a's, the one used least recently
+class OutOfResources(Exception):
+    """As Triton raises it, which derives all its errors from Exception."""
 
 
-def test_a_failed_capture_is_said_once():
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("operation not permitted when stream is capturing"), "launch by launch: operation not permitted"),
+        (OutOfResources("shared memory"), "launch by launch: OutOfResources: shared memory"),
+    ],
+)
+def test_a_failed_capture_is_a_warning_once(error, said):
     def fails(function, inputs, pool):
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise error
 
     calls = Calls(capturing=fails)
     calls("d")
-    with pytest.warns(PerformanceWarning, match="not permitted when stream is capturing"):
+    with pytest.warns(PerformanceWarning, match=said):
         assert not calls("d")
     assert not calls("d")
     assert len(calls.made) == 1
@@ -165,7 +166,7 @@ def test_threads_on_two_functions_get_their_own_numbers(monkeypatch):
 
     both, begin = [Calls(capturing=slowly) for _ in range(2)], threading.Barrier(8)
     interval = sys.getswitchinterval()
-    monkeypatch.setattr(_capture, "_one_capture", threading.Lock())
+    monkeypatch.setattr(_graphs, "_one_capture", threading.Lock())
     sys.setswitchinterval(1e-6)
 
     def work(number):
@@ -181,21 +182,33 @@ def test_threads_on_two_functions_get_their_own_numbers(monkeypatch):
     assert [len(each.graphs) for each in both] == [2, 2]
 
 
-def test_a_thread_that_captures_keeps_no_other_from_it(monkeypatch):
-    """What is captured captures nothing itself; that is so in its own thread alone."""
-    cuda = torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(_capture._thread, "capturing", True, raising=False)
-    assert not _capture.enabled(cuda)
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(_capture.enabled, cuda).result()
+class State:
+    """Of a generator. capturing: torch then refuses to draw outside of a capture."""
+
+    capturing = False
+
+    def clone_state(self):
+        return State()
+
+
+class Generator:
+    """torch's default generator of a GPU, as far as a capture uses it."""
+
+    def __init__(self):
+        self.state = State()
+
+    def graphsafe_get_state(self):
+        return self.state
+
+    def graphsafe_set_state(self, state):
+        self.state = state
 
 
 class FakeCuda:
     """torch.cuda as far as a capture uses it: streams are names, and what is done to them is written down."""
 
     def __init__(self, monkeypatch):
-        self.done, self.current, self.fails = [], "user", False
+        self.done, self.current, self.fails, self.generator = [], "user", False, Generator()
         fake = self
 
         class Stream(str):
@@ -233,26 +246,29 @@ class FakeCuda:
             def __init__(self, graph, **options):
                 super().__init__(options["stream"])
                 fake.done.append(options)
+                fake.generator.state.capturing = True
 
             def __exit__(self, *error):
                 if fake.fails:
-                    raise RuntimeError("the capture was invalidated")  # torch then restores no stream
+                    raise RuntimeError("the capture was invalidated")  # torch then restores neither it nor the stream
+                fake.generator.state.capturing = False
                 super().__exit__(*error)
 
         self.current = User()
         for name, value in {
             "Stream": Stream, "stream": On, "graph": Capture, "CUDAGraph": Graph,
             "device": lambda _: contextlib.nullcontext(), "current_stream": lambda *_: fake.current,
-            "graph_pool_handle": lambda: "handle",
+            "graph_pool_handle": lambda: "handle", "default_generators": [self.generator],
+            "current_device": lambda: 0,
         }.items():  # fmt: skip
             monkeypatch.setattr(torch.cuda, name, value)
 
 
 def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
     """Run once before, on the same stream: torch reuses memory, and cuBLAS its workspace, on one stream alone."""
-    cuda, pool, ran = FakeCuda(monkeypatch), _capture.Pool(torch.device("cuda", 0)), []
+    cuda, pool, ran = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), []
     for _ in range(2):
-        entry = _capture.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool)
+        entry = _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool)
         entry.replay()
     once = [
         "side 0 waits for user",
@@ -266,29 +282,24 @@ def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
 
 
 def test_what_changes_more_than_its_results_does_not_run_before_its_capture(monkeypatch):
-    cuda, pool, ran = FakeCuda(monkeypatch), _capture.Pool(torch.device("cuda", 0)), []
-    _capture.capture_changing(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool)
+    cuda, pool, ran = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), []
+    _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool, run_before=False)
     assert ran == ["side 0"]
 
 
-def test_a_capture_that_fails_leaves_the_stream_as_it_was(monkeypatch):
-    cuda, pool = FakeCuda(monkeypatch), _capture.Pool(torch.device("cuda", 0))
+def test_a_capture_that_fails_leaves_the_stream_and_the_default_generator_as_they_were(monkeypatch):
+    """torch would leave the generator within a capture: the user's own dropout would then fail."""
+    cuda, pool = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0))
     cuda.fails = True
     with pytest.raises(RuntimeError, match="invalidated"):
-        _capture.capture(lambda x: (x,), [torch.zeros(1)], pool)
+        _graphs.capture(lambda x: (x,), [torch.zeros(1)], pool)
     assert cuda.current == "user"
-    assert not _capture._thread.capturing
-    assert not _capture._one_capture.locked()
-
-
-def test_buckets():
-    """Powers of two, then multiples; never less than asked for."""
-    assert [_graphs.bucket(n, 8) for n in (1, 2, 3, 5, 8, 9, 16, 17)] == [1, 2, 4, 8, 8, 16, 16, 24]
+    assert not _graphs._one_capture.locked()
 
 
 def test_the_environment_switches_captures_off(monkeypatch):
-    assert not _capture.enabled(device_of("reference"))
+    assert not _graphs.enabled(device_of("reference"))
     if HAS_CUDA:
-        assert _capture.enabled(torch.device("cuda"))
+        assert _graphs.enabled(torch.device("cuda"))
         monkeypatch.setenv("ELMO_FAST_CUDA_GRAPHS", "0")
-        assert not _capture.enabled(torch.device("cuda"))
+        assert not _graphs.enabled(torch.device("cuda"))

@@ -2,6 +2,7 @@
 
 import sys
 import sysconfig
+import threading
 
 import pytest
 import torch
@@ -156,7 +157,7 @@ def test_the_users_settings_of_products_are_restored(chosen):
     try:
         for name in names:
             setattr(flags, name, chosen)
-        with _triton._parts_in_float32():
+        with _triton._parts_in_float32:
             assert state() == [(False, chosen[1])] * 2
         assert state() == [chosen] * 2
         with pytest.raises(RuntimeError):
@@ -165,3 +166,28 @@ def test_the_users_settings_of_products_are_restored(chosen):
     finally:
         for name, both in zip(names, before, strict=True):
             setattr(flags, name, both)
+
+
+def test_threads_that_multiply_at_once_leave_torchs_flags_as_they_were():
+    """One ends while the other multiplies: its product still adds in float32, and the user's flags come back."""
+    flags, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    entered, left, inside = threading.Event(), threading.Event(), []
+
+    def multiply():
+        with _triton._parts_in_float32:
+            entered.set()
+            left.wait(10)
+            inside.append(flags.allow_fp16_reduced_precision_reduction)
+
+    try:
+        flags.allow_fp16_reduced_precision_reduction = True
+        with _triton._parts_in_float32:
+            thread = threading.Thread(target=multiply)
+            thread.start()
+            entered.wait(10)
+        left.set()
+        thread.join()
+        assert inside == [False]
+        assert flags.allow_fp16_reduced_precision_reduction
+    finally:
+        flags.allow_fp16_reduced_precision_reduction = before

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _capture
+from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.processes import Processes, join_processes
 from elmo_fast.pretrain.step.gradient_exchange import MeanExchange, OverlappedExchange, wrap_in_ddp
 from elmo_fast.pretrain.step.table_exchange import average_gradients, average_rows
@@ -85,7 +85,7 @@ def check_graphs(processes: Processes) -> None:
 
 def check_some_cannot(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one process may not capture, all exchange as if none could."""
-    monkeypatch.setattr(_capture, "enabled", lambda device: processes.rank != 1)
+    monkeypatch.setattr(_graphs, "enabled", lambda device: processes.rank != 1)
     step = Side(Recorded()).step
     assert (step.captured, type(step.exchange)) == (None, OverlappedExchange)
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from elmo_fast import ops
 from elmo_fast.errors import PerformanceWarning
-from elmo_fast.ops import _capture, _graphs, _table_rows
+from elmo_fast.ops import _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
 from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.processes import Processes
@@ -24,7 +24,7 @@ from tests.pretrain.toy import toy_config, toy_corpus, toy_words
 
 def pretend(monkeypatch):
     """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
-    monkeypatch.setattr(_capture, "enabled", lambda device: True)
+    monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     monkeypatch.setattr(_table_rows, "coalesced_at_once", lambda device: False)
     ours = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
     for module in ours:

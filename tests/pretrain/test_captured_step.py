@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops import _capture, _packed, _table_rows, _triton
+from elmo_fast.ops import _graphs, _packed, _table_rows, _triton
 from elmo_fast.pretrain.step import training_step
 from elmo_fast.pretrain.step.captured_step import CapturedGradients
 from elmo_fast.pretrain.step.step_inputs import StepInputs
@@ -134,7 +134,7 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
 
 def pool_is_locked():
     """Whether another thread holds the lock of all graphs."""
-    lock = _capture.pool_of(torch.device("cpu")).lock
+    lock = _graphs.pool_of(torch.device("cpu")).lock
     if free := lock.acquire(blocking=False):
         lock.release()
     return not free

@@ -175,7 +175,7 @@ def test_a_checkpoint_without_softmax_is_refused(tmp_path):
 
 def test_graphs_of_an_evaluation_do_not_outlive_it():
     """Training has their memory again."""
-    graphs, one = _graphs.Graphs(capturing=again), torch.zeros(1)
+    graphs, one = _graphs.Graphs(2, again), torch.zeros(1)
     for _ in range(2):
         graphs.run("a", 0, torch.device("cpu"), lambda x: (x + 1,), lambda: [one], lambda entry: entry.replay())
     assert len(graphs) == 1

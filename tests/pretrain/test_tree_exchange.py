@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _capture
+from elmo_fast.ops import _graphs
 from elmo_fast.pretrain import trainer
 from elmo_fast.pretrain.config_validation import complaints
 from elmo_fast.pretrain.evaluate import evaluate
@@ -230,7 +230,7 @@ def test_every_process_knows_that_a_step_is_not_filled():
 
 
 def test_a_gpus_user_is_told_that_shards_are_launched(monkeypatch):
-    monkeypatch.setattr(_capture, "enabled", lambda device: True)
+    monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     model = toy_model(toy_config(), toy_corpus())
     with pytest.warns(PerformanceWarning, match=r"without CUDA graphs, .* with exact_shards"):
         step = Step(model, AdaGrad(model.parameters()), clip_norm=1.0, exact_shards=2)

@@ -1,5 +1,6 @@
 """Training steps replayed from CUDA graphs: the host copies a step's inputs and starts one graph."""
 
+import functools
 import itertools
 from collections.abc import Callable, Hashable
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.ops import _capture, _graphs, _packed
+from elmo_fast.ops import _graphs, _packed
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.step_inputs import StepInputs, filled_with, flattened
@@ -18,6 +19,7 @@ Taken = tuple[Tensor, float | Tensor, LayerStates]
 Held = tuple[Tensor, LayerStates] | tuple[Tensor, Tensor, LayerStates]
 # Shapes of batches: whole ones, an epoch's last, and both without a state before.
 GRAPHS = 4
+_STEP_TAKEN_BEFORE = functools.partial(_graphs.capture, run_before=False)  # a step must not be taken twice
 
 
 class CapturedGradients:
@@ -27,14 +29,14 @@ class CapturedGradients:
     launched after it: the exchange of gradients, the clip and the update. A shape's first step runs launch by launch,
     its second is captured and replayed.
 
-    model, optimizer: that the steps change; capturing: as `capture_changing`.
+    model, optimizer: that the steps change; capturing: as `_graphs.capture`, without a run before.
     """
 
     def __init__(
         self,
         model: LanguageModel,
         optimizer: torch.optim.Optimizer,
-        capturing: Callable[..., _capture.Entry] = _capture.capture_changing,
+        capturing: Callable[..., _graphs.Entry] = _STEP_TAKEN_BEFORE,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self.parameters: list[Tensor] = [parameter for _, parameter in model.trained()]
@@ -46,7 +48,7 @@ class CapturedGradients:
 
     def serves(self, device: torch.device) -> bool:
         """Whether steps may be captured there now."""
-        return _capture.enabled(device)
+        return _graphs.enabled(device)
 
     def run(
         self,
@@ -65,7 +67,7 @@ class CapturedGradients:
         device = inputs.types.device
         version = (_packed.generation(), self._addresses(), self._changed_by_others())
         key, function, memory, replayed = self._work(inputs, settings, step)
-        with _capture.pool_of(device).lock:  # the gradients are in memory that other graphs use
+        with _graphs.pool_of(device).lock:  # the gradients are in memory that other graphs use
             held = self.graphs.run(key, version, device, function, memory, replayed)
             taken = None if held is None else rest(held)
             if taken is not None:
@@ -77,7 +79,7 @@ class CapturedGradients:
 
     def _work(
         self, inputs: StepInputs, settings: Hashable, step: Callable[[StepInputs, Tensor], Held]
-    ) -> tuple[Hashable, _capture.Function, Callable[[], list[Tensor]], Callable[[_capture.Entry], Held]]:
+    ) -> tuple[Hashable, _graphs.Function, Callable[[], list[Tensor]], Callable[[_graphs.Entry], Held]]:
         """What `Graphs.run` wants to know of a step."""
         leaves = flattened(inputs)
         given = [each for each in leaves if each is not None]
@@ -93,7 +95,7 @@ class CapturedGradients:
         def memory() -> list[Tensor]:
             return [given[0].new_zeros((), dtype=torch.float32), *map(torch.clone, given)]
 
-        def replayed(entry: _capture.Entry) -> Held:
+        def replayed(entry: _graphs.Entry) -> Held:
             # Memory first: where there is none, the step is taken launch by launch, and must not have been taken.
             results = [torch.empty_like(output) for output in entry.outputs]
             entry.inputs[0].fill_(self.optimizer.param_groups[0]["lr"])
@@ -105,7 +107,7 @@ class CapturedGradients:
 
         return (shapes, settings, autocast, torch.backends.cuda.matmul.allow_tf32), function, memory, replayed
 
-    def _captured(self, function: _capture.Function, inputs: list[Tensor], pool: _capture.Pool) -> _capture.Entry:
+    def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
         """The graph, whose replay also does what a step does on the host."""
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs
         # As an update leaves them: the graph makes all kept copies anew but the rounded ones that the update writes.
@@ -120,7 +122,7 @@ class CapturedGradients:
             self.optimizer.zero_grad(set_to_none=True)
         return entry._replace(replay=self._replay(entry, gradients))
 
-    def _replay(self, entry: _capture.Entry, gradients: dict[Tensor, Tensor]) -> Callable[[], None]:
+    def _replay(self, entry: _graphs.Entry, gradients: dict[Tensor, Tensor]) -> Callable[[], None]:
         """What replays the graph and leaves the gradients that it makes, which are these tensors, in the parameters."""
 
         def replay() -> None:
@@ -147,7 +149,7 @@ class CapturedStep(CapturedGradients):
     """As `CapturedGradients`, of whole steps of AdaGrad: weights and sums keep their memory, and a graph holds the clip
     and the update of them too."""
 
-    def _replay(self, entry: _capture.Entry, gradients: dict[Tensor, Tensor]) -> Callable[[], None]:
+    def _replay(self, entry: _graphs.Entry, gradients: dict[Tensor, Tensor]) -> Callable[[], None]:
         """What replays the graph, and counts the step that it takes."""
         trained = list(gradients)
         copied = [parameter for parameter in trained if _packed.kept_rounded(parameter) is not None]

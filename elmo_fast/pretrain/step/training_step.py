@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.ops import _capture
+from elmo_fast.ops import _graphs
 from elmo_fast.ops._table_rows import stays_sparse
 from elmo_fast.pretrain.data.inputs import trained_embedding
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -90,7 +90,7 @@ class Step:
         gradients alike."""
         device = next(self.model.parameters()).device
         if exact_shards is not None:
-            if _capture.enabled(device):
+            if _graphs.enabled(device):
                 warnings.warn(
                     "training without CUDA graphs, which is slower: with exact_shards the host moves the gradients of "
                     "each shard",
