@@ -294,6 +294,7 @@ def test_a_capture_that_fails_leaves_the_stream_and_the_default_generator_as_the
     with pytest.raises(RuntimeError, match="invalidated"):
         _graphs.capture(lambda x: (x,), [torch.zeros(1)], pool)
     assert cuda.current == "user"
+    assert not cuda.generator.state.capturing
     assert not _graphs._one_capture.locked()
 
 
