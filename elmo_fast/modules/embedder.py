@@ -32,7 +32,7 @@ class ElmoEmbedder:
     Args:
         options_file, weight_file: as in BiLM.
         cuda_device: index of the GPU; -1: the CPU.
-        settings: stateful, unique_words, cache_size, precision, backend, vocabulary, prefix: as in BiLM.
+        settings: stateful, unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
