@@ -20,7 +20,7 @@ def device_of(backend: str) -> torch.device:
 def backends(op: str, *, reference: bool = False, precision: str = "float32", only: str | None = None) -> list:
     """One parameter per backend that `op` has, or for that one, marked to skip with the backend's own sentence."""
     found = []
-    for name, module in _dispatch._REGISTRY[op].items():
+    for name, module in _dispatch.REGISTRY[op].items():
         if (name == "reference" and not reference) or name != (only or name):
             continue
         why = module.unsupported(device_of(name), torch.float32, precision)
@@ -30,7 +30,7 @@ def backends(op: str, *, reference: bool = False, precision: str = "float32", on
 
 def needs(op: str, backend: str, precision: str) -> None:
     """Skips the test, with the backend's own sentence, where `backend` cannot serve `precision` here."""
-    why = _dispatch._REGISTRY[op][backend].unsupported(device_of(backend), torch.float32, precision)
+    why = _dispatch.REGISTRY[op][backend].unsupported(device_of(backend), torch.float32, precision)
     if why is not None:
         pytest.skip(why)
 

@@ -1,22 +1,81 @@
-"""The only place where a backend is chosen: the first that does not refuse; a refusal is one sentence."""
+"""The registered ops, and the only place where a backend is chosen: the first that can serve; the others give a
+reason in one sentence."""
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from elmo_fast import op_choices
 from elmo_fast.devices import device_called
-from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _finite, _native, _triton
+from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
+from elmo_fast.ops import _checks, _native, _triton
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.ops._products import why_slower_on_cpu
-from elmo_fast.ops._registry import BACKENDS as BACKENDS
-from elmo_fast.ops._registry import INT8, PLAIN, backends_of
-from elmo_fast.ops._registry import REGISTRY as _REGISTRY
-from elmo_fast.ops._registry import op_names as op_names
-from elmo_fast.ops._registry import register as register
+
+BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
+Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
+# For a backend module without `unsupported`: plain torch supports every device and dtype.
+_ASKED: dict[str, Unsupported] = {
+    "native": _native.unsupported,
+    "cuda": _native.cuda_unsupported,
+    "triton": _triton.unsupported,
+    "reference": lambda device, dtype, precision: None,
+}
+
+
+class Implementation(NamedTuple):
+    """An op by one backend."""
+
+    module: Any
+    """has `run`, and the other functions that the op calls"""
+    unsupported: Unsupported
+    """(device, dtype, precision) -> one sentence that says why it cannot serve them, or None"""
+
+
+REGISTRY: dict[str, Mapping[str, Implementation]] = {}
+PLAIN: set[str] = set()
+INT8: set[str] = set()
+
+
+def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
+    """Makes an op known: a package of the op's name, with a module for each of its backends.
+
+    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: the op takes
+    that precision.
+    """
+    op = package.rpartition(".")[2]
+    if int8:
+        INT8.add(op)
+    if plain:
+        PLAIN.add(op)
+    REGISTRY[op] = {name: _implementation(package, name) for name in BACKENDS if name in backends}
+
+
+def _implementation(package: str, backend: str) -> Implementation:
+    """The backend's module; without Triton, a backend that imports it has no module and always refuses."""
+    try:
+        module = importlib.import_module(f"{package}.{backend}")
+    except ImportError:
+        if (why := _triton.WHY_NOT) is None:
+            raise
+        return Implementation(None, lambda device, dtype, precision: why)
+    return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
+
+
+def op_names() -> list[str]:
+    """The names of all registered ops."""
+    return sorted(REGISTRY)
+
+
+def backends_of(op: str) -> Mapping[str, Implementation]:
+    """The backends of an op, in the order in which they are asked; ElmoFastError if there is no such op."""
+    check_choice("op", op, op_names())
+    return REGISTRY[op]
+
 
 # The device that a backend is made for. Its refusal of another device slows nothing down, so it causes no warning.
 _MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda"}
@@ -106,7 +165,7 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
     """The refusals of faster backends of `op` that are made for the device; if none is made for it, that."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
-    made = any(made_for(name, device) for name in _REGISTRY[op] if name != "reference")
+    made = any(made_for(name, device) for name in REGISTRY[op] if name != "reference")
     if slower or made or op in PLAIN or device.type in ("cpu", "meta"):
         return slower
     return [f"it has no kernel for {device.type} yet"]
@@ -117,8 +176,8 @@ def _of_all(op: str, slower: list[str]) -> str:
     return "all ops that are C++" if slower == [_native.WHY_NOT] else op
 
 
-def told(op: str, choice: Choice, device: torch.device, precision: str) -> None:
-    """Silences the warnings for a choice whose refusals and precision the caller reports itself."""
+def suppress_warnings(op: str, choice: Choice, device: torch.device, precision: str) -> None:
+    """Suppress the warnings for a choice whose refusals and precision the caller reports itself."""
     slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PerformanceWarning)
@@ -132,7 +191,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
 
     Raises ElmoFastError when the name is unknown or the named backend refuses.
     """
-    known = _REGISTRY[op]
+    known = REGISTRY[op]
     if backend == "auto":
         name, refusals = _choose(op, device, dtype, precision)
         slower = _slower(op, device, refusals) if refusals or name == "reference" else []
@@ -146,4 +205,4 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         name, reason = backend, known[backend].unsupported(device, dtype, precision)
         if reason is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
-    return _finite.Checked(op, known[name].module) if _finite.wanted() else known[name].module
+    return _checks.CheckedForFinite(op, known[name].module) if _checks.checks_finite() else known[name].module

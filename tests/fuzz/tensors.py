@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
-from elmo_fast.ops import _registry
+from elmo_fast.ops import _dispatch
 from tests.fuzz.judge import Wrong, sentence
 from tests.tolerances import RATIO, SMALL
 
@@ -105,16 +105,16 @@ def whole(
 
 def precision(rng: random.Random, op: str, dtype: torch.dtype = torch.float32) -> str:
     """One that the native backend serves; int8 of the ops that take it."""
-    known = INFERENCE_PRECISIONS if op in _registry.INT8 else PRECISIONS
+    known = INFERENCE_PRECISIONS if op in _dispatch.INT8 else PRECISIONS
     chosen = rng.choice(("float32", "float32", *known)) if dtype == torch.float32 else "float32"
-    why = _registry.REGISTRY[op]["native"].unsupported(CPU, dtype, chosen)
+    why = _dispatch.REGISTRY[op]["native"].unsupported(CPU, dtype, chosen)
     return "float32" if why else chosen
 
 
 def floating(rng: random.Random, op: str) -> torch.dtype:
     """Mostly float32; float64 where the native backend takes it."""
     double = (
-        rng.randrange(6) == 5 and _registry.REGISTRY[op]["native"].unsupported(CPU, torch.float64, "float32") is None
+        rng.randrange(6) == 5 and _dispatch.REGISTRY[op]["native"].unsupported(CPU, torch.float64, "float32") is None
     )
     return torch.float64 if double else torch.float32
 

@@ -29,7 +29,7 @@ def mix(backend):
 @pytest.mark.parametrize("backend", BACKEND_CHOICES)
 def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, module, backend):
     """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
-    if backend in _dispatch._REGISTRY[op] and backend not in ("native", "reference"):
+    if backend in _dispatch.REGISTRY[op] and backend not in ("native", "reference"):
         pytest.skip("a GPU's")
     torch.testing.assert_close(module(backend), module("auto"))
 
@@ -78,7 +78,7 @@ def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch)
 
 def test_the_lists_agree():
     """Every op's backends are among the names; configurations take all names, pretraining tf32 as well."""
-    assert {name for op in ops.op_names() for name in _dispatch._REGISTRY[op]} | {"auto"} == set(BACKEND_CHOICES)
+    assert {name for op in ops.op_names() for name in _dispatch.REGISTRY[op]} | {"auto"} == set(BACKEND_CHOICES)
     assert (*ops.BACKENDS,) == BACKEND_CHOICES[1:]
     assert ops.PRECISIONS == PRECISIONS
     assert INFERENCE_PRECISIONS == (*PRECISIONS, "int8") == task_config._CHOICES["precision"]

@@ -16,14 +16,14 @@ BACKENDS = backends("highway")
 ALL = backends("highway", reference=True)
 
 
-WHY_NO_TRITON = _dispatch._REGISTRY["highway"]["triton"].unsupported(device_of("triton"), torch.float32, "float32")
+WHY_NO_TRITON = _dispatch.REGISTRY["highway"]["triton"].unsupported(device_of("triton"), torch.float32, "float32")
 
 
 needs_triton = pytest.mark.skipif(WHY_NO_TRITON is not None, reason=str(WHY_NO_TRITON))
 
 
 def skip_unless_served(backend: str, dtype: torch.dtype = torch.float32, precision: str = "float32") -> None:
-    why = _dispatch._REGISTRY["highway"][backend].unsupported(device_of(backend), dtype, precision)
+    why = _dispatch.REGISTRY["highway"][backend].unsupported(device_of(backend), dtype, precision)
     if why is not None:
         pytest.skip(why)
 

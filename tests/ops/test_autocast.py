@@ -62,7 +62,7 @@ def hierarchical_softmax(precision, backend):
 )
 def test_autocast_is_the_precision(op, backend):
     """16-bit inputs of other layers included; without autocast the same call refuses them or computes otherwise."""
-    if backend not in _dispatch._REGISTRY[op.__name__]:
+    if backend not in _dispatch.REGISTRY[op.__name__]:
         pytest.skip(f"{op.__name__} has no backend {backend}")
     torch.manual_seed(1)
     wanted = op("bfloat16", backend)

@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast.cli import check
 from elmo_fast.cli.main import main
-from elmo_fast.ops import _registry, _triton, cases
+from elmo_fast.ops import _dispatch, _triton, cases
 from tests.backends import GPU, HAS_CUDA, needs
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ needs_interpreter = pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's
 
 
 def test_every_op_with_a_gpu_kernel_has_cases():
-    assert set(cases.CASES) == {op for op, backends in _registry.REGISTRY.items() if set(GPU) & set(backends)}
+    assert set(cases.CASES) == {op for op, backends in _dispatch.REGISTRY.items() if set(GPU) & set(backends)}
 
 
 @pytest.mark.parametrize(("op", "precision"), WITH_PRECISION)
@@ -38,7 +38,7 @@ LAUNCHED = [(op, "float32") for op in ("scalar_mix", "unique_rows", "adagrad", "
 @pytest.mark.parametrize(("op", "precision"), LAUNCHED if _triton.INTERPRETED else WITH_PRECISION)
 @pytest.mark.parametrize("backend", ["triton"])
 def test_right_kernels_pass(op, precision, backend):
-    if backend not in _registry.REGISTRY[op]:
+    if backend not in _dispatch.REGISTRY[op]:
         pytest.skip(f"{op} has no such kernel")
     needs(op, backend, precision)
     assert check.why_wrong(op, backend, precision, torch.device("cuda" if HAS_CUDA else "cpu")) == (None, False)
@@ -121,7 +121,7 @@ def test_an_error_that_ends_the_use_of_the_gpu_ends_the_check(monkeypatch):
 
     monkeypatch.setattr(cases, "why_wrong", raises)
     monkeypatch.setattr(torch.cuda, "synchronize", raises)
-    for backends in _registry.REGISTRY.values():
+    for backends in _dispatch.REGISTRY.values():
         for name in backends:
             monkeypatch.setitem(backends, name, backends[name]._replace(unsupported=lambda *given: None))
     first, last = check.lines(torch.device("cuda"))

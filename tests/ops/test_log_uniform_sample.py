@@ -194,7 +194,7 @@ def test_numbers_may_be_tensors(backend):
 
 def asked_of_cuda(monkeypatch, answer):
     """Lets the backend "cuda" answer thus."""
-    known = _dispatch._REGISTRY["log_uniform_sample"]
+    known = _dispatch.REGISTRY["log_uniform_sample"]
     monkeypatch.setitem(known, "cuda", known["cuda"]._replace(unsupported=lambda *_: answer))
 
 

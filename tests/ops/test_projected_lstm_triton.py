@@ -46,7 +46,7 @@ def test_triton_opcheck(backend, state, projected):
 def test_triton_never_leaves_its_memory(backend, lengths):
     """Lengths that op.py cannot look at on a GPU: whatever they are, they count as the nearest of 0..T."""
     x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
-    run = _dispatch._REGISTRY["projected_lstm"]["triton"].module.run
+    run = _dispatch.REGISTRY["projected_lstm"]["triton"].module.run
     arguments = ProjectedLSTMArguments(
         x, weights, torch.tensor(lengths), state, [False, True], 3.0, 3.0, True, None, "float32"
     )

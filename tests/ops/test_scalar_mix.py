@@ -16,7 +16,7 @@ both = pytest.mark.parametrize("backend", ["reference", pytest.param("native", m
 kernels = pytest.mark.parametrize("backend", backends("scalar_mix"))
 every = pytest.mark.parametrize("backend", backends("scalar_mix", reference=True))
 needs_triton = pytest.mark.skipif(
-    (_why := _dispatch._REGISTRY["scalar_mix"]["triton"].unsupported(device_of("triton"), torch.float32, "float32"))
+    (_why := _dispatch.REGISTRY["scalar_mix"]["triton"].unsupported(device_of("triton"), torch.float32, "float32"))
     is not None,
     reason=str(_why),
 )
@@ -25,7 +25,7 @@ SHAPES = [(1, 1, 1), (3, 5, 4), (2, 7, 129), (129, 3, 33), (1, 40, 1024)]
 
 
 def skip_unless_served(backend, dtype):
-    why = _dispatch._REGISTRY["scalar_mix"][backend].unsupported(device_of(backend), dtype, "float32")
+    why = _dispatch.REGISTRY["scalar_mix"][backend].unsupported(device_of(backend), dtype, "float32")
     if why is not None:
         pytest.skip(why)
 

@@ -4,7 +4,7 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops._dispatch import made_for, told
+from elmo_fast.ops._dispatch import made_for, suppress_warnings
 
 # The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
@@ -34,7 +34,7 @@ def describe_backends(
         if name == "auto":
             choice = ops.explain(op, device, torch.float32, operands)
             name = choice.backend
-            told(op, choice, device, operands)
+            suppress_warnings(op, choice, device, operands)
             for faster, why in choice.refusals.items():
                 if made_for(faster, device):
                     slower.setdefault(f"{name}, not {faster}: {why}", []).append(op)
