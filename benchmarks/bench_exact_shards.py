@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from benchmarks.machine import ROOT
-from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.processes import join_processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.step_inputs import Words

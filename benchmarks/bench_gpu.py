@@ -20,9 +20,8 @@ from benchmarks.op_calls import differentiated
 from elmo_fast import batch_to_ids, ops
 from elmo_fast.modules import BiLM, CharacterEncoder, ElmoEmbedder
 from elmo_fast.ops import LSTMWeights, projected_lstm, scalar_mix
-from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_by_global_norm
 from elmo_fast.pretrain.step.training_step import Step
 

@@ -17,12 +17,10 @@ from benchmarks import texts
 from benchmarks.models import SIZES, silent_trainer, words_of_step
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import encode
-from elmo_fast.pretrain import loop
-from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
-from elmo_fast.pretrain.data.corpora import target_counts
+from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.text import MARKERS, Vocabulary, count_words
@@ -138,7 +136,7 @@ def bench_losses(timed, side, turn, request):
     def step():
         trainer.step()
         if trainer.progress.step % 50 == 0:
-            loop.report_steps(trainer)
+            run.report_steps(trainer)
 
     timed("one step, preset tiny", step, rounds=50, warmup=0, against=next(iter(LOSSES)))
     if turn == 5 or timed.quick:

@@ -11,8 +11,8 @@ from torch import Tensor
 from elmo_fast import batch_to_ids
 from elmo_fast.corpus import Corpus
 from elmo_fast.pretrain.config import ORIGINAL_FILTERS, PretrainConfig
-from elmo_fast.pretrain.log.run_log import RunLog
-from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.language_model import make_language_model
+from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from tests.weights import make_weights

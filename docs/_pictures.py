@@ -19,7 +19,7 @@ from elmo_fast.pictures import (
     senses_picture,
     words_picture,
 )
-from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.report import figures
 from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.plan import Cell

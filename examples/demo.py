@@ -28,9 +28,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures import draw_curves, layer_weights
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.pretrain.language_model import make_language_model
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import Run, pretrain
-from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.tokens import TextTokens, in_context
 
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")

@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, fonts_for, format_of, legend_below, new_figure, plain, save, shown
-from elmo_fast.pretrain.log.metrics import Metrics
+from elmo_fast.pretrain.metrics import Metrics
 
 # The labels of each decade of a logarithmic axis, where there is room for three of them or more.
 SUBS = ((1, 2, 5), tuple(range(1, 10)))

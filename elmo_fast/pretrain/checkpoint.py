@@ -1,22 +1,38 @@
-"""A run's checkpoints: saving, replacing and removing them."""
+"""A run's checkpoints: what they hold (position, model, optimizer, LSTM states), and their saving and removal.
 
+A resumed run is as one that never stopped.
+"""
+
+import dataclasses
+import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from elmo_fast.checkpoints import (
     CHECKPOINTS,
     VOCABULARY,
     file_beside,
+    load_folder,
+    put_model,
     save_folder,
     saved_steps,
     step_name,
 )
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import flush
+from elmo_fast.checkpoints.safetensors_folder import write_tensors
+from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
+from elmo_fast.files import flush, sha256_of
+from elmo_fast.json_files import read_json, typed
+from elmo_fast.manifest import check_written, writing_together
+from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.shortage import reader
 from elmo_fast.workplace import remove_leftovers
 
 _UNFINISHED = ".unfinished-"
@@ -71,3 +87,124 @@ def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
     if (found := file_beside(folder)) is not None:
         return found
     raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
+
+
+POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPosition:
+    """The position of a run, and what identifies the run.
+
+    step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
+    shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
+    its words; unreported: losses and gradient norm of each step since the last report; loss: its name (that of runs
+    from before there was another); exact_shards: S, None: not so.
+    """
+
+    step: int
+    words: int
+    seconds: float
+    fingerprint: str
+    rows: int
+    unroll_steps: int
+    seed: int
+    shuffle: bool
+    optimiser: str
+    model: dict[str, Any]
+    vocabulary: str
+    unreported: list[list[float]]
+    loss: str = "sampled_softmax"
+    exact_shards: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _PositionFile:
+    """The content of position.json; sha256: digests of the files of tensors in the same folder."""
+
+    format: Literal["elmo_fast training position"]
+    version: Literal[1]
+    position: RunPosition
+    sha256: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingState:
+    """A checkpoint read back: position, the model's weights, the optimizer's tensors, the LSTM state of all R rows."""
+
+    position: RunPosition
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: LayerStates | None
+
+
+def write_training_state(
+    folder: pathlib.Path,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    state: LayerStates | None,
+    position: RunPosition,
+) -> None:
+    """Writes the model, the optimizer's tensors, the LSTM states and the position, with a manifest of all files.
+
+    state: of all R rows, (h [L, 2, R, D], c [L, 2, R, H]), on the CPU. Raises CheckpointError if
+    writing fails.
+    """
+    rows = {} if state is None else {"h": state[0], "c": state[1]}
+    with writing_together(folder) as new:
+        save_model(new, model, position.step, write=put_model)
+        write_tensors(new.folder / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer), shown=OPTIMIZER_FILE)
+        write_tensors(new.folder / ROWS_FILE, rows, shown=ROWS_FILE)
+        # For releases that know no manifest.
+        digests = {name: new.sha256(name) for name in (OPTIMIZER_FILE, ROWS_FILE)}
+        told = _PositionFile("elmo_fast training position", 1, position, digests)
+        text = json.dumps(dataclasses.asdict(told), indent=2)
+        (new.folder / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+@reader
+def read_training_state(folder: pathlib.Path) -> TrainingState:
+    """The checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / POSITION_FILE
+    whole = check_written(folder, [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE])
+    told = read_json(path, _PositionFile)
+    typed(told.position.model, ModelConfig, f"{path}: position.model")
+    with read_failures_named(path):
+        for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
+            if sha256_of(folder / name) != told.sha256.get(name):
+                raise CheckpointError(f"{folder / name}: damaged: its digest is not the one in {POSITION_FILE}")
+        try:
+            rows = load_file(folder / ROWS_FILE)
+            optimizer = load_file(folder / OPTIMIZER_FILE)
+        except SafetensorError as error:
+            raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
+    weights, _ = load_folder(folder, beside=[POSITION_FILE])
+    return TrainingState(told.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
+
+
+def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Loads the optimizer's state from the tensors of a checkpoint.
+
+    Raises CheckpointError where a tensor is missing or has another shape than its parameter.
+    """
+    names = [name for name, _ in model.trained()]
+    state: dict[int, dict[str, Tensor]] = {}
+    for full, tensor in tensors.items():
+        key, _, name = full.partition("/")
+        state.setdefault(names.index(name), {})[key] = tensor
+    for index, (name, parameter) in enumerate(model.trained()):
+        bad = [k for k, t in state.get(index, {}).items() if t.dim() and t.shape != parameter.shape]
+        if bad or (optimizer.state.get(parameter) and index not in state):
+            raise CheckpointError(f"{OPTIMIZER_FILE}: wanted the optimizer's tensors for {name}, found others")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _optimizer_tensors(model: LanguageModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
+        for name, parameter in model.trained()
+        for key, value in optimizer.state[parameter].items()
+    }

@@ -13,8 +13,7 @@ from torch import Tensor
 from elmo_fast.corpus import Corpus, Stream, StreamBatch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
-from elmo_fast.pretrain.data.inputs import make_input_reader
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 
 

@@ -1,4 +1,4 @@
-"""The network that is pretrained: a biLM under one table of the loss, which both directions share."""
+"""The network that is pretrained: a biLM under one table of the loss, which both directions share; how it is made."""
 
 import dataclasses
 import math
@@ -9,10 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import VOCABULARY, ElmoOptions, load_checkpoint, pretrained_folder, save_folder
+from elmo_fast.checkpoints import (
+    VOCABULARY,
+    CharCnnOptions,
+    ElmoOptions,
+    LstmOptions,
+    load_checkpoint,
+    pretrained_folder,
+    save_folder,
+)
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT
+from elmo_fast.corpus import Corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import (
     LOSS_CLASSES,
@@ -23,6 +32,7 @@ from elmo_fast.modules.losses import (
     VocabularyLoss,
 )
 from elmo_fast.op_choices import Backend, InferencePrecision, trained_precision
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
@@ -240,3 +250,98 @@ class Streams(nn.Module):
         words = self.bilm.encoder.encode_types(types, characters)
         hidden, state = self.bilm.run_streams(words, state, lengths, drop)
         return hidden, state
+
+
+# Fields of ModelConfig, and what they are called in the options' two parts.
+_LSTM = ("dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections")
+_CHARACTERS = {
+    "activation": "activation",
+    "char_embedding_dim": "embedding_dim",
+    "max_characters_per_token": "max_characters_per_token",
+    "n_highway": "n_highway",
+}
+
+
+def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> ElmoOptions:
+    """The options.json of a model; `training` are its optional fields on how it was trained."""
+    characters = None
+    if model.input == "characters":
+        characters = CharCnnOptions(
+            filters=tuple((width, number) for width, number in model.filters),
+            **{theirs: getattr(model, ours) for ours, theirs in _CHARACTERS.items()},
+        )
+    return ElmoOptions(
+        lstm=LstmOptions(**{name: getattr(model, name) for name in _LSTM}),
+        char_cnn=characters,
+        dropout=model.dropout,
+        n_tokens_vocab=vocabulary_size,
+        **training,
+    )
+
+
+def architecture_of(options: ElmoOptions, given: ModelConfig, source: object) -> ModelConfig:
+    """The architecture that a checkpoint's options name; fields that it has no use for are as given.
+
+    Raises ElmoFastError for a model that cannot be trained here.
+    """
+    if options.peculiar is not None:
+        raise ElmoFastError(f"{source}: this model cannot be pretrained further: {options.peculiar}")
+    lstm = {"dropout": options.dropout or 0.0, **{name: getattr(options.lstm, name) for name in _LSTM}}
+    if options.char_cnn is None:
+        return dataclasses.replace(given, input="words", **lstm)
+    return ModelConfig(
+        filters=[list(pair) for pair in options.char_cnn.filters],
+        **lstm,
+        **{ours: getattr(options.char_cnn, theirs) for ours, theirs in _CHARACTERS.items()},
+    )
+
+
+# What options.json tells of the training.
+_TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps", "n_negative_samples_batch")
+
+
+def make_language_model(
+    config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
+) -> LanguageModel:
+    """A model with weights drawn from the configuration's seed; its options say how it is trained.
+
+    counts: how often each word is a target, [V], for the losses that need it.
+    """
+    optimizer = config.optimizer
+    training: dict[str, Any] = {name: getattr(optimizer, name) for name in _TRAINING_OPTIONS}
+    training |= {"all_clip_norm_val": optimizer.all_clip_norm_val, "learning_rate": optimizer.rate}
+    if optimizer.loss != "sampled_softmax":
+        training["loss"] = optimizer.loss
+    sampled = optimizer.loss in ("sampled_softmax", "negative_sampling")
+    options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
+    torch.manual_seed(config.run.seed)
+    frozen = config.model.input == "vectors" and not config.model.train_vectors
+    return LanguageModel(
+        options,
+        counts=counts,
+        negatives=optimizer.negatives,
+        precision="float32" if config.run.precision == "tf32" else config.run.precision,
+        backend=config.run.backend,
+        train_input=not frozen,
+    ).to(device)
+
+
+def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device | str) -> Callable[[Tensor], Tensor]:
+    """From numbers of the corpus' words to what the model's encoder reads: character ids, or word ids + 1.
+
+    Of a model of word ids, words outside the vocabulary are read as <UNK>.
+    """
+    if options.char_cnn is not None:
+        return corpus.types.characters(options.char_cnn.max_characters_per_token, device=device).ids
+    size, unknown = len(corpus.vocabulary), corpus.vocabulary.unk
+
+    def word_ids(types: Tensor) -> Tensor:
+        return types.masked_fill(types >= size, unknown) + 1
+
+    return word_ids
+
+
+def trained_embedding(model: LanguageModel) -> torch.nn.Parameter | None:
+    """The trained table of word vectors, exchanged and updated row by row; None if the model has none."""
+    encoder = model.bilm.encoder
+    return encoder.weight if isinstance(encoder, WordEncoder) and encoder.weight.requires_grad else None

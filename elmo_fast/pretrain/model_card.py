@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State
-from elmo_fast.pretrain.log.metrics import Metrics
+from elmo_fast.pretrain.metrics import Metrics
 
 _USE = """\
 ## Use

@@ -12,13 +12,17 @@ from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
-from elmo_fast.pretrain.checkpoint import save_checkpoint
+from elmo_fast.pretrain.checkpoint import (
+    RunPosition,
+    TrainingState,
+    load_optimizer,
+    save_checkpoint,
+    write_training_state,
+)
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.log.progress import TrainingProgress
-from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
+from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.start.plan import (
     describe_corpus,
@@ -28,7 +32,6 @@ from elmo_fast.pretrain.start.plan import (
 from elmo_fast.pretrain.step.optimizer import learning_rate_factor, make_optimizer, make_scheduler
 from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.step.training_step import Step, StepResult
-from elmo_fast.pretrain.training_state import RunPosition, TrainingState, load_optimizer, write_training_state
 
 
 class TrainingLost(ElmoFastError):

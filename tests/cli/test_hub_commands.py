@@ -10,7 +10,7 @@ import yaml
 
 from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.pretrain.log.metrics import read_metrics
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config

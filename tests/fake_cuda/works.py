@@ -12,9 +12,8 @@ from elmo_fast import ops
 from elmo_fast.corpus import TypeCharacters
 from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.ops import _graphs, _native, _packed, _triton
-from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import ModelConfig
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.step import captured_step, step_inputs, training_step
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits

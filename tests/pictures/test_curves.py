@@ -11,8 +11,8 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.curves import draw_curves, picture
-from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
-from elmo_fast.pretrain.log.progress import TrainingProgress
+from elmo_fast.pretrain.log import TrainingProgress
+from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.step.training_step import StepResult
 from tests.pictures.conftest import boxes, check_all_text_is_inside
 from tests.pretrain.toy import toy_config

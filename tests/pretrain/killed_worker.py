@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from elmo_fast import files
-from elmo_fast.pretrain import checkpoint, run, training_state
+from elmo_fast.pretrain import checkpoint, run
 from tests.pretrain.toy import toy_config
 
 STEPS, INTERVAL = 240, 7
@@ -88,7 +88,7 @@ def dying_at(moment: int) -> None:
 
     for module, name in (
         (checkpoint, "flush"), (files, "flush"), (checkpoint.os, "replace"), (checkpoint.shutil, "rmtree"),
-        (training_state, "sha256_of"), (checkpoint, "saved_steps"),
+        (checkpoint, "sha256_of"), (checkpoint, "saved_steps"),
     ):  # fmt: skip
         wrap(module, name)
 

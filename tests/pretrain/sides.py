@@ -13,9 +13,8 @@ from elmo_fast import ops
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.ops import _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
-from elmo_fast.pretrain.data.inputs import make_input_reader
+from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.processes import Processes
-from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from tests.ops.recorded_graph import SparseAsOnGpu

@@ -5,8 +5,16 @@ import dataclasses
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.config import PRESET_FOLDER, SECTIONS, PretrainConfig, load_preset, preset_file, presets
-from elmo_fast.pretrain.config_validation import complaints, validate
+from elmo_fast.pretrain.config import (
+    PRESET_FOLDER,
+    SECTIONS,
+    PretrainConfig,
+    complaints,
+    load_preset,
+    preset_file,
+    presets,
+    validate,
+)
 
 
 def good(tmp_path, name="tiny") -> PretrainConfig:

@@ -16,12 +16,12 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.lock import folder_lock
-from elmo_fast.pretrain import training_state
+from elmo_fast.pretrain import checkpoint
+from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
-from elmo_fast.pretrain.training_state import read_training_state
 from tests.pretrain.processes import ROOT
 from tests.pretrain.toy import toy_config
 
@@ -88,7 +88,7 @@ def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stay
     def refuse(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
-    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(training_state, "write_tensors", refuse))
+    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(checkpoint, "write_tensors", refuse))
     with pytest.raises(OSError, match="No space left on device"):
         pretrain(long_run(tmp_path), report=quiet)
     kept = saved_steps(tmp_path / "out")

@@ -11,11 +11,9 @@ from elmo_fast.cli.main import main
 from elmo_fast.corpus import encode
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
-from elmo_fast.pretrain.data.inputs import make_input_reader
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader, make_language_model
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words

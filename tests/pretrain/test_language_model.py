@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.architecture import options_of
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config
 

@@ -12,11 +12,10 @@ from elmo_fast.checkpoints import LOSSES, load_folder, read_config
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.pretrain.data.corpora import target_counts
+from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.start.start_run import make_language_model
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_words

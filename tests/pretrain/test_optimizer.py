@@ -50,7 +50,7 @@ def test_the_rate_after_a_restart_is_the_one_without(schedule):
 
 
 def test_each_name_gives_its_optimizer():
-    from elmo_fast.pretrain.start.start_run import make_language_model
+    from elmo_fast.pretrain.language_model import make_language_model
 
     config = toy_config(optimiser="adamw", weight_decay=0.1)
     model = make_language_model(config, 20)

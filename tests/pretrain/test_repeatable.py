@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from elmo_fast.corpus import encode
-from elmo_fast.pretrain.data.corpora import target_counts
-from elmo_fast.pretrain.data.inputs import make_input_reader
-from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.corpora import target_counts
+from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.step.optimizer import make_optimizer
 from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.text import Vocabulary, count_words

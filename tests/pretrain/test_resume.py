@@ -11,11 +11,10 @@ from elmo_fast import interrupts
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain import loop
-from elmo_fast.pretrain.checkpoint import save_checkpoint
+from elmo_fast.pretrain import run as run_module
+from elmo_fast.pretrain.checkpoint import read_training_state, save_checkpoint
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.training_state import read_training_state
 from tests.pretrain.toy import toy_config
 
 
@@ -54,9 +53,9 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimizer):
 
 
 def _until(config, steps, report):
-    reason, patch = loop._reason_to_stop, pytest.MonkeyPatch()
+    reason, patch = run_module._reason_to_stop, pytest.MonkeyPatch()
     patch.setattr(
-        loop,
+        run_module,
         "_reason_to_stop",
         lambda trainer, request: reason(trainer, request) or "time" * (trainer.progress.step == steps),
     )

@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.ops import log_uniform_sample
-from elmo_fast.pretrain.log.progress import TrainingProgress
+from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step, StepResult
 from tests.backends import backends, device_of

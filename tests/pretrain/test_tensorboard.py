@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.log.run_log import TensorBoard
+from elmo_fast.pretrain.log import TensorBoard
 
 REPORT = {"step": 2, "seconds": 1.5, "words": 100, "loss": 4.0, "sampled_perplexity": 54.5}
 HELDOUT = {"event": "heldout", "step": 2, "words": 100, "perplexity": 60.0, "perplexity_forward": 61.0}

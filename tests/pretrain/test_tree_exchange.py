@@ -11,9 +11,9 @@ import torch.distributed as dist
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain import trainer
-from elmo_fast.pretrain.config_validation import complaints
+from elmo_fast.pretrain.config import complaints
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.processes import Processes, join_processes
 from elmo_fast.pretrain.run import pretrain as start
 from elmo_fast.pretrain.start.exact_shards import describe_inexact

@@ -4,8 +4,7 @@ import pathlib
 
 from elmo_fast.corpus import Corpus, Stream, encode
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.start.start_run import make_language_model
+from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.text import Vocabulary, count_words
 

@@ -21,7 +21,7 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     from elmo_fast.pictures import draw_curves
-    from elmo_fast.pretrain.log.metrics import read_metrics
+    from elmo_fast.pretrain.metrics import read_metrics
 
     _common.set_up_logging(arguments)
     folders = [os.path.normpath(folder) for folder in (arguments.run, *arguments.also)]

@@ -3,8 +3,8 @@
 import torch
 
 from elmo_fast.ops._dispatch import explain
+from elmo_fast.pretrain.checkpoint import TrainingState
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.training_state import TrainingState
 
 
 def describe_inexact(config: PretrainConfig, device: torch.device) -> list[str]:

@@ -20,9 +20,11 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_WEIGHT
 from elmo_fast.checkpoints.tensor_bundle import INDEX
-from elmo_fast.pretrain.architecture import architecture_of
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import WordEncoder
+from elmo_fast.pretrain.checkpoint import load_optimizer
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, architecture_of
 from elmo_fast.pretrain.start.adapted_vocabulary import (
     ROWS_OF_WORDS,
     adapt_sums,
@@ -30,7 +32,6 @@ from elmo_fast.pretrain.start.adapted_vocabulary import (
     check_vocabulary,
 )
 from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.training_state import load_optimizer
 from elmo_fast.text import Vocabulary
 
 # The loss's parameters in the optimizer's file, and in a state.
@@ -143,3 +144,44 @@ def _vocabulary_of(
         return None
     given = config.data.vocab_file
     return check_vocabulary(None if given is None else Vocabulary.read(given), options.n_tokens_vocab or rows[0])
+
+
+@torch.no_grad()
+def load_word_vectors(
+    model: LanguageModel, vocabulary: Vocabulary, path: str, *, seed: int, report: Callable[[str], None]
+) -> None:
+    """Makes a file's vectors the table of a model of word ids.
+
+    Words that the file lacks are drawn from N(0, s²), s² the variance of the numbers found, and counted in the report.
+
+    Raises ElmoFastError when the file's vectors are not projection_dim wide, or it has none of the words.
+    """
+    from elmo_fast.static.vectors import load_vectors
+
+    encoder = model.bilm.encoder
+    assert isinstance(encoder, WordEncoder)
+    vectors = load_vectors(path)
+    width = vectors.matrix.shape[1]
+    if width != encoder.output_dim:
+        raise ElmoFastError(
+            f"vectors_file {path}: wanted vectors of projection_dim={encoder.output_dim} numbers, found {width}; give "
+            f"projection_dim {width}, or vectors of another width"
+        )
+    pairs = [(row, vectors.index[word]) for row, word in enumerate(vocabulary.words, 1) if word in vectors.index]
+    if not pairs:
+        raise ElmoFastError(
+            f"vectors_file {path}: wanted vectors of the vocabulary's {len(vocabulary):,} words, found none; give a "
+            "file of the same language and spelling"
+        )
+    here, there = torch.tensor(pairs).unbind(1)
+    found = torch.from_numpy(vectors.matrix)[there]
+    spread = float(found.double().std(correction=0))
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.empty(len(vocabulary) + 1, width).normal_(0, spread, generator=generator)
+    table[0], table[here] = 0, found
+    encoder.weight.copy_(table)
+    report(
+        f"input  {len(pairs):,} of {len(vocabulary):,} words have a vector in {path}; {len(vocabulary) - len(pairs):,} "
+        f"have none and are drawn from N(0, {spread:.3g}²); "
+        + ("all are trained" if encoder.weight.requires_grad else "none is trained")
+    )

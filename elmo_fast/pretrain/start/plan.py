@@ -13,9 +13,9 @@ from elmo_fast.durations import duration
 from elmo_fast.memory import available, resident
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
-from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.data.corpora import CORPUS_FOLDER
+from elmo_fast.pretrain.corpora import CORPUS_FOLDER
+from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.start.exact_shards import describe_inexact
 from elmo_fast.pretrain.start.op_backends import describe_backends

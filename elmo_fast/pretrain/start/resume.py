@@ -8,8 +8,8 @@ from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.json_files import METRICS_FILE
+from elmo_fast.pretrain.checkpoint import TrainingState, read_training_state
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.training_state import TrainingState, read_training_state
 
 
 def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:

@@ -4,66 +4,34 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from elmo_fast.checkpoints import VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import write_text
 from elmo_fast.json_files import METRICS_FILE
-from elmo_fast.pretrain.architecture import options_of
 from elmo_fast.pretrain.checkpoint import remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.data.corpora import (
+from elmo_fast.pretrain.corpora import (
     CORPUS_FOLDER,
     open_heldout_corpus,
     open_prepared_corpus,
     open_training_corpus,
     target_counts,
 )
-from elmo_fast.pretrain.data.inputs import load_word_vectors
-from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.log.run_log import RunLog
+from elmo_fast.pretrain.language_model import make_language_model
+from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.start.exact_shards import describe_other_shards
-from elmo_fast.pretrain.start.init_from import Origin, adopt_architecture, load_origin
+from elmo_fast.pretrain.start.init_from import Origin, adopt_architecture, load_origin, load_word_vectors
 from elmo_fast.pretrain.start.plan import describe_model, with_fitting_loss
 from elmo_fast.pretrain.start.resume import check_same_run, find_checkpoint_to_resume
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import Vocabulary
 
 CONFIG_FILE = "pretrain.yaml"
-# What options.json tells of the training.
-_TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps", "n_negative_samples_batch")
-
-
-def make_language_model(
-    config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
-) -> LanguageModel:
-    """A model with weights drawn from the configuration's seed; its options say how it is trained.
-
-    counts: how often each word is a target, [V], for the losses that need it.
-    """
-    optimizer = config.optimizer
-    training: dict[str, Any] = {name: getattr(optimizer, name) for name in _TRAINING_OPTIONS}
-    training |= {"all_clip_norm_val": optimizer.all_clip_norm_val, "learning_rate": optimizer.rate}
-    if optimizer.loss != "sampled_softmax":
-        training["loss"] = optimizer.loss
-    sampled = optimizer.loss in ("sampled_softmax", "negative_sampling")
-    options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
-    torch.manual_seed(config.run.seed)
-    frozen = config.model.input == "vectors" and not config.model.train_vectors
-    return LanguageModel(
-        options,
-        counts=counts,
-        negatives=optimizer.negatives,
-        precision="float32" if config.run.precision == "tf32" else config.run.precision,
-        backend=config.run.backend,
-        train_input=not frozen,
-    ).to(device)
 
 
 def find_vocabulary(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:

@@ -12,8 +12,7 @@ from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._table_rows import stays_sparse
-from elmo_fast.pretrain.data.inputs import trained_embedding
-from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.language_model import LanguageModel, trained_embedding
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_and_update
 from elmo_fast.pretrain.step.captured_step import CapturedGradients, CapturedStep, Held, Taken

@@ -6,9 +6,9 @@ import random
 import torch
 
 from elmo_fast.checkpoints import saved_steps
-from elmo_fast.pretrain.log.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.checkpoint import read_training_state
+from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.training_state import read_training_state
 from tests.fuzz import place
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
