@@ -20,6 +20,7 @@ from benchmarks import texts
 from benchmarks.machine import ROOT
 from elmo_fast.corpus import open_corpus, prepare, read_corpus
 from elmo_fast.pictures import draw_curves
+from elmo_fast.pretrain import run as training
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.log import RunLog
@@ -49,7 +50,7 @@ def start(side, core, folder, minutes):
 def train(side, folder, seconds):
     """Train one side for so many seconds into folder/SIDE."""
     torch.set_num_threads(1)
-    run.LONGEST_SILENCE = float("inf")  # reports of the same steps on both sides
+    training.LONGEST_SILENCE = float("inf")  # reports of the same steps on both sides
     config = PretrainConfig.from_flat(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
     config.run.backend = "reference" if side == PLAIN else "auto"
     config.run.max_seconds, config.run.save_dir = seconds, str(folder / side)
@@ -61,7 +62,7 @@ def train(side, folder, seconds):
         trainer = LanguageModelTrainer(config, model, corpus, record, heldout=heldout)
         if side == PLAIN:
             use_dense_update(trainer)
-        run.train(trainer)
+        training.train(trainer)
 
 
 def use_dense_update(trainer):

@@ -21,6 +21,7 @@ from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.run import report_steps
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.training_step import Step
 from elmo_fast.text import MARKERS, Vocabulary, count_words
@@ -136,7 +137,7 @@ def bench_losses(timed, side, turn, request):
     def step():
         trainer.step()
         if trainer.progress.step % 50 == 0:
-            run.report_steps(trainer)
+            report_steps(trainer)
 
     timed("one step, preset tiny", step, rounds=50, warmup=0, against=next(iter(LOSSES)))
     if turn == 5 or timed.quick:

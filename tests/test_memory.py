@@ -13,9 +13,9 @@ from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
 from elmo_fast.memory import available
+from elmo_fast.pretrain.plan import describe_model
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.start.plan import describe_model
 from elmo_fast.shortage import is_shortage, reader, told
 from tests.pretrain.toy import toy_config
 
@@ -149,10 +149,10 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
 
 
 def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr("elmo_fast.pretrain.start.plan.resident", lambda: 1 << 10)
+    monkeypatch.setattr("elmo_fast.pretrain.plan.resident", lambda: 1 << 10)
     warned = []
     for left in (1 << 11, 1 << 40):
-        monkeypatch.setattr("elmo_fast.pretrain.start.plan.available", lambda left=left: left)
+        monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda left=left: left)
         told_lines = describe_model(toy_config(tmp_path), 20, Processes(), torch.device("cpu"))
         warned.append([line for line in told_lines if "2.0 KiB are left to this process: memory will run out" in line])
     assert list(map(len, warned)) == [1, 0]

@@ -18,9 +18,9 @@ from elmo_fast.pretrain.config import PretrainConfig, validate
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log import memory_in_use
+from elmo_fast.pretrain.plan import describe_plan, heldout_interval
 from elmo_fast.pretrain.processes import join_processes, local_device
-from elmo_fast.pretrain.start.plan import describe_plan, heldout_interval
-from elmo_fast.pretrain.start.start_run import start_run
+from elmo_fast.pretrain.start import start_run
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, TrainingLost
 from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads

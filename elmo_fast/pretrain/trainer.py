@@ -23,12 +23,12 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
-from elmo_fast.pretrain.processes import Processes
-from elmo_fast.pretrain.start.plan import (
+from elmo_fast.pretrain.plan import (
     describe_corpus,
     describe_steps,
     planned_steps,
 )
+from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.optimizer import learning_rate_factor, make_optimizer, make_scheduler
 from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.step.training_step import Step, StepResult

@@ -16,7 +16,7 @@ from elmo_fast.corpus import open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
-from elmo_fast.pretrain.start.plan import describe_corpus
+from elmo_fast.pretrain.plan import describe_corpus
 from tests.cli.test_bad_input import refused
 from tests.corpus.test_processes import alive, until
 

@@ -12,10 +12,9 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint, read_adagrad_sums, save_folder, saved_steps
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import read_training_state
+from elmo_fast.pretrain.init_from import AdaptedRows, adapt_sums, adapt_vocabulary, load_origin
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.start.adapted_vocabulary import AdaptedRows, adapt_sums, adapt_vocabulary
-from elmo_fast.pretrain.start.init_from import load_origin
 from elmo_fast.text import Vocabulary
 from tests.manylangs import write_model
 from tests.pretrain.toy import toy_config

@@ -17,8 +17,8 @@ from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
+from elmo_fast.pretrain.plan import planned_steps
 from elmo_fast.pretrain.run import dry_run, pretrain, train
-from elmo_fast.pretrain.start.plan import planned_steps
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.optimizer import make_scheduler
 from elmo_fast.pretrain.step.training_step import Step

@@ -13,11 +13,11 @@ from elmo_fast.ops import _graphs
 from elmo_fast.pretrain import trainer
 from elmo_fast.pretrain.config import complaints
 from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.exact_shards import describe_inexact
 from elmo_fast.pretrain.log import RunLog
+from elmo_fast.pretrain.plan import estimate_memory
 from elmo_fast.pretrain.processes import Processes, join_processes
 from elmo_fast.pretrain.run import pretrain as start
-from elmo_fast.pretrain.start.exact_shards import describe_inexact
-from elmo_fast.pretrain.start.plan import estimate_memory
 from elmo_fast.pretrain.step import tree_of_processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.binary_tree import BinaryTree, tree_sum

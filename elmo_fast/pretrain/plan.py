@@ -15,10 +15,10 @@ from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
+from elmo_fast.pretrain.exact_shards import describe_inexact
 from elmo_fast.pretrain.language_model import options_of
+from elmo_fast.pretrain.op_backends import describe_backends
 from elmo_fast.pretrain.processes import Processes
-from elmo_fast.pretrain.start.exact_shards import describe_inexact
-from elmo_fast.pretrain.start.op_backends import describe_backends
 from elmo_fast.sizes import size
 from elmo_fast.text import Vocabulary
 
