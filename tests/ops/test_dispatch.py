@@ -54,7 +54,7 @@ def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
     """For all ops; not where the measured table has it as fast as float32, nor where a backend is named."""
     slow = {"float16": _products.Speed(0.5, 0.9), "bfloat16": _products.Speed(1.0, 1.5)}
     monkeypatch.setitem(_products._SPEEDS, _native.C.isa(), slow)
-    said = "precision='float16' is slower than float32 with .*; 0.5 times as fast as float32 in batches of 32"
+    said = "precision='float16' is slower than float32 with the instruction set in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _dispatch.select("highway", "native", CPU, torch.float32, "float16")
