@@ -1,8 +1,8 @@
 """--config: a YAML, JSON or TOML file of options; errors name the file and line."""
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jsonargparse
@@ -15,16 +15,16 @@ NO_OPTIONS = ("help", "config", "print_config")
 
 
 class Given(NamedTuple):
-    """An option in a file: its name there, its line from 1, where the name begins and ends, its value."""
+    """An option in a file: its name there, its line from 1, its value."""
 
     name: str
     line: int
-    place: slice
     value: Any
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):
-    """jsonargparse's --config, of a file that is read here first, for line numbers and old option names."""
+    """jsonargparse's --config, of a file that is read here first: for line numbers, for old option names, and because
+    jsonargparse lets a file replace what is typed before it."""
 
     def path_of(self, value: str) -> str:
         """The file that the option's value names."""
@@ -32,36 +32,51 @@ class ConfigFile(jsonargparse.ActionConfigFile):
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
         path = self.path_of(values)
-        text, given = read_config_file(path)
-        known = {action.dest for action in parser._actions}.difference(NO_OPTIONS)
-        parser.given_in_file = checked(path, given, known, parser.old_names)
-        for each in reversed(given):
-            text = text[: each.place.start] + parser.old_names.get(each.name, each.name) + text[each.place.stop :]
-        super().__call__(parser, cfg, text, option_string)
+        options = checked(path, read_config_file(path), parser)
+        parser.given_in_file |= {option: (path, each) for option, each in options.items()}
+        positional = {action.dest for action in parser._actions if not action.option_strings}
+        typed = parser.typed | {name for name in positional if cfg.get(name) is not None}
+        # As --print_config shows them, options that are not set are null.
+        given = {
+            option: each.value
+            for option, each in options.items()
+            if each.value is not None or parser.get_default(option) is not None
+        }
+        replaced = typed | parser.excluded_by(typed)
+        kept = {option: value for option, value in given.items() if option not in replaced}
+        for option in parser.excluded_by(name for name, value in kept.items() if value != parser.get_default(name)):
+            if option not in typed:  # an earlier file's
+                cfg[option] = parser.get_default(option)
+        super().__call__(parser, cfg, json.dumps(kept, default=str), option_string)
         cfg[self.dest][-1] = path
 
 
-def checked(
-    path: str, given: list[Given], known: set[str], old_names: Mapping[str, str]
-) -> dict[str, tuple[str, Given]]:
-    """Option -> file and what it gives; ElmoFastError for a name that is unknown or given twice."""
-    found: dict[str, tuple[str, Given]] = {}
+def checked(path: str, given: list[Given], parser: Any) -> dict[str, Given]:
+    """Option -> what the file gives; ElmoFastError for a name that is unknown or given twice."""
+    known = {action.dest for action in parser._actions}.difference(NO_OPTIONS)
+    found: dict[str, Given] = {}
     for each in given:
-        option = old_names.get(each.name, each.name)
-        where = f"--config {path}, line {each.line}"
+        name, where = parser.old_names.get(each.name, each.name), f"--config {path}, line {each.line}"
+        option, value = parser.spellings.get(name, (name, each.value))
         if option not in known:
             close = difflib.get_close_matches(each.name.replace("-", "_"), known, n=1)
             raise ElmoFastError(
                 f"{where}: there is no option {each.name!r}" + (f"; did you mean {close[0]}?" if close else "")
             )
+        if option != name and each.value is not True:  # a flag that is off
+            if each.value is not False:
+                raise ElmoFastError(f"{where}: {each.name} must be true or false; got {each.value}")
+            continue
         if option in found:
-            raise ElmoFastError(f"{where}: {each.name} is given again, after line {found[option][1].line}; remove one")
-        found[option] = path, each
+            before = found[option]
+            how = "given again, after" if option == name else f"excluded by {before.name} on"
+            raise ElmoFastError(f"{where}: {each.name} is {how} line {before.line}; remove one")
+        found[option] = each._replace(value=value)
     return found
 
 
-def read_config_file(path: str) -> tuple[str, list[Given]]:
-    """A file as YAML text, and the options in it; ElmoFastError naming file and line if there are none."""
+def read_config_file(path: str) -> list[Given]:
+    """The options in a file, in its order; ElmoFastError naming file and line if there are none."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -69,16 +84,12 @@ def read_config_file(path: str) -> tuple[str, list[Given]]:
         raise ElmoFastError(f"--config {path}: not UTF-8 text: {error}") from error
     except OSError as error:
         raise ElmoFastError(f"--config: {sentence_of(error)}") from error
-    if not path.endswith(".toml"):
-        return text, _options_of(path, text)
-    as_yaml = _yaml_of(path, text)
-    lines = text.splitlines()
-    return as_yaml, [each._replace(line=_line_of(each.name, lines)) for each in _options_of(path, as_yaml)]
+    return _options_of_toml(path, text) if path.endswith(".toml") else _options_of_yaml(path, text)
 
 
-def _options_of(path: str, text: str) -> list[Given]:
+def _options_of_yaml(path: str, text: str) -> list[Given]:
     try:
-        node, values = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+        node, values = yaml.compose(text, yaml.SafeLoader), jsonargparse.get_loader("yaml")(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -88,25 +99,26 @@ def _options_of(path: str, text: str) -> list[Given]:
     if not isinstance(node, yaml.MappingNode):
         found = "nothing" if node is None else f"a {node.id}, line {node.start_mark.line + 1}"
         raise ElmoFastError(f"--config {path}: wanted options, each as in `seed: 1`; found {found}")
-    keys = [key for key, _ in node.value if key.value != "<<"]
-    return [
-        Given(
-            str(key.value),
-            key.start_mark.line + 1,
-            slice(key.start_mark.index, key.end_mark.index),
-            values.get(key.value),
-        )
-        for key in keys
+    if not isinstance(values, dict):  # what jsonargparse makes of {a, b}
+        values = dict.fromkeys(key.value for key, _ in node.value)
+    listed = [
+        Given(str(key.value), key.start_mark.line + 1, values.get(key.value))
+        for key, _ in node.value
+        if key.value != "<<"
     ]
+    merged = values.keys() - {each.name for each in listed}
+    return listed + [Given(str(name), node.start_mark.line + 1, values[name]) for name in sorted(merged, key=str)]
 
 
-def _yaml_of(path: str, text: str) -> str:
+def _options_of_toml(path: str, text: str) -> list[Given]:
     import tomllib
 
     try:
-        return str(yaml.safe_dump(tomllib.loads(text)))
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ElmoFastError(f"--config {path}: not TOML: {error}") from error
+    lines = text.splitlines()
+    return [Given(name, _line_of(name, lines), value) for name, value in values.items()]
 
 
 def _line_of(name: str, lines: list[str]) -> int:

@@ -5,7 +5,7 @@ import difflib
 import re
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jsonargparse
@@ -13,7 +13,7 @@ import jsonargparse
 from elmo_fast.cli._config_file import Given
 from elmo_fast.cli._help import HelpFormatter
 from elmo_fast.cli._outputs import check_outputs
-from elmo_fast.errors import sentence_of
+from elmo_fast.errors import ElmoFastError, sentence_of
 from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.op_choices import InferencePrecision
 
@@ -68,6 +68,7 @@ SHARED: dict[str, dict[str, Any]] = {
 # Fields of a configuration that every command has as an option.
 COMMON = ("seed", "threads")
 UNKNOWN = "unrecognized arguments: "
+REQUIRED = "the following arguments are required: "
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -78,12 +79,17 @@ class Parser(jsonargparse.ArgumentParser):
         super().__init__(*args, allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
         self._writes: dict[str, tuple[str, ...]] = {}
         self.old_names: dict[str, str] = {}
+        self.spellings: dict[str, tuple[str, str]] = {}
+        self.typed: set[str] = set()
+        self._alternatives: list[tuple[frozenset[str], ...]] = []
         self.given_in_file: dict[str, tuple[str, Given]] = {}
 
     def shared(self, *names: str, **changed: Any) -> None:
         """Adds options of SHARED; changed: what is different here."""
         for name in names:
             self.add_argument(f"--{name}", **{**SHARED[name], **changed})
+        if {"model", "options_file"}.issubset(names):
+            self.alternatives(["model"], ["options_file", "weight_file", "softmax_file"])
 
     def option(self, name: str, kind: Any, help: str, default: Any = None, **more: Any) -> None:
         """Adds --NAME; left out it is the default, or None, unless it is required."""
@@ -122,21 +128,58 @@ class Parser(jsonargparse.ArgumentParser):
         """Accepts `old` for `option`, as a flag and in configuration files; --help does not list it."""
         self.old_names[old] = option
 
+    def spelled(self, option: str, *values: str) -> None:
+        """Accepts the flag --VALUE for --OPTION VALUE, and `VALUE: true` in configuration files."""
+        self.spellings |= {value: (option, value) for value in values}
+
+    def alternatives(self, *sides: Iterable[str]) -> None:
+        """Declares options that exclude each other: the sides, each of which may be several options.
+
+        What is typed then replaces the other sides of a configuration file. The command itself refuses two sides.
+        """
+        self._alternatives.append(tuple(map(frozenset, sides)))
+
+    def excluded_by(self, names: Iterable[str]) -> set[str]:
+        """The options that cannot stand beside these."""
+        present, known = set(names), {action.dest for action in self._actions}
+        return known & {
+            option
+            for sides in self._alternatives
+            for side in sides
+            for other in sides
+            if other is not side and present & other and not present & side
+            for option in side
+        }
+
     def writes(self, option: str, *files: str) -> None:
         """Declares that `option` names a file to write, or a folder for these `files`."""
         self._writes[option] = files
 
     def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
-        """The options; ElmoFastError if an output would replace an input."""
-        words = [self._newest(word) for word in args] if args and self.old_names else args
+        """The options; ElmoFastError if an output would replace an input, or if flags exclude each other."""
+        words = self._newest(args or [])
         arguments = super().parse_args(words, *more, **kwargs)
         check_outputs(arguments, self._writes)
         return arguments
 
-    def _newest(self, word: str) -> str:
-        name, equals, value = word.partition("=")
-        known = name.startswith("--") and self.old_names.get(name[2:])
-        return f"--{known}{equals}{value}" if known else word
+    def _newest(self, args: Sequence[str]) -> list[str]:
+        """The words with the present names of options; notes which options are typed."""
+        words, spelled = list(args), dict[str, str]()
+        for place, word in enumerate(words[: words.index("--") if "--" in words else None]):
+            name, equals, value = word.partition("=")
+            name = f"--{self.old_names.get(name[2:], name[2:])}" if name.startswith("--") else name
+            words[place] = name + equals + value
+            if name[2:] in self.spellings and not equals:
+                words[place] = "--{}={}".format(*self.spellings[name[2:]])
+            action = self._option_string_actions.get(words[place].partition("=")[0])
+            if action is None:
+                continue
+            self.typed.add(action.dest)
+            if action.dest in dict(self.spellings.values()):
+                before = spelled.setdefault(action.dest, word)
+                if before != word:
+                    raise ElmoFastError(f"{before} and {word} exclude each other; give one of them")
+        return words
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """argparse's own swallows write errors: a closed pipe or a full disk would look like a success."""
@@ -172,6 +215,10 @@ class Parser(jsonargparse.ArgumentParser):
         return f"--config {path}, line {given.line}: " if given is not None and told else ""
 
 
+def _flag(name: str, options: list[str]) -> str:
+    return f"--{name}" if f"--{name}" in options else name
+
+
 def _key_of(message: str) -> str:
     found = re.match(r'Parser key "(?:\w+\.)*(\w+)"', message)
     return found[1] if found else ""
@@ -180,9 +227,10 @@ def _key_of(message: str) -> str:
 def _plain(message: str, options: list[str]) -> str:
     """jsonargparse's message in one line, in the words that the user typed: --to, and not 'Parser key "to"'."""
     line = " ".join(message.split())
+    if line.startswith(REQUIRED):
+        return REQUIRED + ", ".join(_flag(name, options) for name in line.removeprefix(REQUIRED).split(", "))
     if found := re.match(r'Parser key "(?:\w+\.)*(\w+)": ', line):
-        option = f"--{found[1]}"
-        line = f"{option if option in options else found[1]}: {line[found.end() :]}"
+        line = f"{_flag(found[1], options)}: {line[found.end() :]}"
     line = re.sub(
         r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - (.*?)(?: - Expected a <class "
         r"'NoneType'>)? Given value type: .*? Given value: ",

@@ -29,10 +29,14 @@ def build_parser() -> Any:
         "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
     )
     parser.writes("output_file")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--all", action="store_true", help="all layers, [layers, tokens, 2D] per sentence")
-    which.add_argument("--top", action="store_true", help="the top layer, [tokens, 2D]")
-    which.add_argument("--average", action="store_true", help="the mean of the layers, [tokens, 2D]")
+    parser.option(
+        "layers",
+        Literal["all", "top", "average"],
+        "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]; --all, "
+        "--top and --average are the same",
+        required=True,
+    )
+    parser.spelled("layers", "all", "top", "average")
     parser.shared(*_model.OPTIONS)
     parser.option(
         "format_in",
@@ -146,7 +150,7 @@ def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
 def _settings(arguments: Any) -> dict[str, Any]:
     """The options that are arguments of ElmoEmbedder.embed_file."""
     return {
-        "output_format": next(layers for layers in ("all", "top", "average") if getattr(arguments, layers)),
+        "output_format": arguments.layers,
         "file_format": arguments.format,
         "dtype": DTYPES[arguments.dtype],
         **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),

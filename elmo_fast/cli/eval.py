@@ -20,6 +20,7 @@ def build_parser() -> Any:
     )
     parser.shared(*_model.OPTIONS, "softmax_file")
     parser.option("save_dir", str, "same as --model")
+    parser.alternatives(["model"], ["save_dir"], ["options_file", "weight_file", "softmax_file"])
     parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
     parser.option(
         "test_prefix",

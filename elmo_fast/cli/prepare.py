@@ -23,6 +23,7 @@ def build_parser() -> Any:
     parser.option(
         "max_vocab_size", int, "if the vocabulary is built from the text: its maximum size, including the three markers"
     )
+    parser.alternatives(["vocab_file"], ["min_count", "max_vocab_size"])
     parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
     parser.flag("overwrite", "replace OUT_DIR if it is a prepared folder")
     return parser

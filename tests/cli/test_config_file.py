@@ -5,7 +5,8 @@ import json
 import pytest
 import yaml
 
-from elmo_fast.cli.main import main
+from elmo_fast.cli.main import main, normalised
+from tests.cli.test_help import commands, parser_of
 
 
 def told(capsys, *words):
@@ -34,7 +35,7 @@ def told(capsys, *words):
         ("broken.yaml", "dim: 1\nfilters: [1,\n", ", line 3, column 1: not YAML: expected"),
         ("tab.yaml", "\tdim: 1\n", ", line 1, column 1: not YAML: found character '\\t'"),
         ("alias.yaml", "dim: *a\n", ", line 1, column 6: not YAML: found undefined alias"),
-        ("date.yaml", "dim: 2020-13-45\n", ": not YAML: month must be in 1..12"),
+        ("date.yaml", "dim: 2020-13-45\n", ", line 1: --dim: wanted a whole number; got 2020-13-45"),
         ("broken.toml", "dim = \n", ": not TOML: Invalid value (at line 1, column 7)"),
         ("list.yaml", "\n- a\n", ": wanted options, each as in `seed: 1`; found a sequence, line 2"),
         ("empty.yaml", "", ": wanted options, each as in `seed: 1`; found nothing"),
@@ -91,3 +92,108 @@ def test_old_names_of_the_reports_options_are_taken_and_not_shown(tmp_path, caps
     assert not any(f"--{old} " in text for old in (*OLD, "columns"))
     (tmp_path / "both.yaml").write_text("train: a\ntrain_path: a\n")
     assert "train_path is given again" in told(capsys, "report", "--config", str(tmp_path / "both.yaml"))
+
+
+# Words with which each command prints its configuration, different from the defaults.
+TYPED = {
+    "vocab": "--train_prefix a --vocab_file v --min_count 2",
+    "prepare": "--train_prefix a --out_dir o --max_vocab_size 9",
+    "pretrain": "--config tiny --train_prefix a --save_dir o --dim 16 --filters [[1,2],[2,2]]",
+    "eval": "--test_prefix a --options_file o --weight_file w --unroll_steps 3",
+    "plot curves": "run --also other another",
+    "plot layers": "one two --output a.pdf",
+    "plot words": "--vectors v --words king queen",
+    "plot senses": "--model m --word king --text t --output a.html a.png --clusters 3",
+    "plot projector": "--model m --text t --out_dir o",
+    "report": "--train_path a --dev_path b --test_path c --column 1 2 --seeds 2",
+    "embed": "in out --top --no_stateful --model m",
+    "merge": "parts out --format npz",
+    "neighbours": "--model m --corpus c --query a --index 0 --layer 1",
+    "task train": "--train_path a --dev_path b --save_dir s --learning_rate 1e-4",
+    "task eval": "folder path --format tsv",
+    "task predict": "folder path out",
+    "convert": "--model m --to hdf5 --out_dir o",
+    "upload": "folder me/elmo --private",
+    "download": "me/elmo --out_dir o",
+    "static train": "--train_prefix a --output a.vec --algo glove",
+    "static eval": "vectors --pairs a b --case_insensitive false",
+    "static neighbours": "vectors --words king queen",
+    "static convert": "vectors --output a.bin",
+    "static export": "--model m --corpus c --output a.txt --layer average",
+    "cache-vocab": "--model m --vocab_file v --output o",
+    "info": "--model m --threads 1",
+}
+
+
+def parsed(command, *words):
+    """The options of a command, without --config."""
+    options = dict(vars(parser_of(command).parse_args(normalised(words))))
+    return {name: value for name, value in options.items() if name != "config"}
+
+
+@pytest.mark.parametrize("command", commands())
+def test_what_print_config_shows_is_the_same_run(tmp_path, monkeypatch, capsys, command):
+    """Also in TOML, where there is no null, and with what is typed again."""
+    monkeypatch.chdir(tmp_path)
+    words = TYPED.get(command, "").split()
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), *words, "--print_config"])
+    assert not stop.value.code
+    (tmp_path / "shown.yaml").write_text(shown := capsys.readouterr().out)
+    assert parsed(command, "--config", "shown.yaml") == parsed(command, *words)
+    assert parsed(command, *words, "--config", "shown.yaml") == parsed(command, *words)
+    (tmp_path / "shown.json").write_text(json.dumps(yaml.safe_load(shown)))
+    assert parsed(command, "--config", "shown.json") == parsed(command, *words)
+
+
+LAYERS = ("all", "top", "average")
+
+
+@pytest.mark.parametrize("typed", [f"--{name}" for name in LAYERS] + ["--layers=top"])
+@pytest.mark.parametrize("given", [*LAYERS, "layers"])
+def test_what_is_typed_wins_before_and_after_the_file(tmp_path, monkeypatch, typed, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text("layers: all\n" if given == "layers" else f"{given}: true\n")
+    for words in ([typed, "--config", "a.yaml"], ["--config", "a.yaml", typed]):
+        assert parsed("embed", "in", "out", *words)["layers"] == typed.removeprefix("--").removeprefix("layers=")
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "typed", "wanted"),
+    [
+        ("embed in out --top", "model: m", "--options_file o --weight_file w", {"model": None, "options_file": "o"}),
+        ("embed in out --top", "options_file: o\nweight_file: w", "--model m", {"model": "m", "weight_file": None}),
+        ("embed in out --top", "batch_size: 3\ninput_file: x", "--batch_size 5", {"batch_size": 5, "input_file": "in"}),
+        ("eval", "save_dir: s\nsoftmax_file: f", "--model m", {"model": "m", "save_dir": None, "softmax_file": None}),
+        ("static export --output a.txt", "vocab_file: v", "--corpus c", {"vocab_file": None, "corpus": "c"}),
+        ("plot words", "vectors: v\ncount: 9", "--model m", {"vectors": None, "model": "m", "count": 9}),
+        ("plot words", "words: [a, b]", "--model m --text t", {"words": [], "text": "t"}),
+        ("prepare --train_prefix a --out_dir o", "min_count: 9", "--vocab_file v", {"min_count": 3, "vocab_file": "v"}),
+    ],
+)
+def test_what_is_typed_replaces_what_excludes_it(tmp_path, monkeypatch, command, text, typed, wanted):
+    """In either order; a later file replaces an earlier one in the same way."""
+    monkeypatch.chdir(tmp_path)
+    name = next(each for each in TYPED if command.startswith(each))
+    words = command.removeprefix(name).split()
+    (tmp_path / "a.yaml").write_text(f"{text}\n")
+    options = dict(zip(typed.replace("--", "").split()[::2], typed.split()[1::2], strict=True))
+    (tmp_path / "b.yaml").write_text(yaml.safe_dump(options))
+    file = ["--config", "a.yaml"]
+    for each in ([*file, *typed.split()], [*typed.split(), *file], [*file, "--config", "b.yaml"]):
+        found = parsed(name, *words, *each)
+        assert {option: found[option] for option in wanted} == wanted
+
+
+def test_two_of_a_group_from_one_source_are_refused(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text("all: false\ntop: true\naverage: true\n")
+    assert ", line 3: average is excluded by top on line 2" in told(
+        capsys, "embed", "a", "b", "--config", str(tmp_path / "a.yaml")
+    )
+    (tmp_path / "a.yaml").write_text("layers: all\ntop: true\n")
+    assert "top is excluded by layers on line 1" in told(
+        capsys, "embed", "a", "b", "--config", str(tmp_path / "a.yaml")
+    )
+    assert "--all and --top exclude each other" in told(capsys, "embed", "a", "b", "--all", "--top")
+    assert "--layers=all and --top exclude" in told(capsys, "embed", "a", "b", "--layers=all", "--top")
+    assert "required: --layers" in told(capsys, "embed", "a", "b")

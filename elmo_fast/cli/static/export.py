@@ -18,6 +18,7 @@ def build_parser() -> Any:
     parser.shared(*_model.OPTIONS)
     parser.option("vocab_file", str, "write the context-free vectors of these words, one per line")
     parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
+    parser.alternatives(["vocab_file"], ["corpus"])
     parser.option("layer", str, 'with --corpus: layer, "top", "average", "all" or a number from 0', "top")
     parser.shared("min_count", default=1, help="with --corpus: leave out words that occur less often")
     parser.option("max_words", int, "with --corpus: maximum number of words, the most frequent")
