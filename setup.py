@@ -63,6 +63,11 @@ def advice(error: str, log: pathlib.Path) -> str:
     return f"read what failed in {log}, correct it" if log.is_file() else "correct that"
 
 
+def lasting_note(error: str) -> str:
+    """What failed and what to do, without the folder of the build: pip builds in one that is gone afterwards."""
+    return f"{error.replace(f'{HERE}{os.sep}', '')}\n{advice(error, pathlib.Path())}\n"
+
+
 def run(*command: str, log: pathlib.Path | None = None) -> None:
     """Runs a build tool, shows its lines as they come, and raises RuntimeError with its first error.
 
@@ -104,8 +109,8 @@ class CMakeBuild(build_ext):
             if os.environ.get("ELMO_FAST_REQUIRE_NATIVE") == "1":
                 raise
             note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(lasting_note(str(error)), encoding="utf-8")
             what_to_do = advice(str(error), LOG)
-            note.write_text(f"{error}\n{what_to_do}\n", encoding="utf-8")
             print(f"elmo_fast._C was not built: {error}; {what_to_do}; plain torch runs instead", file=sys.stderr)
 
     def compile(self, target: pathlib.Path) -> None:

@@ -158,7 +158,8 @@ class WrittenBytes(io.FileIO):
 
 def write_at(file: io.FileIO, place: int, data: Any) -> None:
     """Writes all of `data` at a place of an unbuffered file."""
-    view = memoryview(data).cast("B")
+    whole = memoryview(data)
+    view = whole.cast("B") if whole.nbytes else memoryview(b"")  # an empty one cannot be cast
     while view:
         done = os.pwrite(file.fileno(), view, place)
         view, place = view[done:], place + done

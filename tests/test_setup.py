@@ -95,6 +95,13 @@ def test_each_failure_has_its_own_advice(tmp_path, error, wanted):
     assert runpy.run_path(str(SETUP))["advice"](error, log).startswith(wanted.format(log=log))
 
 
+def test_the_note_names_no_folder_of_the_build():
+    """It is read long after, when pip has removed the folder that it built in."""
+    setup = runpy.run_path(str(SETUP))
+    error = f"ninja failed: {setup['HERE']}/csrc/a.cpp:3:1: error: expected ';'"
+    assert setup["lasting_note"](error) == "ninja failed: csrc/a.cpp:3:1: error: expected ';'\ncorrect that\n"
+
+
 def test_all_lines_of_a_failed_build_are_kept(run, tmp_path):
     log = tmp_path / "build" / "failure.log"
     with pytest.raises(RuntimeError, match="failed: two"):

@@ -61,6 +61,11 @@ class NestedParser:
         told: str = self._parser.told(error, chosen.arguments)
         return told
 
+    def as_typed(self, sentence: str) -> str:
+        """As Parser's, of the kind that was chosen."""
+        typed: str = self._parser.as_typed(sentence)
+        return typed
+
     def parser_of(self, kind: str) -> Any:
         """The parser of a kind."""
         return self._module(kind).build_parser()

@@ -69,6 +69,9 @@ SHARED: dict[str, dict[str, Any]] = {
 COMMON = ("seed", "threads")
 UNKNOWN = "unrecognized arguments: "
 REQUIRED = "the following arguments are required: "
+# Arguments of functions that commands call by another name.
+ARGUMENTS = {"file_format": "format", "output_format": "layers", "part_sentences": "part_lines"}
+QUOTES = "\"'"
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -186,9 +189,30 @@ class Parser(jsonargparse.ArgumentParser):
         if message:
             (file or sys.stderr).write(message)
 
+    def as_typed(self, sentence: str) -> str:
+        """A sentence of the library, which calls an argument `min_count` or `format=npz`, with the command's options.
+
+        Names with an underscore are options wherever they stand by themselves; a name that is also a word only before
+        `=`, "must" and "needs".
+        """
+        known = {name[2:]: name for name in self._option_string_actions if name.startswith("--")}
+        for argument, option in ARGUMENTS.items():
+            if option in known:
+                known.setdefault(argument, known[option])
+
+        def value(found: re.Match[str]) -> str:
+            return f"{known[found[1]]} {found[2].strip(QUOTES)}" if found[1] in known else found[0]
+
+        def name(found: re.Match[str]) -> str:
+            return known.get(found[0], found[0])
+
+        sentence = re.sub(r"""(?<![\w./'"`=-])([a-z]\w*)=("[^"\s]*"|[\w./:-]*[\w/])""", value, sentence)
+        sentence = re.sub(r"""(?<![\w./'"`=-])[a-z]+_\w+(?![\w/'"`=(:-]|\.\w)""", name, sentence)
+        return re.sub(r"""(?:^|(?<=: )|(?<=; ))[a-z]+(?= must | needs )""", name, sentence)
+
     def told(self, error: Exception, arguments: Any) -> str:
         """The error as a sentence, after the name of the one argument whose value it names or begins with, if any."""
-        sentence = sentence_of(error) if isinstance(error, OSError) else str(error)
+        sentence = self.as_typed(sentence_of(error) if isinstance(error, OSError) else str(error))
         file = getattr(error, "filename", None)
         about = [
             f"--{name}" if f"--{name}" in self._option_string_actions else name

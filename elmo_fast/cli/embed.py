@@ -53,8 +53,7 @@ def build_parser() -> Any:
         "format",
         Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
         "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] "
-        "and offsets",
-        "hdf5",
+        "and offsets (default: by the ending of OUTPUT: .hdf5 or .h5, .npz, .safetensors; without one: hdf5)",
     )
     parser.option("dtype", Literal["f32", "f16"], "numbers in OUTPUT", "f32")
     parser.shared("batch_size", "max_tokens")
@@ -87,12 +86,17 @@ def build_parser() -> Any:
 
 def run(arguments: Any) -> int:
     """Reads the text once to check it and count its tokens, then embeds it, writing as it goes."""
+    from elmo_fast.token_files import format_of
+
     let_waiting_threads_sleep()
     if arguments.cuda_device >= 0:
         arguments.device = f"cuda:{arguments.cuda_device}"
+    place = _shares.place_of(arguments.shard)
+    if place is None:
+        arguments.format = format_of(arguments.output_file, arguments.format)
+    arguments.format = arguments.format or "hdf5"  # of a folder: what merging writes
     if arguments.use_sentence_keys and arguments.format != "hdf5":
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
-    place = _shares.place_of(arguments.shard)
     if place is None and arguments.part_lines is not None:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
     if place is not None and arguments.input_file == "-":

@@ -114,6 +114,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         module = command_module(name)
         parser = module.build_parser()
         arguments = parser.parse_args(normalised(argv))
+        warnings.showwarning = lambda message, *about: show_warning(parser.as_typed(str(message)), *about)
         return int(module.run(arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):

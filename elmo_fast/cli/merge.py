@@ -19,7 +19,7 @@ def build_parser() -> Any:
     parser.option(
         "format",
         Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
-        "format of the file, as in `elmo-fast embed` (default: the one given there)",
+        "format of the file, as in `elmo-fast embed` (default: by the ending of OUTPUT; without one: as given there)",
     )
     parser.shared("file_friendly_logging")
     return parser

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, e
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey
-from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, warn_if_named_otherwise
+from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, format_of
 
 TOKENISED = "a list of words (use text.split() to split at white space)"
 
@@ -116,7 +117,7 @@ class ElmoEmbedder:
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
         *,
-        file_format: str = "hdf5",
+        file_format: str | None = None,
         dtype: str = "float32",
         max_tokens: int | None = None,
         progress: Progress | None = None,
@@ -126,13 +127,14 @@ class ElmoEmbedder:
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
                 memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
-                tokens separated by white space.
+                tokens separated by white space; a blank line is skipped, and its vectors are an empty array.
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
             forget_sentences: omit the sentences: "sentence_to_index", or `names`.
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
-            file_format: "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
+            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors), "hdf5" without
+                one. "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
                 from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
                 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
                 metadata; "safetensors" stores the sentences as `names`, for ElmoVectors.
@@ -144,14 +146,14 @@ class ElmoEmbedder:
 
         Without carried state, sentences of similar length run together.
 
-        Raises: ElmoFastError: an unknown format, one file for both, an empty line, a sentence that cannot name a
-            dataset, a full disk, vectors that are not finite; OSError.
+        Raises: ElmoFastError: an unknown format, or another than the output's name says; one file for both, a text
+            without sentences, a sentence that cannot name a dataset, a full disk, vectors that are not finite; OSError.
         """
-        check_formats(output_format, file_format, dtype, use_sentence_keys)
         name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
-        warn_if_named_otherwise(output_file_path, file_format)
+        file_format = format_of(output_file_path, file_format)
+        check_formats(output_format, file_format, dtype, use_sentence_keys)
         remembers = file_format in NAMED and not forget_sentences
         text = (
             input_file
@@ -182,16 +184,24 @@ class ElmoEmbedder:
 
         write: of one of `elmo_fast.token_files.FORMATS`; other arguments and Raises: as in embed_file.
         """
-        done, total = 0, int(text.lengths.sum())
+        done, total, bilm = 0, int(text.lengths.sum()), self.elmo_bilm
+        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
+        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
+        numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
+        sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
+        layers = [bilm.num_layers] if output_format == "all" else []
+        for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
+            write(int(number), np.empty((*layers, 0, bilm.get_output_dim()), dtype))
         with beside_torch() as beside:
             ran = run_batches(
-                self.elmo_bilm, text.sentences(), output_format, stateful=self.elmo_bilm.stateful,
-                batch_size=batch_size, max_tokens=max_tokens, name=text.source.place, beside=beside,
+                bilm, sentences, output_format, stateful=bilm.stateful, batch_size=batch_size,
+                max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])), beside=beside,
             )  # fmt: skip
 
             def write_batch(batch: LayerBatch) -> int:
                 for index, vectors in zip(batch.indices, batch.vectors(output_format != "all"), strict=True):
-                    write(index, finite(vectors, dtype, f"{text.source.place(index)} of {text.name}"))
+                    number = int(numbers[index])
+                    write(number, finite(vectors, dtype, f"{text.source.place(number)} of {text.name}"))
                 return sum(map(len, batch.sentences))
 
             for tokens in ahead(beside, write_batch, ran):

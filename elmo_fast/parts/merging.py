@@ -5,11 +5,11 @@ import pathlib
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.parts.plan import Plan, read_plan
 from elmo_fast.parts.vectors import ElmoVectors
 from elmo_fast.progress import Progress
-from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, warn_if_named_otherwise
+from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, format_of
 
 
 def merge_parts(
@@ -23,7 +23,8 @@ def merge_parts(
     Args:
         folder: of parts, all of which are there.
         output: the file to write.
-        file_format: as in ElmoEmbedder.embed_file; None: the one that the parts were made for.
+        file_format: as in ElmoEmbedder.embed_file; None: as the name of the output says, else the one that the parts
+            were made for.
         progress: called after each part with the sentences done and the total.
 
     Returns: the number of sentences. Raises: ElmoFastError: parts are missing, a damaged part, a full disk, a format
@@ -31,11 +32,9 @@ def merge_parts(
     """
     place = pathlib.Path(folder)
     plan = read_plan(place)
-    file_format = file_format or plan.making.file_format
-    check_choice("file_format", file_format, FORMATS)
+    file_format = format_of(output, file_format, plan.making.file_format)
     if place.resolve() in (target := pathlib.Path(output).resolve(), *target.parents):
         raise ElmoFastError(f"{os.fspath(output)}: lies in the folder of parts {place}; give an output outside it")
-    warn_if_named_otherwise(output, file_format)
     vectors = ElmoVectors(place)
     contents = _contents(plan, vectors, file_format)
     check_room(output, contents.nbytes)

@@ -136,7 +136,8 @@ def read_flat(path: pathlib.Path) -> FlatFile:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")
     # The vectors are the last tensor of the file.
     start = path.stat().st_size - math.prod(shape) * np.dtype(dtype).itemsize
-    return FlatFile(offsets, np.memmap(path, dtype, "r", start, shape), metadata)
+    rows = np.memmap(path, dtype, "r", start, shape) if shape[0] else np.empty(shape, dtype)  # nothing but blank lines
+    return FlatFile(offsets, rows, metadata)
 
 
 def _names_in(path: pathlib.Path) -> list[str] | None:

@@ -218,7 +218,7 @@ def adopt_architecture(
     differing = [name for name, value in dataclasses.asdict(wanted).items() if getattr(config.model, name) != value]
     if differing:
         report(
-            f"init   the architecture is that of {folder}: {', '.join(differing)} of the configuration are set aside"
+            f"init   the architecture is that of {folder}, which replaces the configuration's {', '.join(differing)}"
         )
     config.model = wanted
 

@@ -72,17 +72,13 @@ def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
     rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
     rows["vectors"] = f"{lstm.n_outputs + 1} layers of {2 * lstm.projection_dim:,} numbers per word"
-    rows["weights"] = _millions(_count(state, ("_token_embedder.", "_elmo_lstm.", "_word_embedding.")))
+    rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')):,}"
     if "softmax.bias" in state:
-        softmax = _millions(_count(state, ("softmax.weight", "softmax.bias")))
+        softmax = f"{_count(state, ('softmax.weight', 'softmax.bias')):,}"
         words = options.n_tokens_vocab or len(state["softmax.bias"])
         rows["softmax"] = f"{words:,} words, {softmax} weights more"
         rows["loss"] = options.trained_by.replace("_", " ")
     return rows
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:.1f} M" if count >= 50_000 else f"{count:,}"
 
 
 def _count(state: dict[str, Tensor], prefixes: tuple[str, ...]) -> int:

@@ -101,7 +101,7 @@ class TaskConfig:
     resume: bool = described(True, "resume the run in save_dir; false: start over")
 
     def features(self) -> str:
-        """What the BiLSTM is given, for people; and that a model is named but not used."""
+        """Describe the BiLSTM's inputs for people."""
         parts = []
         if self.elmo != "none":
             parts.append(f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})")
@@ -111,10 +111,7 @@ class TaskConfig:
             parts.append(f"random word embeddings of {self.word_dim}")
         if self.characters:
             parts.append("a character CNN")
-        unused = (
-            f"; {self.model} is not used: elmo is none (input puts it in)" if self.model and self.elmo == "none" else ""
-        )
-        return " + ".join(parts) + unused
+        return " + ".join(parts)
 
     def flat(self) -> dict[str, Any]:
         """All fields in a dictionary."""
@@ -133,15 +130,19 @@ def _together(config: TaskConfig) -> list[str]:
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         found.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
-        found.append(f"elmo {config.elmo!r} needs model, the folder of a pretrained biLM")
+        found.append(f"elmo={config.elmo} needs model=FOLDER, a pretrained biLM")
     if config.prefix is not None and config.model is None:
-        found.append(f"prefix chooses one of the ELMos of model; got {config.prefix!r} without model")
+        found.append(f"prefix={config.prefix} chooses one of the ELMos of a model; give model=FILE")
     if config.fine_tune and config.precision == "int8":
-        found.append("fine_tune needs gradients, which precision int8 has not: take bfloat16 or float32")
+        found.append(
+            "fine_tune needs gradients, which precision=int8 has not: give precision=bfloat16 or precision=float32"
+        )
     if config.fine_tune and config.elmo == "none":
-        found.append("fine_tune needs elmo: input, output or both")
+        found.append("fine_tune needs elmo=input, output or both")
     if config.elmo in ("none", "output") and not (config.vectors or config.word_dim or config.characters):
-        found.append("no features are left for the BiLSTM: give vectors, word_dim, characters or elmo: input")
+        found.append(
+            "no features are left for the BiLSTM: give vectors=FILE, word_dim=100, characters=true or elmo=input"
+        )
     if config.crf and config.task == "classify":
         found.append("crf is of tagging; a classifier has one label per sentence")
     return found

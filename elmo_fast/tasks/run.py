@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -237,6 +238,11 @@ def train_task(
     Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
     """
     validate(config)
+    if config.model is not None and config.elmo == "none":
+        warnings.warn(
+            f"model={config.model} is not used, as elmo=none: give elmo=input, output or both, or no model",
+            stacklevel=2,
+        )
     if config.fine_tune and config.model is not None:
         warn_if_rounded(pretrained_folder(config.model))
     folder = pathlib.Path(config.save_dir)
@@ -346,7 +352,7 @@ def predict_task(
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(
-            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
+            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give format=text or format=columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
     examples = read_examples(path, format or task.config.format, _column_of_sentences(task.config, path, format))

@@ -269,7 +269,7 @@ def opened_source(
     if format_in is None and _named_fasta(path):
         warnings.warn(
             f"{os.fspath(path)} is read as text, a sentence per line; if it is FASTA, as its name says, give "
-            "format_in fasta, else format_in text",
+            "format_in=fasta, else format_in=text",
             stacklevel=4,
         )
     format_in = format_in or detected_format(path)

@@ -1,6 +1,7 @@
 """Reads a text once for the lengths of its sentences, before anything is computed."""
 
 import os
+import warnings
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ def survey(
     keep_lines: bool = False,
     as_keys: bool = False,
 ) -> SurveyedText:
-    """Reads a text for the first time, and checks that no line is blank.
+    """Reads a text for the first time, and counts its blank lines, which are sentences of length 0.
 
     Args:
         source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
@@ -60,7 +61,8 @@ def survey(
         keep_lines: whether to keep the lines in memory.
         as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
 
-    Raises: ElmoFastError naming the lines that are blank or cannot be keys; ElmoFastError and OSError as the source.
+    Warns: how many lines are blank. Raises: ElmoFastError: no sentence, a line that cannot be a key; ElmoFastError and
+    OSError as the source.
     """
     source = _as_source(source)
     name = name or source.name
@@ -84,7 +86,7 @@ def _as_source(given: str | os.PathLike[str] | TextIO | Source) -> Source:
 
 
 class Checks:
-    """What must hold of all sentences of a text: there is one, none is blank and, `as_keys`, each can name a dataset.
+    """Checks that a text contains a sentence and, `as_keys`, that each can name a dataset; counts blank lines.
 
     name: of the text, in messages.
     """
@@ -98,17 +100,23 @@ class Checks:
         self._count += 1
         if not sentence.tokens:
             self._blank.append(index + 1)
-        if self._as_keys:
+        elif self._as_keys:
             self._check_key(index, sentence.name)
 
     def end(self) -> None:
-        """Raises ElmoFastError if there was no sentence, or a blank one."""
-        if not self._count:
-            raise ElmoFastError(f"{self._name} is empty: it contains no sentence")
-        if self._blank:
-            more = f" and {len(self._blank) - SHOWN_LINES} more" if len(self._blank) > SHOWN_LINES else ""
-            unit, shown = self._source.unit, ", ".join(map(str, self._blank[:SHOWN_LINES]))
-            raise ElmoFastError(f"{self._name}: nothing but white space on {unit} {shown}{more}; remove such {unit}s")
+        """Raises ElmoFastError if there was no sentence; warns if lines were blank."""
+        unit, count = self._source.unit, len(self._blank)
+        if count == self._count:
+            why = "it" if not count else f"every {unit} is blank: it"
+            raise ElmoFastError(f"{self._name} is empty: {why} contains no sentence")
+        if count:
+            shown = ", ".join(map(str, self._blank[:SHOWN_LINES])) + (", ..." if count > SHOWN_LINES else "")
+            which, vectors = (f"{unit}s" if count > 1 else unit), "no" if self._as_keys else "an empty array of"
+            warnings.warn(
+                f"{self._name}: {count:,} blank {which} skipped ({unit} {shown}): the output has {vectors} vectors for "
+                f"{'them' if count > 1 else 'it'}",
+                stacklevel=4,
+            )
 
     def _check_key(self, index: int, key: str) -> None:
         where, keyed = self._source.place(index), self._source.keyed

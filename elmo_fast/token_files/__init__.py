@@ -1,7 +1,7 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
 from elmo_fast.token_files.cache_file import FORMAT, CacheFile, DamagedFile, writing_cache_file
-from elmo_fast.token_files.formats import FORMATS, NAMED, Contents, Write, warn_if_named_otherwise
+from elmo_fast.token_files.formats import FORMATS, NAMED, Contents, Write, format_of
 from elmo_fast.token_files.room import check_room
 
 __all__ = [
@@ -13,6 +13,6 @@ __all__ = [
     "DamagedFile",
     "Write",
     "check_room",
-    "warn_if_named_otherwise",
+    "format_of",
     "writing_cache_file",
 ]

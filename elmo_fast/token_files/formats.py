@@ -7,13 +7,13 @@ The file appears under its name when all of it is on the disk (`elmo_fast.files`
 import contextlib
 import json
 import os
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
 from elmo_fast.token_files import hdf5_file
 from elmo_fast.token_files.safetensors_file import layout
@@ -73,30 +73,52 @@ class Contents(NamedTuple):
         return np.ascontiguousarray(tokens_first, self.dtype)
 
 
-def warn_if_named_otherwise(path: Path, file_format: str) -> None:
-    """Warns where a file's name ends as that of another format."""
-    ending = os.path.splitext(os.fspath(path))[1]
-    if (named := ENDINGS.get(ending)) and not file_format.startswith(named):
-        warnings.warn(
-            f"{os.fspath(path)} is written in the format {file_format}, not in {named} as its name says; for {named}, "
-            f"give the format {named}",
-            stacklevel=3,
+def format_of(path: Path, file_format: str | None = None, default: str = "hdf5") -> str:
+    """The format of a file to write: by the ending of its name, or `file_format`; `default` if neither says.
+
+    Raises ElmoFastError: an unknown format, an unknown ending, an ending of another format than `file_format`.
+    """
+    if file_format is not None:
+        check_choice("file_format", file_format, FORMATS)
+    name, ending = os.fspath(path), os.path.splitext(path)[1]
+    if not ending:
+        return file_format or default
+    if ending.lower() not in ENDINGS:
+        raise ElmoFastError(
+            f"{name}: the name must end in {', '.join(ENDINGS)}, which say the format, or in nothing; got {ending!r}"
         )
+    named = ENDINGS[ending.lower()]
+    if file_format is None:
+        return named
+    if file_format.split("-")[0] != named:
+        raise ElmoFastError(
+            f"{name}: the name says the format {named}, and file_format={file_format}; give one that fits the other"
+        )
+    return file_format
 
 
 def sentence_to_index(sentences: Sequence[str]) -> str:
-    """The JSON object of that dataset: sentence -> its dataset, of equal sentences the last one's."""
-    return json.dumps({sentence: str(index) for index, sentence in enumerate(sentences)})
+    """The JSON object of that dataset: sentence -> its dataset, of equal sentences the last one's; no blank lines."""
+    return json.dumps({sentence: str(index) for index, sentence in enumerate(sentences) if sentence})
 
 
 @contextlib.contextmanager
 def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
-    """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index."""
+    """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
+
+    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none.
+    """
     import h5py
 
     names, shapes = contents.names, contents.shapes
-    datasets = names if contents.keyed and names is not None else [str(index) for index in range(len(shapes))]
-    planned = hdf5_file.layout(datasets, shapes, contents.dtype)
+    datasets = [str(index) for index in range(len(shapes))]
+    there = np.arange(len(shapes))
+    if contents.keyed and names is not None:
+        there = np.flatnonzero(contents.lengths)
+        datasets = [names[index] for index in there]
+    planned = hdf5_file.layout(datasets, shapes[there], contents.dtype)
+    starts = np.zeros(len(shapes), np.int64)
+    starts[there] = planned.starts
     with replacing(path) as temporary:
         with open(temporary, "r+b", buffering=0) as file:
             file.truncate(planned.end)
@@ -105,7 +127,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
                 if vectors.shape != (wanted := tuple(shapes[index])):
                     raise ValueError(f"vectors of sentence {index} must have shape {wanted}; got {vectors.shape}")
-                write_at(file, int(planned.starts[index]), np.ascontiguousarray(vectors, contents.dtype).data)
+                write_at(file, int(starts[index]), np.ascontiguousarray(vectors, contents.dtype).data)
 
             yield write
         if names is not None and not contents.keyed:
@@ -140,7 +162,7 @@ def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
     if names:
         tensors["names"] = np.uint8, (len(names),)
     planned = layout(tensors | {"embeddings": (contents.dtype, contents.shape)}, contents.metadata)
-    row = contents.nbytes // contents.shape[0]
+    row = contents.shape[1] * contents.shape[2] * np.dtype(contents.dtype).itemsize
     with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
         write_at(file, 0, planned.header + offsets.astype("<i8").tobytes() + names)
 

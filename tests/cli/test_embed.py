@@ -87,6 +87,86 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
             np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.filterwarnings("always:.* blank lines skipped")
+@pytest.mark.parametrize("name", ["hdf5", "hdf5-flat", "safetensors", "npz"])
+@pytest.mark.parametrize("words", [["--all"], ["--average"], ["--all", "--no-stateful"]])
+def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, capsys, name, words):
+    """The other sentences have the vectors that they have without blank lines."""
+    lines = ["", "The cat sat .", "", "  ", "A dog", "The cat sat .", ""]
+    there = [index for index, line in enumerate(lines) if line.strip()]
+    files = []
+    for kind, kept in (("blank", lines), ("plain", [lines[index] for index in there])):
+        (tmp_path / kind).write_text("".join(f"{line}\n" for line in kept))
+        files.append(embed(str(tmp_path / kind), tmp_path / f"{kind}-out", toy, *words, "--format", name))
+    assert capsys.readouterr().err.count("blank: 4 blank lines skipped (line 1, 3, 4, 7)") == 1
+    if name != "hdf5":
+        (vectors, offsets), (plain, _) = (flat(file, name) for file in files)
+        np.testing.assert_allclose(vectors, plain, atol=1e-6 if "--no-stateful" in words else 0)
+        assert offsets.tolist() == np.cumsum([0, *(len(line.split()) for line in lines)]).tolist()
+        return
+    with h5py.File(files[0]) as blank, h5py.File(files[1]) as plain:
+        assert set(blank) == {*map(str, range(len(lines))), "sentence_to_index"}
+        for index, line in enumerate(lines):
+            assert blank[str(index)].shape == (*([3] if "--all" in words else []), len(line.split()), 16)
+        for number, index in enumerate(there):
+            np.testing.assert_allclose(
+                blank[str(index)][()], plain[str(number)][()], atol=1e-6 if "--no-stateful" in words else 0
+            )
+        assert json.loads(blank["sentence_to_index"][0]) == {"The cat sat .": "5", "A dog": "4"}
+
+
+@pytest.mark.filterwarnings("always:.* blank lines skipped")
+def test_blank_lines_name_no_dataset(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("\nB\n\nc d\n")
+    with h5py.File(embed(str(tmp_path / "in.txt"), tmp_path / "out", toy, "--top", "--use-sentence-keys")) as file:
+        assert {name: file[name].shape for name in file} == {"B": (1, 16), "c d": (2, 16)}
+
+
+@pytest.mark.parametrize(
+    ("output", "words", "written"),
+    [
+        ("a.hdf5", [], "hdf5"),
+        ("a.h5", ["--format", "hdf5-flat"], "hdf5-flat"),
+        ("a.npz", [], "npz"),
+        ("a.NPZ", ["--format", "npz"], "npz"),
+        ("a.safetensors", [], "safetensors"),
+        ("a", ["--format", "safetensors"], "safetensors"),
+        ("a", [], "hdf5"),
+        ("a.txt", [], "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, which say the format"),
+        ("a.txt", ["--format", "npz"], "a.txt: the name must end in .hdf5"),
+        ("a.npz", ["--format", "hdf5"], "a.npz: the name says the format npz, and --format hdf5;"),
+        ("a.hdf5", ["--format", "npz"], "a.hdf5: the name says the format hdf5, and --format npz;"),
+    ],
+)
+def test_the_name_of_the_output_says_its_format(text, toy, tmp_path, capsys, output, words, written):
+    line = [
+        "embed",
+        text,
+        str(tmp_path / output),
+        "--average",
+        "--options-file",
+        toy[0],
+        "--weight-file",
+        toy[1],
+        *words,
+    ]
+    status = main(line)
+    error = capsys.readouterr().err
+    if written.startswith("a."):
+        assert status == 2
+        assert len(error.splitlines()) == 1
+        assert written in error
+        assert not (tmp_path / output).exists()
+        return
+    assert status == 0, error
+    assert "warning" not in error
+    if written == "hdf5":
+        with h5py.File(tmp_path / output) as file:
+            assert "sentence_to_index" in file
+    else:
+        assert len(flat(tmp_path / output, written)[1]) == len(TOKENS) + 1
+
+
 def test_metadata_says_what_was_run(text, toy, tmp_path):
     from safetensors import safe_open
 

@@ -237,7 +237,7 @@ def test_keys_of_a_file_of_vectors(files, tmp_path):
 def test_a_file_of_vectors_refuses_and_writes_nothing(files, tmp_path):
     embedder, out = ElmoEmbedder(*files()), tmp_path / "out.hdf5"
     for text, settings, message in (
-        ("A\n\n \nB\n", {}, "nothing but white space on line 2, 3; remove such lines"),
+        ("\n \n", {}, "the input is empty: every line is blank: it contains no sentence"),
         ("a\na\n", {"use_sentence_keys": True}, "lines 1 and 2 are the same sentence"),
         ("a\n", {"output_format": "sum"}, "output_format must be one of all, top, average; got 'sum'"),
         ("a / b\n", {"use_sentence_keys": True}, "leave out use_sentence_keys"),

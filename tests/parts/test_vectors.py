@@ -46,6 +46,25 @@ def test_sentences_of_parts_and_of_one_file(place, tmp_path, monkeypatch, kind):
     assert ElmoVectors(tmp_path / "forgot").names() is None
 
 
+@pytest.mark.filterwarnings("always:.* blank lines skipped")
+def test_blank_lines_of_a_text_in_parts(place, tmp_path):
+    """A part of nothing but blank lines too; merging gives the bytes of one process."""
+    lines = ["a b", "", "c", *[""] * 45, "d e f", " "]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    done = embed(place, tmp_path / "out", "--shard", "0/1", "--part_lines", "16", source=tmp_path / "in.txt")
+    assert done.returncode == 0, done.stderr
+    assert "47 blank lines skipped (line 2, 4, 5, 6, 7, ...): the output has an empty array" in done.stderr
+    for name in ("a.hdf5", "a.safetensors", "a.npz"):
+        assert embed(place, tmp_path / name, source=tmp_path / "in.txt").returncode == 0
+        merge_parts(tmp_path / "out", tmp_path / f"merged-{name}")
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"merged-{name}").read_bytes(), name
+    for path in ("out", "a.safetensors"):
+        found = ElmoVectors(tmp_path / path)
+        assert found.lengths().tolist() == [len(line.split()) for line in lines]
+        assert [each.shape for each in found[:3]] == [(2, 16), (0, 16), (1, 16)]
+        assert found.names() == [line.strip() for line in lines]
+
+
 def test_other_files_are_refused(whole, place, tmp_path):
     from safetensors.numpy import save_file
 
@@ -55,8 +74,9 @@ def test_other_files_are_refused(whole, place, tmp_path):
         ElmoVectors(place / "in.txt")
     with pytest.raises(ElmoFastError, match=r"alone\.hdf5: an HDF5 file, which h5py opens; .* --format safetensors"):
         ElmoVectors(place / "alone.hdf5")
-    with pytest.warns(UserWarning, match=r"x\.npz is written in the format hdf5"):
-        merge_parts(whole, tmp_path / "x.npz")
+    with pytest.raises(ElmoFastError, match=r"x\.npz: the name says the format npz, and file_format=hdf5"):
+        merge_parts(whole, tmp_path / "x.npz", "hdf5")
+    merge_parts(whole, tmp_path / "x.npz")
     with pytest.raises(CheckpointError, match=r"nothing: cannot be read"):
         ElmoVectors(tmp_path / "nothing")
     save_file({"x": np.zeros(3)}, tmp_path / "other")

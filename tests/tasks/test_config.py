@@ -33,10 +33,10 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"batch_size": 0}, r"batch_size must be a whole number from 1 to 2\^24; got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
         ({"mix_l2": -1.0}, "mix_l2 must be a finite number 0 or more"),
-        ({"elmo": "input", "model": None}, "elmo 'input' needs model"),
-        ({"model": None, "prefix": "a."}, "prefix chooses one of the ELMos of model; got .a.. without model"),
+        ({"elmo": "input", "model": None}, "elmo=input needs model=FOLDER"),
+        ({"model": None, "prefix": "a."}, "prefix=a. chooses one of the ELMos of a model; give model=FILE"),
         ({"fine_tune": True}, "fine_tune needs elmo"),
-        ({"fine_tune": True, "elmo": "input", "precision": "int8"}, "fine_tune needs gradients, which precision int8"),
+        ({"fine_tune": True, "elmo": "input", "precision": "int8"}, "fine_tune needs gradients, which precision=int8"),
         ({"word_dim": 0}, "no features are left"),
         ({"elmo": "output", "word_dim": 0}, "no features are left"),
         ({"task": "classify", "crf": True}, "crf is of tagging"),
@@ -67,7 +67,7 @@ def test_every_field_says_what_it_is():
     ("fields", "told"),
     [
         ({}, "random word embeddings of 100"),
-        ({"model": "bilm"}, "random word embeddings of 100; bilm is not used: elmo is none (input puts it in)"),
+        ({"model": "bilm"}, "random word embeddings of 100"),
         (
             {"model": "bilm", "elmo": "both", "vectors": "glove.txt", "characters": True},
             "ELMo at both (frozen, layer mix) + vectors of glove.txt + a character CNN",
@@ -75,6 +75,6 @@ def test_every_field_says_what_it_is():
         ({"model": "bilm", "elmo": "input", "word_dim": 0, "fine_tune": True}, "ELMo at input (fine-tuned, layer mix)"),
     ],
 )
-def test_features_are_told_and_a_model_that_is_not_used(fields, told):
+def test_features_are_described(fields, told):
     """A biLM that is named without `elmo` is no part of the features: training must not look as if it were."""
     assert TaskConfig(**fields).features() == told
