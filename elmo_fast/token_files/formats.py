@@ -115,7 +115,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     there = np.arange(len(shapes))
     if contents.keyed and names is not None:
         there = np.flatnonzero(contents.lengths)
-        datasets = [names[index] for index in there]
+        datasets = [names[int(index)] for index in there]
     planned = hdf5_file.layout(datasets, shapes[there], contents.dtype)
     starts = np.zeros(len(shapes), np.int64)
     starts[there] = planned.starts
