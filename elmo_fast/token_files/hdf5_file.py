@@ -52,7 +52,8 @@ def layout(names: Sequence[str], shapes: Integers, dtype: Any) -> Layout:
     first = -(-(at_tree + len(tree)) // BLOCK) * BLOCK
     sizes = shapes.prod(axis=1) * np.dtype(dtype).itemsize
     ends = first + np.cumsum(sizes)
-    headers["address"], headers["size"] = ends - sizes, sizes
+    # One without elements lies nowhere: -1 is NOWHERE.
+    headers["address"], headers["size"] = np.where(sizes, ends - sizes, -1).astype("<u8"), sizes
     end = int(ends[-1])
     begin = _superblock(end, root, at_heap) + b"HEAP\0\0\0\0" + _words(len(heap), 1, at_heap + 32)  # 1: none free
     return Layout((begin + heap + headers.tobytes() + tree).ljust(first, b"\0"), ends - sizes, end)
