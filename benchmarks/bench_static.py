@@ -27,7 +27,7 @@ from elmo_fast.static.evaluation import bundled
 from elmo_fast.static.glove import GloveWeights, glove_
 from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.token_files import CacheFile, writing_cache_file
-from elmo_fast.tokens.corpus_cache import nearest_in
+from elmo_fast.tokens.nearest import nearest_in
 
 DIMENSION, WINDOW, WIDTH = 100, 10, 300
 FILES = {"word2vec binary": "v.bin", "word2vec text": "v.txt", "own": "v.safetensors"}

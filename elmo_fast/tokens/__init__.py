@@ -3,8 +3,7 @@
 from elmo_fast._lazy import lazy
 
 _MODULES = {
-    "nearest": ("NearestToken", "nearest_tokens"),
-    "text_tokens": ("TextTokens", "in_context"),
+    "nearest": ("NearestToken", "TextTokens", "in_context", "nearest_tokens"),
 }
 __getattr__, __dir__ = lazy("elmo_fast.tokens", _MODULES)
 __all__ = __dir__()

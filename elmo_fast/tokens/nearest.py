@@ -1,21 +1,148 @@
-"""The tokens of a corpus whose vectors, in context, lie nearest to one token's."""
+"""Tokens of a text by their vectors in context: the nearest to a token, cached in a file for the next query."""
 
 import functools
-import heapq
+import json
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
-from elmo_fast.modules import BiLM
+from elmo_fast.files import sha256_of
+from elmo_fast.json_files import parsed
+from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.modules.layers import Layers, layer_numbers
+from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.modules.sentence_vectors import embed_batch, embed_batches
 from elmo_fast.progress import Progress
+from elmo_fast.static.neighbours import Nearest, nearest
 from elmo_fast.text import read_sentences
-from elmo_fast.tokens.corpus_cache import CorpusLines, search_cache
+from elmo_fast.token_files import CacheFile, DamagedFile, check_room, writing_cache_file
+
+Floats = npt.NDArray[np.float32]
+
+
+def in_context(
+    tokens: Sequence[str], place: int, words: int, marks: tuple[str, str] = ("[", "]"), ellipsis: str = ""
+) -> str:
+    """The token at `place` between two marks, among up to `words` tokens to each side; ellipsis: where some are cut."""
+    start, end = max(0, place - words), place + 1 + words
+    near = [*tokens[start:place], tokens[place].join(marks), *tokens[place + 1 : end]]
+    return " ".join(filter(None, [ellipsis if start else "", *near, ellipsis if end < len(tokens) else ""]))
+
+
+class TextTokens:
+    """The vectors of every token of some sentences by one layer, less their mean, in the text's order.
+
+    embedder: the biLM, without carried state; sentences: of one token at least; layer: its number, -1 for the last.
+    vectors: [N, 2D] float32; mean: what was subtracted from each, [2D]; starts: each sentence's first token, and N.
+    """
+
+    def __init__(self, embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], layer: int = -1) -> None:
+        arrays = [array[layer] for array in embedder.embed_sentences(sentences)]
+        self.sentences = sentences
+        self.starts = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        everything = np.concatenate(arrays)
+        self.mean: Floats = everything.mean(axis=0)
+        self.vectors: Floats = everything - self.mean
+
+    def where(self, index: int) -> tuple[int, int]:
+        """(sentence, place in it) of the token whose vector is at `index`."""
+        sentence = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return sentence, index - int(self.starts[sentence])
+
+    def index(self, sentence: int, place: int) -> int:
+        """The index of a token's vector."""
+        return int(self.starts[sentence]) + place
+
+    def nearest(self, queries: Floats, topn: int) -> Nearest:
+        """The tokens nearest to each query, [Q, 2D], from which the mean is subtracted too."""
+        return nearest(self.vectors, np.ascontiguousarray(queries - self.mean), min(topn, len(self.vectors)))
+
+
+Floats = npt.NDArray[np.float32]
+
+
+class CorpusLines(NamedTuple):
+    """A text: its file, and of every line that has tokens its number (from 0) and how many it has."""
+
+    path: str
+    lines: Sequence[int]
+    lengths: Sequence[int]
+
+
+class _MadeFrom(TypedDict):
+    corpus: str
+    model: str
+    precision: str
+    layers: list[str]
+
+
+def search_cache(
+    path: str | os.PathLike[str],
+    corpus: CorpusLines,
+    bilm: BiLM,
+    layers: Sequence[str],
+    embedded: Iterable[tuple[int, Floats]],
+    queries: Floats,
+    topn: int,
+) -> list[Nearest]:
+    """For each layer the tokens nearest to its query; writes the file first if it does not exist.
+
+    A damaged file is replaced, with a warning; one of another corpus or model is refused, so that it is not lost.
+
+    layers: their names, K; embedded: (line, unit vectors [K, n, 2D]) of every line that has tokens, in any order, read
+    only to write the file; queries: [K, 2D]
+    """
+    made_from: _MadeFrom = {
+        "corpus": sha256_of(corpus.path),
+        "model": model_digest(bilm),
+        "precision": bilm._elmo_lstm.precision,
+        "layers": list(layers),
+    }
+    if os.path.exists(path):
+        try:
+            return _search(_opened(path, made_from), layers, queries, topn)
+        except DamagedFile as error:
+            warnings.warn(f"{error}; it is written anew", stacklevel=3)
+    shape = len(layers), queries.shape[1]
+    check_room(path, 4 * shape[0] * shape[1] * sum(corpus.lengths))
+    with writing_cache_file(path, corpus.lengths, *shape, json.dumps(made_from)) as file:
+        for line, vectors in embedded:
+            file.write(int(np.searchsorted(corpus.lines, line)), vectors)
+    return _search(CacheFile(path), layers, queries, topn)
+
+
+def _opened(path: str | os.PathLike[str], made_from: _MadeFrom) -> CacheFile:
+    file = CacheFile(path)
+    kept = _made_from(file)
+    missing = set(made_from["layers"]) - set(kept["layers"])
+    others = [name for name, value in kept.items() if name != "layers" and value != made_from.get(name)]
+    if others or missing:
+        what = f"another {others[0]}" if others else f"layers {', '.join(kept['layers'])} only"
+        raise ElmoFastError(f"cache {os.fspath(path)} is of {what}; name another file, or remove this one")
+    return file
+
+
+def _made_from(file: CacheFile) -> _MadeFrom:
+    return parsed(file.made_from, _MadeFrom, f"{file.path}: made_from")
+
+
+def _search(file: CacheFile, layers: Sequence[str], queries: Floats, topn: int) -> list[Nearest]:
+    kept = _made_from(file)["layers"]
+    return [
+        nearest_in(file, kept.index(layer), query[None], topn) for layer, query in zip(layers, queries, strict=True)
+    ]
+
+
+def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Nearest:
+    """As `nearest`, among unit vectors of a layer; DamagedFile if one of them has changed."""
+    check = file.check_of(layer)
+    return nearest(file.vectors[layer], queries, topn, unit=True, check=check, block_rows=file.block_rows)
+
 
 Floats = npt.NDArray[np.float32]
 
@@ -80,7 +207,7 @@ def nearest_tokens(
     settings = {"batch_size": batch_size, "max_tokens": max_tokens}
     embed = functools.partial(_embedded, bilm, corpus, layers, sum(lengths.values()), progress, settings)
     if cache is None:
-        found = _search(embed(), wanted, topn)
+        found = _streamed(embed(), wanted, topn)
     else:
         text = CorpusLines(os.fspath(corpus), list(lengths), list(lengths.values()))
         made = ((line, vectors) for line, _, vectors in embed())
@@ -130,24 +257,19 @@ def _embedded(
             progress(done, total)
 
 
-def _search(
+def _streamed(
     embedded: Iterator[tuple[int, Sequence[str], Floats]], wanted: Floats, topn: int
 ) -> list[list[NearestToken]]:
-    """The nearest tokens for each layer; at most `topn` are kept in memory. wanted: [K, 2D]"""
-    heaps: list[list[tuple[float, int, int, Sequence[str]]]] = [[] for _ in wanted]
+    """The nearest tokens for each layer; at most `topn` and one sentence's are kept in memory. wanted: [K, 2D]"""
+    best: list[list[NearestToken]] = [[] for _ in wanted]
     for line, tokens, vectors in embedded:
-        cosines = np.einsum("ltd,ld->lt", vectors, wanted)
-        for heap, of_layer in zip(heaps, cosines, strict=True):
-            for place in np.argsort(-of_layer, kind="stable")[:topn]:
-                item = (float(of_layer[place]), -line, -int(place), tokens)
-                if len(heap) < topn:
-                    heapq.heappush(heap, item)
-                elif item[:3] > heap[0][:3]:
-                    heapq.heapreplace(heap, item)
-                else:
-                    break
-    ordered = [sorted(heap, key=lambda item: item[:3], reverse=True) for heap in heaps]
-    return [[NearestToken(c, -line, -place, tokens) for c, line, place, tokens in heap] for heap in ordered]
+        for kept, of_layer, query in zip(best, vectors, wanted, strict=True):
+            near = nearest(np.ascontiguousarray(of_layer), query[None], topn, unit=True)
+            pairs = zip(near.cosines[0].tolist(), near.rows[0].tolist(), strict=True)
+            kept += [NearestToken(cosine, line, place, tokens) for cosine, place in pairs]
+            kept.sort(key=lambda token: (-token.cosine, token.line, token.place))
+            del kept[topn:]
+    return best
 
 
 def _in_corpus(text: CorpusLines, found: Sequence[Any]) -> list[list[NearestToken]]:

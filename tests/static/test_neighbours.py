@@ -7,7 +7,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
 from elmo_fast.static import neighbours as module
 from elmo_fast.token_files import CacheFile, DamagedFile, cache_file, writing_cache_file
-from elmo_fast.tokens.corpus_cache import nearest_in
+from elmo_fast.tokens.nearest import nearest_in
 
 
 def by_sorting(matrix, queries, topn):
