@@ -20,8 +20,8 @@ from elmo_fast.pictures import (
     words_picture,
 )
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.report import figures
 from elmo_fast.report.outcome import Outcome
+from elmo_fast.report.page import layer_scores, share_curves, weight_map
 from elmo_fast.report.plan import Cell
 from elmo_fast.static import context_free_vectors
 
@@ -72,9 +72,9 @@ def of_the_report() -> None:
     ]
     outcome = Outcome(cells, results)  # type: ignore[arg-type]
     targets = list(dict.fromkeys(cell.target for cell in cells))
-    figures.share_curves(outcome, targets, DOCS / "report" / "share.png")
-    figures.layer_scores(outcome, targets, DOCS / "report" / "layers.png")
-    figures.weight_map(outcome, targets, DOCS / "report" / "weights.png")
+    share_curves(outcome, targets, DOCS / "report" / "share.png")
+    layer_scores(outcome, targets, DOCS / "report" / "layers.png")
+    weight_map(outcome, targets, DOCS / "report" / "weights.png")
 
 
 def of_the_benchmark() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.report.settings import EXPERIMENTS, SPLITS, ReportSettings
+from elmo_fast.report.plan import EXPERIMENTS, SPLITS, ReportSettings
 
 
 def build_parser() -> Any:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.report.settings import ReportSettings
-from elmo_fast.report.tables import table
+from elmo_fast.report.page import table
+from elmo_fast.report.plan import ReportSettings
 from elmo_fast.static.neighbours import nearest_words
 from elmo_fast.static.vectors import Vectors, load_vectors
 from elmo_fast.tasks import Example

@@ -2,10 +2,23 @@
 
 import statistics
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from elmo_fast.report.plan import Cell
-from elmo_fast.report.training import RunResult
+
+
+class _Scores(TypedDict):
+    f1: float
+    spans: bool
+
+
+class RunResult(TypedDict):
+    """The part of a run's results.json that is read."""
+
+    dev: _Scores
+    test: _Scores
+    seconds: float
+    mix_weights: dict[str, list[float]]
 
 
 class Spread(NamedTuple):

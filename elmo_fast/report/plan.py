@@ -1,12 +1,91 @@
-"""The runs that a report needs: a cell of a table is one setting of the task, trained once per seed."""
+"""Settings of a report, and the runs that it needs: a cell of a table is one setting of the task, trained per seed."""
 
+import dataclasses
 import hashlib
 import json
+import os
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.fields import described, described_as
 from elmo_fast.pictures.layers import layer_name
-from elmo_fast.report.settings import SPLITS, ReportSettings
 from elmo_fast.tasks import TaskConfig
+
+# The labelled text, and the settings that name its files.
+SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
+EXPERIMENTS = {
+    "help": "baseline against + ELMo (table 1 of the paper)",
+    "regularisation": "all layers with a large and a small λ against the last layer only (table 2)",
+    "placement": "ELMo at the input, at the output, at both (table 3)",
+    "layers": "each layer alone with a linear classifier (tables 5 and 6)",
+    "share": "accuracy against the share of training data (figure 1)",
+    "neighbours": "nearest neighbours of ambiguous words, static vectors against the biLM (table 4)",
+}
+
+
+@dataclass
+class ReportSettings:
+    """All settings of a report."""
+
+    model: str = described("", "pretrained biLM: a folder or archive, or a name on the hub")
+    prefix: str | None = described_as(TaskConfig, "prefix", None)
+    train_path: str = described_as(TaskConfig, "train_path", "")
+    dev_path: str = described_as(TaskConfig, "dev_path", "")
+    test_path: str = described("", "labelled sentences on which each run is scored")
+    save_dir: str = described("", "folder of the report; runs that are complete in it are not repeated")
+    task: str = described_as(TaskConfig, "task", "tag")
+    format: str = described_as(TaskConfig, "format", "auto")
+    column: tuple[str, ...] = described(
+        (), "columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"
+    )
+    vectors: str | None = described_as(TaskConfig, "vectors", None)
+    experiments: tuple[str, ...] = described(tuple(EXPERIMENTS), f"one or more of {', '.join(EXPERIMENTS)}")
+    seeds: int = described(3, "runs of each setting, with seeds 0, 1, ...")
+    train_share: float = described(1.0, "share of the training sentences for all experiments except `share`")
+    shares: tuple[float, ...] = described((0.01, 0.03, 0.1, 0.3, 1.0), "shares of the training sentences for `share`")
+    small_l2: float = described(0.001, "small λ, with which the weights of the mix may differ")
+    large_l2: float = described(1.0, "large λ, which keeps the mix close to an average")
+    hidden: int = described_as(TaskConfig, "hidden", 100)
+    lstm_layers: int = described_as(TaskConfig, "lstm_layers", 1)
+    dropout: float = described_as(TaskConfig, "dropout", 0.5)
+    elmo_dropout: float = described_as(TaskConfig, "elmo_dropout", 0.5)
+    epochs: int = described_as(TaskConfig, "epochs", 10)
+    patience: int = described_as(TaskConfig, "patience", 3)
+    batch_size: int = described_as(TaskConfig, "batch_size", 32)
+    learning_rate: float = described_as(TaskConfig, "learning_rate", 0.001)
+    words: tuple[str, ...] = described(
+        (), "words whose neighbours are shown; none: the most ambiguous words of the training text"
+    )
+    neighbour_text: int = described(4000, "number of training sentences in which neighbours are searched")
+    note: str = described("", "remark at the top of the page, such as how the biLM was trained")
+    processes: int = described(1, "number of runs at a time, each on one thread")
+
+    def __post_init__(self) -> None:
+        """Raises ElmoFastError that names what is missing or unknown."""
+        for name in ("model", *SPLITS.values(), "save_dir"):
+            if not getattr(self, name):
+                raise ElmoFastError(f"--{name} is needed: {_help_of(name)}")
+        for name in SPLITS.values():
+            if not os.path.isfile(getattr(self, name)):
+                raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
+        if unknown := sorted(set(self.experiments) - set(EXPERIMENTS)):
+            raise ElmoFastError(f"--experiments must be among {', '.join(EXPERIMENTS)}; got {', '.join(unknown)}")
+        check_counts(**{"--seeds": self.seeds, "--processes": self.processes})
+        if bad := [share for share in [*self.shares, self.train_share] if not 0 < share <= 1]:
+            raise ElmoFastError(f"--shares and --train_share must be above 0 and at most 1; got {bad[0]}")
+        if not self.shares:
+            raise ElmoFastError("--shares must name at least one share of the training data")
+
+    @property
+    def targets(self) -> list[str | None]:
+        """The columns to learn; [None] for the format's default."""
+        return list(self.column) or [None]
+
+
+def _help_of(name: str) -> str:
+    return next(f.metadata["help"] for f in dataclasses.fields(ReportSettings) if f.name == name)
+
 
 # Settings of the report that every run has.
 TASK_SETTINGS = (

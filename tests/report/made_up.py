@@ -1,8 +1,7 @@
 """Made-up scores for tests of tables, pictures and verdicts: no run behind them."""
 
 from elmo_fast.report.outcome import Outcome
-from elmo_fast.report.plan import cells
-from elmo_fast.report.settings import ReportSettings
+from elmo_fast.report.plan import ReportSettings, cells
 
 
 def settings(folder, **changes):

@@ -3,9 +3,8 @@
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.report import figures, tables
-from elmo_fast.report.claims import claims
-from elmo_fast.report.page import page
+from elmo_fast.report import page as report_page
+from elmo_fast.report.page import claims, page
 from elmo_fast.report.plan import cells
 from tests.pictures.conftest import boxes, check_all_text_is_inside
 from tests.report.made_up import outcome, settings
@@ -64,13 +63,13 @@ def test_equal_scores_prove_nothing(tmp_path):
 
 def test_the_table_of_help_counts_points_and_errors(tmp_path):
     some = settings(tmp_path, column=("upos",))
-    row = tables.help_table(outcome(some, LAYERS, as_the_paper), some.targets).splitlines()[-1]
+    row = report_page.help_table(outcome(some, LAYERS, as_the_paper), some.targets).splitlines()[-1]
     assert row == "| upos | 80.10 ± 0.10 | 90.10 ± 0.10 | +10.00 | 50.3% | yes |"
 
 
 def test_the_best_of_a_column_is_bold(tmp_path):
     some = settings(tmp_path, column=("upos",), seeds=1)
-    text = tables.rows_by_target(outcome(some, LAYERS, as_the_paper), "placement", some.targets, "setting")
+    text = report_page.rows_by_target(outcome(some, LAYERS, as_the_paper), "placement", some.targets, "setting")
     assert text.splitlines()[2:] == [
         "| input only | 90.00 |",
         "| input and output | **93.00** |",
@@ -81,8 +80,8 @@ def test_the_best_of_a_column_is_bold(tmp_path):
 def test_columns_of_numbers_stand_to_the_right_and_prose_to_the_left():
     """A sign, a spread, a per cent and bold are of the number; the first column names the rows."""
     rows = [["1", "**88.29 ± 0.01**", "+8.13", "41.0%", "yes", "1 of 2"], ["2", "1,204", "-2", "3", "no", ""]]
-    assert tables.table(list("abcdef"), rows).splitlines()[1] == "| :-- | --: | --: | --: | :-- | :-- |"
-    assert tables.table(list("ab"), []).splitlines()[1] == "| :-- | :-- |"
+    assert report_page.table(list("abcdef"), rows).splitlines()[1] == "| :-- | --: | --: | --: | :-- | :-- |"
+    assert report_page.table(list("ab"), []).splitlines()[1] == "| :-- | :-- |"
 
 
 def test_the_page_links_the_pictures_it_draws(tmp_path):
@@ -99,7 +98,7 @@ def test_the_page_links_the_pictures_it_draws(tmp_path):
 def drawn(monkeypatch):
     """The figures that are saved."""
     saved = []
-    for module in ("elmo_fast.report.figures", "elmo_fast.pictures.layers"):
+    for module in ("elmo_fast.report.page", "elmo_fast.pictures.layers"):
         monkeypatch.setattr(f"{module}.save", lambda figure, path: saved.append(figure))
     return saved
 
@@ -107,7 +106,7 @@ def drawn(monkeypatch):
 def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, drawn):
     """Their legend was cut off at both edges."""
     some = settings(tmp_path, column=("upos",))
-    figures.weight_map(outcome(some, LAYERS, as_the_paper), some.targets, tmp_path / "weights.png")
+    report_page.weight_map(outcome(some, LAYERS, as_the_paper), some.targets, tmp_path / "weights.png")
     check_all_text_is_inside(drawn[0])
     assert len(drawn[0].legends[0].get_texts()) == 5
 
@@ -116,7 +115,7 @@ def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, dr
 def test_numbers_are_below_the_error_bars(tmp_path, drawn, spread):
     some = settings(tmp_path)
     scores = outcome(some, LAYERS, lambda cell, seed: as_the_paper(cell, 0) - spread * seed)
-    figures.layer_scores(scores, some.targets, tmp_path / "layers.png")
+    report_page.layer_scores(scores, some.targets, tmp_path / "layers.png")
     for axes in drawn[0].axes:
         (bars,) = axes.collections
         lowest = min(point[1] for line in bars.get_segments() for point in line)
@@ -129,7 +128,7 @@ def test_numbers_are_below_the_error_bars(tmp_path, drawn, spread):
 def test_the_legend_of_the_shares_is_below_the_curves(tmp_path, drawn):
     some = settings(tmp_path)
     falling = outcome(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
-    figures.share_curves(falling, some.targets, tmp_path / "share.png")
+    report_page.share_curves(falling, some.targets, tmp_path / "share.png")
     (legend,) = drawn[0].legends
     below, *axes = boxes(drawn[0], [legend, *drawn[0].axes])
     assert below.y1 <= min(each.y0 for each in axes)

@@ -8,10 +8,10 @@ import pytest
 
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.report import training
+from elmo_fast.report import run as report_run
 from elmo_fast.report.neighbours import ContextualText, ambiguous, two_senses, uses_of
+from elmo_fast.report.plan import SPLITS, ReportSettings
 from elmo_fast.report.run import write_report
-from elmo_fast.report.settings import SPLITS, ReportSettings
 from elmo_fast.tasks import read_examples
 from tests.weights import make_weights
 
@@ -89,7 +89,7 @@ def test_equal_settings_of_different_tables_are_run_once(written):
 
 
 def test_a_report_that_is_complete_runs_nothing(written, folder, monkeypatch):
-    monkeypatch.setattr(training, "_one", lambda config: pytest.fail("a run was repeated"))
+    monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was repeated"))
     before = written[0].read_text(encoding="utf-8")
     assert write_report(settings(folder), report=lambda line: None).read_text(encoding="utf-8") == before
 
@@ -97,7 +97,7 @@ def test_a_report_that_is_complete_runs_nothing(written, folder, monkeypatch):
 def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch):
     """The same name with other content is another run."""
     again = []
-    monkeypatch.setattr(training, "_one", lambda config: again.append(config) or pytest.skip("far enough"))
+    monkeypatch.setattr(report_run, "_one", lambda config: again.append(config) or pytest.skip("far enough"))
     changed = pathlib.Path(toy_text(tmp_path / "train.conll", 30, 9))
     with pytest.raises(pytest.skip.Exception):
         write_report(settings(folder, train_path=str(changed), experiments=("help",)), report=lambda line: None)
@@ -131,7 +131,7 @@ def test_words_of_two_tags_are_found(folder):
 
 def test_what_cannot_be_asked_is_told_before_a_run_and_leaves_no_folder(folder, tmp_path, monkeypatch):
     """A word that is not there, and a model that is none."""
-    monkeypatch.setattr(training, "_one", lambda config: pytest.fail("a run was made"))
+    monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was made"))
     where = str(tmp_path / "out")
     with pytest.raises(ElmoFastError, match="--words: 'tree' does not occur in the first 4000 sentences"):
         write_report(settings(folder, words=("play", "Tree"), save_dir=where), report=print)
