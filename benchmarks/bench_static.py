@@ -21,10 +21,10 @@ from elmo_fast.static import (
     train_glove,
     train_word2vec,
 )
-from elmo_fast.static._numbered_text import numbered_text, ranked
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, cooccurrences
 from elmo_fast.static.evaluation import bundled
 from elmo_fast.static.glove import GloveWeights, glove_
+from elmo_fast.static.glove.training import numbered_text, ranked
 from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.token_files import CacheFile, writing_cache_file
 from elmo_fast.tokens.nearest import nearest_in

@@ -8,11 +8,9 @@ from elmo_fast._lazy import lazy
 _MODULES = {
     "curves": ("draw_curves",),
     "layers": ("layer_weights", "read_layer_weights"),
-    "occurrences": ("Occurrence", "find_occurrences", "occurrence_vectors"),
     "projector": ("write_projector",),
-    "senses": ("Senses", "senses_of"),
-    "senses_page": ("write_senses_page",),
-    "senses_figure": ("senses_picture",),
+    "senses": ("Occurrence", "Senses", "find_occurrences", "occurrence_vectors", "senses_of"),
+    "senses_drawing": ("senses_picture", "write_senses_page"),
     "words": ("words_picture",),
 }
 __getattr__, __dir__ = lazy("elmo_fast.pictures", _MODULES)

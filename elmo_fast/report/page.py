@@ -89,7 +89,6 @@ def weight_map(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
     return path.name
 
 
-Targets = Sequence[str | None]
 # A score, a share, a difference, or none: "88.29 ± 0.01", "41.0%", "**+8.13**".
 NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?|none")
 

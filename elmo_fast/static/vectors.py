@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
-from elmo_fast.static import _cache, _safetensors_file, _word2vec_files
-from elmo_fast.static._bytes import SAFETENSORS, Matrix, Parsed, detected
+from elmo_fast.static import _safetensors_file, _word2vec_files
+from elmo_fast.static._word2vec_files import SAFETENSORS, Matrix, Parsed, detected
 
 Writer = Callable[[str, list[str], Matrix], None]
 
@@ -117,8 +117,8 @@ def load_vectors(
     check_choice("format", format, ("auto", *VECTOR_FORMATS))
     found = detected(path) if format == "auto" else format
     read = VECTOR_FORMATS[found].read
-    if cache and VECTOR_FORMATS[found].is_text and os.path.getsize(path) >= _cache.WORTH_BYTES:
-        return _made(path, _cache.read_through(path, found, read, limit))
+    if cache and VECTOR_FORMATS[found].is_text and os.path.getsize(path) >= _safetensors_file.WORTH_BYTES:
+        return _made(path, _safetensors_file.read_through(path, found, read, limit))
     return _made(path, read(path, limit))
 
 

@@ -63,9 +63,6 @@ class TextTokens:
         return nearest(self.vectors, np.ascontiguousarray(queries - self.mean), min(topn, len(self.vectors)))
 
 
-Floats = npt.NDArray[np.float32]
-
-
 class CorpusLines(NamedTuple):
     """A text: its file, and of every line that has tokens its number (from 0) and how many it has."""
 
@@ -142,9 +139,6 @@ def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Neare
     """As `nearest`, among unit vectors of a layer; DamagedFile if one of them has changed."""
     check = file.check_of(layer)
     return nearest(file.vectors[layer], queries, topn, unit=True, check=check, block_rows=file.block_rows)
-
-
-Floats = npt.NDArray[np.float32]
 
 
 class NearestToken(NamedTuple):

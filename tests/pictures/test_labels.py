@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elmo_fast.pictures.labels import DISTANCES, LEADER_FROM, Box, place_labels
+from elmo_fast.pictures.words import DISTANCES, LEADER_FROM, Box, place_labels
 
 BOUNDS = Box(0, 0, 400, 300)
 RADIUS = 3.0

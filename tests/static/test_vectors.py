@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static import Vectors, _cache, load_vectors, save_vectors
-from elmo_fast.static._bytes import detected
+from elmo_fast.static import Vectors, _safetensors_file, load_vectors, save_vectors
+from elmo_fast.static._word2vec_files import detected
 
 WORDS = ["the", ",", "Zürich", "日本語", "1.5", "don't", "…"]
 FORMATS = {"a.bin": "word2vec-binary", "a.txt": "word2vec-text", "a.safetensors": "safetensors", "a.glove": "glove"}
@@ -185,7 +185,7 @@ def test_a_damaged_own_file_is_refused(tmp_path, vectors):
 @pytest.fixture
 def text(tmp_path, monkeypatch, vectors):
     """A text file for which a cache is kept."""
-    monkeypatch.setattr(_cache, "WORTH_BYTES", 1)
+    monkeypatch.setattr(_safetensors_file, "WORTH_BYTES", 1)
     save_vectors(vectors, tmp_path / "a.txt")
     return tmp_path / "a.txt"
 
@@ -202,7 +202,7 @@ def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
 def test_the_cache_of_another_file_is_not_used(text, vectors, change):
     """After a change of the text, of equal length too, it is read anew, and then cached anew."""
     load_vectors(text)
-    kept = pathlib.Path(_cache.cache_path(str(text)))
+    kept = pathlib.Path(_safetensors_file.cache_path(str(text)))
     before = kept.read_bytes()
     if change == "other text":
         text.write_text(text.read_text().replace("the", "teh"))
@@ -213,7 +213,7 @@ def test_the_cache_of_another_file_is_not_used(text, vectors, change):
         os.utime(text, ns=(1, 1))
         assert same(load_vectors(text), vectors)
     else:
-        assert _cache.key_of(str(text), "glove") != _cache.key_of(str(text), "word2vec-text")
+        assert _safetensors_file.key_of(str(text), "glove") != _safetensors_file.key_of(str(text), "word2vec-text")
         return
     assert kept.read_bytes() != before
 
@@ -221,7 +221,7 @@ def test_the_cache_of_another_file_is_not_used(text, vectors, change):
 def test_a_damaged_cache_is_never_trusted(text, vectors):
     """A byte turned over or an end cut off: said, read from the text, written anew."""
     load_vectors(text)
-    kept = pathlib.Path(_cache.cache_path(str(text)))
+    kept = pathlib.Path(_safetensors_file.cache_path(str(text)))
     whole = kept.read_bytes()
     for data in (whole[:-5] + bytes([whole[-5] ^ 64]) + whole[-4:], whole[: len(whole) // 2], b""):
         kept.write_bytes(data)
@@ -239,7 +239,7 @@ def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, m
     monkeypatch.setattr("elmo_fast.static._safetensors_file.write", full)
     with pytest.warns(UserWarning, match="no cache is kept for .*No space left on device"):
         assert same(load_vectors(text), vectors)
-    assert not pathlib.Path(_cache.cache_path(str(text))).exists()
+    assert not pathlib.Path(_safetensors_file.cache_path(str(text))).exists()
     assert same(load_vectors(text, cache=False), vectors)
 
 
