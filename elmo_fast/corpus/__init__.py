@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from elmo_fast.corpus.encoding import Corpus, TypeCharacters, TypeTable, encode, read_corpus
     from elmo_fast.corpus.folder import open_corpus, prepare
     from elmo_fast.corpus.pieces import is_prepared
-    from elmo_fast.corpus.streams import Stream, StreamBatch
+    from elmo_fast.corpus.streams import DistinctWords, Stream, StreamBatch
     from elmo_fast.corpus.word_counts import count_words_of
 
 __all__ = [
     "Corpus",
+    "DistinctWords",
     "Stream",
     "StreamBatch",
     "TypeCharacters",
@@ -29,7 +30,7 @@ __all__ = [
     "read_corpus",
 ]
 _MODULES = {
-    "streams": ("Stream", "StreamBatch"),
+    "streams": ("DistinctWords", "Stream", "StreamBatch"),
     "encoding": ("Corpus", "TypeCharacters", "TypeTable", "encode", "read_corpus"),
     "word_counts": ("count_words_of",),
     "pieces": ("is_prepared",),

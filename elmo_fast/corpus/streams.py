@@ -1,9 +1,8 @@
 """Streams: each row of a batch reads its own part of an epoch, step by step, in both directions."""
 
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +10,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.corpus.encoding import Corpus, Places
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import gather_runs
-from elmo_fast.ops._transfer import sent
 from elmo_fast.text import Vocabulary
 
 _SENTENCES_AT_ONCE = 1 << 20
@@ -84,28 +82,6 @@ class Epoch:
         return Runs(first, lengths)
 
 
-class StoredText:
-    """The numbers of a corpus as tensors: shard by shard on the host, or entirely on a device."""
-
-    def __init__(self, corpus: Corpus, whole_on: torch.device | None) -> None:
-        self.device = whole_on or torch.device("cpu")
-        self.shards: Sequence[Tensor] = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
-        if whole_on is not None:
-            whole = torch.empty(int(corpus.offsets[-1]), dtype=torch.int32, device=whole_on)
-            for part, shard in zip(whole.split([len(shard) for shard in self.shards]), self.shards, strict=True):
-                part.copy_(shard)
-            self.shards = [whole]
-
-    def read(self, forward: Runs, backward: Runs, *, pinned: bool = False) -> Tensor:
-        """The numbers of the forward runs, in order, then of the backward runs, [n] int32 on the text's device.
-
-        pinned: into pinned memory, for copies to a GPU.
-        """
-        first, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
-        numbers = torch.empty(int(lengths.sum()), dtype=torch.int32, device=self.device, pin_memory=pinned)
-        return gather_runs(self.shards, first, lengths, len(forward.first), out=numbers)
-
-
 class Reader:
     """Converts the numbers of windows to what the models of both directions read and predict.
 
@@ -141,30 +117,64 @@ def _by_step(values: Tensor, steps: int) -> Tensor:
 
 # Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's cache.
 SLAB = 1 << 18
-Placement = Literal["auto", "device", "host"]
+# Distinct words of a batch are padded to a multiple of this, so that few shapes of batches occur.
+PADDED_TO = 256
+
+
+class DistinctWords(NamedTuple):
+    """The distinct words of a batch of N places, each of which is to be encoded once: words[inverse] are the places'.
+
+    words: their types, the longest words first (kernels work on words of similar length together), then repeats of the
+    last one up to a multiple of PADDED_TO, [U] int64; inverse: index of each place's word in `words`, [N] int64; ranks:
+    `inverse` sorted, and places: the place of each before, both [N] int64.
+    """
+
+    words: Tensor
+    inverse: Tensor
+    ranks: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, types: npt.NDArray[np.int64], lengths: npt.NDArray[np.integer]) -> "DistinctWords":
+        """The distinct words of types, any shape; lengths: of every type, in bytes."""
+        words, inverse = np.unique(types, return_inverse=True)
+        order = np.argsort(-lengths[words], kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        words, inverse = words[order], rank[inverse.reshape(-1)]
+        padded = np.pad(words, (0, -len(words) % PADDED_TO), mode="edge")
+        places = np.argsort(inverse, kind="stable")
+        return cls(*map(torch.from_numpy, (padded, inverse, inverse[places], places)))
 
 
 class StreamBatch(NamedTuple):
-    """One step's windows, [direction, row, place]; direction 0 is forward, 1 backward, each in its reading order.
+    """One step's windows, [direction, row, place], on the host; direction 0 is forward, 1 backward, each in its reading
+    order.
 
     types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is predicted, vocabulary
     ids, [2, B, T] int64, <UNK> for other words; filled: how many places of each row are text, the same in both
-    directions, [B] int64 on the host (T except in an epoch's last step; the rest are boundaries); words: filled places
-    of all R rows, including those of other processes.
+    directions, [B] int64 (T except in an epoch's last step; the rest are boundaries); words: filled places of all R
+    rows, including those of other processes; distinct: of each part of the rows, if asked for.
     """
 
     types: Tensor
     targets: Tensor
     filled: npt.NDArray[np.int64]
     words: int
+    distinct: list[DistinctWords]
+
+
+# Types, targets and distinct words of a step.
+Windows = tuple[Tensor, Tensor, list[DistinctWords]]
 
 
 class Stream:
     """The batches of rows [first_row, first_row + row_count) of R: a function of corpus, seed, R, T, epoch and step.
 
     corpus: the text; rows: R, over all processes; unroll_steps: T; seed: of the sentence order, None keeps the order of
-    the text; row_count: B, None for all rows from first_row on; device: the device of the batches; placement: where the
-    text is stored: "device" (all of it), "host", or "auto", on a GPU if it takes less than half of its free memory.
+    the text; row_count: B, None for all rows from first_row on; ahead: read ahead in a thread, for a model on a GPU,
+    which computes meanwhile; on a CPU the thread would compete with it; distinct_parts: equal parts of the B rows whose
+    distinct words each batch names, 0 for none.
 
     steps_per_epoch: steps that visit every position once; row_bounds: where each row begins and the last one ends,
     [R + 1] int64; waited: seconds that `batch` spent working or waiting.
@@ -181,28 +191,28 @@ class Stream:
         seed: int | None,
         first_row: int = 0,
         row_count: int | None = None,
-        device: torch.device | str = "cpu",
-        placement: Placement = "auto",
+        ahead: bool = False,
+        distinct_parts: int = 0,
     ) -> None:
-        self.device = torch.device(device)
         row_count = rows - first_row if row_count is None else row_count
-        _check(corpus, rows, unroll_steps, seed, first_row, row_count, placement)
+        _check(corpus, rows, unroll_steps, seed, first_row, row_count)
         self.corpus, self.rows, self.unroll_steps, self.seed = corpus, rows, unroll_steps, seed
-        self.placement = placement if placement != "auto" else _best_placement(corpus, self.device)
         short, longer = divmod(corpus.positions, rows)
         self.row_bounds = short * np.arange(rows + 1) + np.minimum(np.arange(rows + 1), longer)
         self.steps_per_epoch = -(-int(self.row_bounds[1]) // unroll_steps)
         mine = self.row_bounds[first_row : first_row + row_count + 1]
         self._low, self._high = mine[:-1], mine[1:]
         self._slab_steps = max(1, min(self.steps_per_epoch, SLAB // (2 * row_count * unroll_steps)))
-        self._text = StoredText(corpus, self.device if self.placement == "device" else None)
+        self._shards = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
+        self._parts = distinct_parts
+        self._lengths = (
+            np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32) if distinct_parts else None
+        )
         self._reader = Reader(corpus.vocabulary)
         self._epoch: tuple[int, Epoch] | None = None
-        self._slab: tuple[tuple[int, int], list[tuple[Tensor, Tensor]]] | None = None
-        # Only a GPU computes while the host reads; on a CPU a prefetch thread would compete with the model.
-        ahead = self.device.type != "cpu" and self.placement == "host"
+        self._slab: tuple[tuple[int, int], list[Windows]] | None = None
         self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
-        self._next: tuple[tuple[int, int], Future[Tensor]] | None = None
+        self._next: tuple[tuple[int, int], Future[list[Windows]]] | None = None
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> StreamBatch:
@@ -217,44 +227,32 @@ class Stream:
         slab, turn = divmod(step, self._slab_steps)
         if self._slab is None or self._slab[0] != (epoch, slab):
             began = time.perf_counter()
-            self._slab = (epoch, slab), self._windows(epoch, slab)
+            self._slab = (epoch, slab), self._windows_of(epoch, slab)
             self.waited += time.perf_counter() - began
-        types, targets = self._slab[1][turn]
+        types, targets, distinct = self._slab[1][turn]
         words = min(self.rows * self.unroll_steps, self.corpus.positions - self.rows * self.unroll_steps * step)
-        return StreamBatch(types, targets, self._filled(step), words)
+        return StreamBatch(types, targets, self._filled(step), words, distinct)
 
     def _filled(self, step: int) -> npt.NDArray[np.int64]:
         if step + 1 < self.steps_per_epoch:
             return np.full(len(self._low), self.unroll_steps)
         return np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps)
 
-    def _windows(self, epoch: int, slab: int) -> list[tuple[Tensor, Tensor]]:
-        """Types and targets of each step of one slab, [2, B, T]; prefetches the next slab."""
-        numbers = self._numbers(epoch, slab)
-        first, last = self._steps_of(slab)
-        types, targets = self._reader.windows(numbers.to(self.device, non_blocking=True), len(self._low), last - first)
-        if last == self.steps_per_epoch:
-            # The place after a row's last is what the last place predicts.
-            filled = sent(torch.from_numpy(self._filled(last - 1)), self.device)
-            beyond = torch.arange(self.unroll_steps, device=self.device) >= filled[:, None]
-            for way, marker in enumerate(self._reader.read_as):
-                types[-1, way].masked_fill_(beyond, marker)
-        return list(zip(types.unbind(), targets.unbind(), strict=True))
+    def _windows_of(self, epoch: int, slab: int) -> list[Windows]:
+        """The windows of each step of one slab; prefetches the next slab."""
+        if self._thread is None:
+            return self._read(epoch, slab)
+        if self._next is not None and self._next[0] == (epoch, slab):
+            windows = self._next[1].result()
+        else:
+            windows = self._thread.submit(self._read, epoch, slab).result()
+        after = (epoch, slab + 1) if self._steps_of(slab)[1] < self.steps_per_epoch else (epoch + 1, 0)
+        self._next = after, self._thread.submit(self._read, *after)
+        return windows
 
     def _steps_of(self, slab: int) -> tuple[int, int]:
         first = slab * self._slab_steps
         return first, min(first + self._slab_steps, self.steps_per_epoch)
-
-    def _numbers(self, epoch: int, slab: int) -> Tensor:
-        if self._thread is None:
-            return self._read(epoch, slab)
-        if self._next is not None and self._next[0] == (epoch, slab):
-            numbers = self._next[1].result()
-        else:
-            numbers = self._thread.submit(self._read, epoch, slab).result()
-        after = (epoch, slab + 1) if self._steps_of(slab)[1] < self.steps_per_epoch else (epoch + 1, 0)
-        self._next = after, self._thread.submit(self._read, *after)
-        return numbers
 
     def _order(self, epoch: int) -> Epoch:
         if self._epoch is None or self._epoch[0] != epoch:
@@ -263,9 +261,8 @@ class Stream:
             self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
         return self._epoch[1]
 
-    def _read(self, epoch: int, slab: int) -> Tensor:
-        if self.placement == "host":
-            self.corpus.check_unchanged()
+    def _read(self, epoch: int, slab: int) -> list[Windows]:
+        self.corpus.check_unchanged()
         order = self._order(epoch)
         first, last = (step * self.unroll_steps for step in self._steps_of(slab))
         width = last - first + 1
@@ -275,19 +272,26 @@ class Stream:
         backward = order.runs(
             np.maximum(self._high - last, self._low), np.maximum(self._high - first, self._low), width, backward=True
         )
-        return self._text.read(forward, backward, pinned=self.placement == "host" and self.device.type != "cpu")
+        places, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
+        numbers = gather_runs(self._shards, places, lengths, len(forward.first))
+        steps = (last - first) // self.unroll_steps
+        types, targets = self._reader.windows(numbers, len(self._low), steps)
+        if self._steps_of(slab)[1] == self.steps_per_epoch:
+            # The place after a row's last is what the last place predicts.
+            beyond = (
+                torch.arange(self.unroll_steps) >= torch.from_numpy(self._filled(self.steps_per_epoch - 1))[:, None]
+            )
+            for way, marker in enumerate(self._reader.read_as):
+                types[-1, way].masked_fill_(beyond, marker)
+        return [(*pair, self._distinct(pair[0])) for pair in zip(types.unbind(), targets.unbind(), strict=True)]
+
+    def _distinct(self, types: Tensor) -> list[DistinctWords]:
+        if self._lengths is None:
+            return []
+        return [DistinctWords.of(part.numpy(), self._lengths) for part in types.chunk(self._parts, dim=1)]
 
 
-def _best_placement(corpus: Corpus, device: torch.device) -> Placement:
-    if device.type != "cuda":
-        return "host"
-    free, _ = torch.cuda.mem_get_info(device)
-    return "device" if 4 * int(corpus.offsets[-1]) < free // 2 else "host"
-
-
-def _check(
-    corpus: Corpus, rows: int, unroll_steps: int, seed: int | None, first_row: int, row_count: int, placement: str
-) -> None:
+def _check(corpus: Corpus, rows: int, unroll_steps: int, seed: int | None, first_row: int, row_count: int) -> None:
     if corpus.positions == 0:
         raise ElmoFastError("Stream: corpus must have at least one word; got none")
     for name, value, least in (("rows", rows, 1), ("unroll_steps", unroll_steps, 1), ("seed", seed or 0, 0)):
@@ -298,4 +302,3 @@ def _check(
             f"Stream: rows first_row .. first_row + row_count must be a nonempty range of the {rows} rows; "
             f"got {first_row} .. {first_row + row_count}"
         )
-    check_choice("Stream: placement", placement, ("auto", "device", "host"))

@@ -225,6 +225,17 @@ class CharacterEncoder(nn.Module):
         vectors = self._distinct(types.reshape(-1, 1), lambda unique: characters(unique[:, 0]))
         return vectors.reshape(*types.shape, self.output_dim)
 
+    def encode_distinct(self, rows: Tensor, inverse: Tensor, ranks: Tensor, places: Tensor) -> Tensor:
+        """Vectors [N, D] of words of which the distinct ones are known.
+
+        Args:
+            rows: character ids of the distinct words, [U, C] int64; rows that `inverse` does not name count nowhere.
+            inverse: which of them each word is, [N] int64.
+            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of gradients' sums.
+        """
+        backend = ops.backend_for("unique_rows", self.backend)
+        return ops.gather_rows(self._encode(rows), inverse, order=ops.RowOrder(ranks, places), backend=backend)
+
     def _distinct(self, rows: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
         """Vectors of rows that name words, each distinct one encoded once; spelled: such rows to character ids."""
         backend = ops.backend_for("unique_rows", self.backend)

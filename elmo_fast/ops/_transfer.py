@@ -1,16 +1,36 @@
 """From the host to a device, and back."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 
+# Where tensors that are sent together begin: kernels load 16 bytes at a time from such addresses.
+ALIGNED = 64
+
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device, without waiting for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def sent_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """The tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
+    if device.type != "cuda":
+        return [tensor.to(device) for tensor in tensors]
+    begins = [0, *accumulate(-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors)]
+    packed = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=True)
+    places = [(begin, begin + tensor.nbytes) for begin, tensor in zip(begins, tensors, strict=False)]
+    for (begin, end), tensor in zip(places, tensors, strict=True):
+        packed[begin:end].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    there = packed.to(device, non_blocking=True)
+    return [
+        there[begin:end].view(tensor.dtype).view(tensor.shape)
+        for (begin, end), tensor in zip(places, tensors, strict=True)
+    ]
 
 
 def received(tensor: Tensor) -> Callable[[], Tensor]:

@@ -72,9 +72,6 @@ class DataConfig:
         None, "if the vocabulary is built from the text: its maximum size; null: none"
     )
     shuffle: bool = described(True, "read the sentences in a new random order in each epoch")
-    placement: Literal["auto", "device", "host"] = described(
-        "auto", "where the corpus is stored: device (GPU memory), host, or auto: on the device if it fits"
-    )
 
 
 @dataclass

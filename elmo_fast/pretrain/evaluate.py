@@ -13,6 +13,7 @@ from torch import Tensor
 from elmo_fast.corpus import Corpus, Stream, StreamBatch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
+from elmo_fast.ops._transfer import sent_together
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 
@@ -90,7 +91,15 @@ def evaluate(
         first, last = (number * rows // shards for number in (shard, shard + 1))
         if first == last:  # there may be more shards than rows
             continue
-        stream = Stream(corpus, rows, unroll_steps, seed=None, first_row=first, row_count=last - first, device=device)
+        stream = Stream(
+            corpus,
+            rows,
+            unroll_steps,
+            seed=None,
+            first_row=first,
+            row_count=last - first,
+            ahead=torch.device(device).type != "cpu",
+        )
         bounds = stream.row_bounds[first : last + 1]
         with _evaluation_mode(model), torch.no_grad():
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
@@ -119,17 +128,19 @@ def _check(model: LanguageModel, corpus: Corpus) -> None:
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
-    reader, state, steps = make_input_reader(model.options, stream.corpus, stream.device), None, stream.unroll_steps
+    device = next(model.parameters()).device
+    reader, state, steps = make_input_reader(model.options, stream.corpus, device), None, stream.unroll_steps
     for step in range(stream.steps_per_epoch):
         batch, lengths = stream.batch(0, step), None
         partial = bool((batch.filled < steps).any())
         if partial:
-            lengths = torch.from_numpy(batch.filled).to(stream.device)
-        hidden, state = model(batch.types, reader, state, lengths)
-        hidden, targets = hidden.flatten(1, 2), batch.targets.flatten(1)
+            lengths = torch.from_numpy(batch.filled).to(device)
+        types, targets = sent_together([batch.types, batch.targets.flatten(1)], device)
+        hidden, state = model(types, reader, state, lengths)
+        hidden = hidden.flatten(1, 2)
         if partial:
             filled = np.flatnonzero(np.arange(steps) < batch.filled[:, None])
-            places = torch.from_numpy(filled).to(stream.device)
+            places = torch.from_numpy(filled).to(device)
             hidden, targets = hidden.index_select(1, places), targets.index_select(1, places)
         losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
         yield batch, losses.view_as(targets)

@@ -19,9 +19,9 @@ from elmo_fast.checkpoints import (
     save_folder,
 )
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT
-from elmo_fast.corpus import Corpus
+from elmo_fast.corpus import Corpus, DistinctWords
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, WordEncoder
+from elmo_fast.modules import BiLM, CharacterEncoder, WordEncoder
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import (
     LOSS_CLASSES,
@@ -239,15 +239,22 @@ class Streams(nn.Module):
         state: LayerStates | None,
         lengths: Tensor | None = None,
         drop: Drop | None = None,
+        distinct: DistinctWords | None = None,
     ) -> tuple[Tensor, LayerStates]:
         """Hidden states [2, B, T, D] over both streams, with dropout while training, and the state after.
 
         types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
         character ids [U, C] (of a model of word ids: -> ids + 1, `inputs.make_input_reader`); state: after the
         windows before, None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
-        `BiLM.run_streams`'. The state returned is detached.
+        `BiLM.run_streams`'; distinct: the distinct words of types, None: the encoder finds them. The state returned is
+        detached.
         """
-        words = self.bilm.encoder.encode_types(types, characters)
+        encoder = self.bilm.encoder
+        if distinct is None or not isinstance(encoder, CharacterEncoder):
+            words = encoder.encode_types(types, characters)
+        else:
+            vectors = encoder.encode_distinct(characters(distinct.words), *distinct[1:])
+            words = vectors.view(*types.shape, -1)
         hidden, state = self.bilm.run_streams(words, state, lengths, drop)
         return hidden, state
 

@@ -8,6 +8,8 @@ from elmo_fast.ops._dispatch import made_for, suppress_warnings
 
 # The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
+# A step draws words on the host.
+_DRAWS = ("log_uniform_sample", "alias_sample")
 
 
 def describe_backends(
@@ -32,11 +34,12 @@ def describe_backends(
     for op in (*called, *(["adagrad"] if optimizer == "adagrad" else [])):
         name = ops.backend_for(op, backend)
         if name == "auto":
-            choice = ops.explain(op, device, torch.float32, operands)
+            runs_on = torch.device("cpu") if op in _DRAWS else device
+            choice = ops.explain(op, runs_on, torch.float32, operands)
             name = choice.backend
-            suppress_warnings(op, choice, device, operands)
+            suppress_warnings(op, choice, runs_on, operands)
             for faster, why in choice.refusals.items():
-                if made_for(faster, device):
+                if made_for(faster, runs_on):
                     slower.setdefault(f"{name}, not {faster}: {why}", []).append(op)
         served.setdefault(name, []).append(op)
     lines = [f"SLOWER {', '.join(each)}: {why}" for why, each in slower.items()]

@@ -78,8 +78,8 @@ class LanguageModelTrainer:
             seed=run.seed if config.data.shuffle else None,
             first_row=self.first_row,
             row_count=self.row_count,
-            device=self.device,
-            placement=config.data.placement,
+            ahead=self.device.type != "cpu",
+            distinct_parts=self._distinct_parts(),
         )
         self.characters = make_input_reader(model.options, corpus, self.device)
         total = planned_steps(config, self.stream.steps_per_epoch)
@@ -104,6 +104,13 @@ class LanguageModelTrainer:
             processes=self.processes,
             cuda_graph=run.cuda_graph,
         )
+
+    def _distinct_parts(self) -> int:
+        """Parts of the rows whose distinct words the stream names: on a GPU, where the device alone would know them."""
+        if self.device.type == "cpu" or self.model.options.char_cnn is None:
+            return 0
+        shards = self.config.optimizer.exact_shards
+        return self.config.optimizer.micro_batches if shards is None else self.processes.assign_shards(shards)
 
     def _resume(self, resumed: TrainingState) -> None:
         self.model.load(resumed.weights)
@@ -155,6 +162,7 @@ class LanguageModelTrainer:
             first_row=self.first_row,
             rows=self.config.optimizer.batch_size,
             characters=self.characters,
+            distinct=batch.distinct,
         )
 
     def step(self) -> StepResult:

@@ -151,22 +151,11 @@ def rewrite(path):
 def test_a_file_that_changes_while_it_is_read_from_is_named(folder, monkeypatch, name, change):
     """To read on past a cut would end the process with SIGBUS: the next slab is refused instead."""
     monkeypatch.setattr(streams, "SLAB", 20)
-    stream = Stream(open_corpus(folder), 2, 3, seed=0, placement="host")
+    stream = Stream(open_corpus(folder), 2, 3, seed=0)
     stream.batch(0, 0)
     change(folder / name)
     with pytest.raises(ElmoFastError, match=rf"{name} was replaced, changed or removed while in use"):
         stream.batch(0, stream.steps_per_epoch - 1)
-
-
-def test_a_text_that_lies_on_the_device_is_looked_after_once_an_epoch(folder, monkeypatch):
-    """Its numbers are not read from the files any more, but the next order of sentences is made of them."""
-    monkeypatch.setattr(streams, "SLAB", 20)
-    stream = Stream(open_corpus(folder), 2, 3, seed=0, placement="device")
-    stream.batch(0, 0)
-    cut(folder / "ids-00000.npy")
-    stream.batch(0, stream.steps_per_epoch - 1)
-    with pytest.raises(ElmoFastError, match="while in use"):
-        stream.batch(1, 0)
 
 
 def test_files_that_are_not_read_from_may_go(folder):

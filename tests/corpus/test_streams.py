@@ -4,7 +4,6 @@ import itertools
 import random
 import types
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis.strategies as st
 import numpy as np
@@ -132,12 +131,32 @@ def test_some_rows_are_a_slice_of_all(text, rows, steps, seed, data):
 
 
 @given(TEXTS, ROWS, STEPS, SEEDS, st.lists(st.integers(1, 11), max_size=4))
-def test_shards_and_placement_change_no_bit(text, rows, steps, seed, cuts):
+def test_shards_change_no_bit(text, rows, steps, seed, cuts):
     corpus = corpus_of(text)
     expected = all_batches(Stream(corpus, rows, steps, seed=seed))
-    for form, placement in itertools.product((corpus, resharded(corpus, cuts)), ("host", "device")):
-        got = all_batches(Stream(form, rows, steps, seed=seed, placement=placement))
-        assert all(map(equal, got, expected))
+    got = all_batches(Stream(resharded(corpus, cuts), rows, steps, seed=seed))
+    assert all(map(equal, got, expected))
+
+
+@given(TEXTS, st.integers(1, 3), STEPS, st.integers(1, 3))
+def test_distinct_words_of_each_part(text, rows, steps, parts):
+    """Each once, the longest first, padded; the order by which gradients are summed is that of a stable sort."""
+    corpus = corpus_of(text)
+    stream = Stream(corpus, rows * parts, steps, seed=0, distinct_parts=parts)
+    for step in range(stream.steps_per_epoch):
+        batch = stream.batch(0, step)
+        assert len(batch.distinct) == parts
+        for part, distinct in enumerate(batch.distinct):
+            types = batch.types[:, part * rows : (part + 1) * rows].flatten()
+            used = int(distinct.inverse.max()) + 1
+            assert torch.equal(distinct.words[distinct.inverse], types)
+            assert sorted(distinct.words[:used].tolist()) == types.unique().tolist()
+            assert len(distinct.words) == streams.PADDED_TO
+            assert (distinct.words[used:] == distinct.words[used - 1]).all()
+            lengths = [len(word.encode()) for word in corpus.types.words(distinct.words[:used].tolist())]
+            assert lengths == sorted(lengths, reverse=True)
+            for given_order, sort in zip(distinct[2:], torch.sort(distinct.inverse, stable=True), strict=True):
+                assert torch.equal(given_order, sort)
 
 
 def test_any_order_of_access_gives_the_same_batches():
@@ -150,14 +169,12 @@ def test_any_order_of_access_gives_the_same_batches():
 
 
 def test_reading_ahead_in_a_thread_gives_the_same_batches():
-    """What a GPU's stream does while the text lies on the host, here with batches that stay there."""
+    """As for a GPU, which computes meanwhile."""
     corpus = encode(LONG, VOCABULARY)
-    stream, expected = Stream(corpus, 3, 4, seed=1), Stream(corpus, 3, 4, seed=1)
-    with ThreadPoolExecutor(1) as thread:
-        stream._thread = thread
-        for where in [*itertools.product(range(3), range(stream.steps_per_epoch)), (0, 5), (2, 0), (1, 7)]:
-            assert equal(stream.batch(*where), expected.batch(*where))
-        ahead = [stream.batch(0, step) and stream._next[0] for step in range(stream.steps_per_epoch)]
+    stream, expected = Stream(corpus, 3, 4, seed=1, ahead=True), Stream(corpus, 3, 4, seed=1)
+    for where in [*itertools.product(range(3), range(stream.steps_per_epoch)), (0, 5), (2, 0), (1, 7)]:
+        assert equal(stream.batch(*where), expected.batch(*where))
+    ahead = [stream.batch(0, step) and stream._next[0] for step in range(stream.steps_per_epoch)]
     slabs = -(-stream.steps_per_epoch // 2)
     assert ahead == [(0, step // 2 + 1) if step // 2 + 1 < slabs else (1, 0) for step in range(len(ahead))]
 
@@ -223,7 +240,6 @@ def test_waiting_is_counted(monkeypatch):
         (["a"], {"first_row": 4}, "rows first_row"),
         (["a"], {"first_row": -1}, "rows first_row"),
         (["a"], {"first_row": 2, "row_count": 3}, r"a nonempty range of the 4 rows; got 2 \.\. 5"),
-        (["a"], {"placement": "disk"}, "placement must be .*; got 'disk'"),
     ],
 )
 def test_wrong_arguments_are_named(words, options, message):

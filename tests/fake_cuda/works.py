@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
-from elmo_fast.corpus import TypeCharacters
+from elmo_fast.corpus import DistinctWords, TypeCharacters
 from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.ops import _graphs, _native, _packed, _triton
 from elmo_fast.pretrain.config import ModelConfig
@@ -49,13 +49,15 @@ def train(device, precision, graph=False):
     step = training_step.Step(model, optimizer, clip_norm=10.0, state_reset=0.0, cuda_graph=graph)
     if graph:
         step.captured.capturing, step.captured.serves = nothing_replayed, lambda device: True
-    model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device=device), whole(device=device))
+    model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device="cpu"), whole(device="cpu"))
     spelled, state = TypeCharacters.__new__(TypeCharacters), None
     spelled._codes = whole(TYPES, CHARACTERS, device=device, kind=torch.uint8)
     spelled._ids, spelled.max_characters = whole(256, device=device), CHARACTERS
+    places, kind = 2 * BATCH * STEPS, torch.int64
+    distinct = DistinctWords(torch.empty(2048, dtype=kind), *(torch.empty(places, dtype=kind) for _ in range(3)))
     words = step_inputs.Words(
-        *(whole(2, BATCH, STEPS, device=device) for _ in range(2)), np.full(BATCH, STEPS, np.int64), BATCH * STEPS, 0,
-        BATCH, spelled.ids,
+        *(torch.empty(2, BATCH, STEPS, dtype=kind) for _ in range(2)), np.full(BATCH, STEPS, np.int64), BATCH * STEPS,
+        0, BATCH, spelled.ids, [distinct],
     )  # fmt: skip
 
     def once(number):

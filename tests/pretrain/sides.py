@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from elmo_fast import ops
+from elmo_fast.corpus import streams
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.ops import _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
@@ -24,6 +25,7 @@ from tests.pretrain.toy import toy_config, toy_corpus, toy_words
 def pretend(monkeypatch):
     """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
+    monkeypatch.setattr(streams, "PADDED_TO", 4)
     monkeypatch.setattr(_table_rows, "coalesced_at_once", lambda device: False)
     ours = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
     for module in ours:
@@ -49,14 +51,17 @@ class Side:
         corpus, config = toy_corpus(), toy_config(**{"dropout": 0.4, "backend": backend} | changes)
         words = words or len(corpus.vocabulary)
         self.model = make_language_model(config, words, counts=torch.arange(words, 0, -1))
-        self.batches = toy_words(config, corpus)
+        processes = Processes()
+        # Rows of one of several processes are slices of batches, whose distinct words are not known.
+        known = 0 if processes.distributed or config.model.input == "words" else micro_batches
+        self.batches = toy_words(config, corpus, distinct_parts=known)
         self.model.bilm.encoder._waits_for_nothing = True
         if config.model.input == "words":
             reader = make_input_reader(self.model.options, corpus, "cpu")
             self.batches = [replace(batch, characters=reader) for batch in self.batches]
-        processes = Processes()
         rows = slice(*processes.assign_rows(config.optimizer.batch_size))
-        self.batches = [batch.part(rows.start, rows.start + rows.stop) for batch in self.batches]
+        if processes.distributed:
+            self.batches = [batch.part(rows.start, rows.start + rows.stop) for batch in self.batches]
         self.optimizer = make(self.model.parameters(), 0.2)
         self.optimizer.backend = backend
         self.step = Step(

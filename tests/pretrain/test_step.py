@@ -261,3 +261,20 @@ def test_gradients_are_laid_out_as_their_parameters():
     stepping(model, AdaGrad(model.parameters()))(batches[0], None, 0)
     for name, parameter in model.named_parameters():
         assert parameter.grad.is_sparse or parameter.grad.stride() == parameter.stride(), name
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_distinct_words_that_the_loader_counts_give_the_same_step(parts):
+    """As those that the encoder finds, without a word of padding in any gradient."""
+    results = []
+    for known in (0, parts):
+        torch.manual_seed(3)
+        corpus, config = toy_corpus(), toy_config()
+        model, batches = toy_model(config, corpus).double(), toy_words(config, corpus, distinct_parts=known)
+        if known:
+            model.bilm.encoder._distinct = None
+        step, state = stepping(model, AdaGrad(model.parameters()), micro_batches=parts), None
+        for number, batch in enumerate(batches):
+            forward, backward, norm, state = step(batch, state, number)
+        results.append((forward, backward, norm, *state, model.state_dict()))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)

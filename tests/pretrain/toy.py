@@ -51,10 +51,12 @@ def toy_model(config: PretrainConfig, corpus: Corpus) -> LanguageModel:
     return make_language_model(config, len(corpus.vocabulary))
 
 
-def toy_words(config: PretrainConfig, corpus: Corpus, device: str = "cpu", seed: int = 1) -> list[Words]:
+def toy_words(
+    config: PretrainConfig, corpus: Corpus, device: str = "cpu", seed: int = 1, distinct_parts: int = 0
+) -> list[Words]:
     """What one process reads in the steps of the first epoch, the last of which is not filled."""
     rows, steps = config.optimizer.batch_size, config.optimizer.unroll_steps
-    stream = Stream(corpus, rows, steps, seed=seed, device=device)
+    stream = Stream(corpus, rows, steps, seed=seed, distinct_parts=distinct_parts)
     characters = corpus.types.characters(config.model.max_characters_per_token, device=device).ids
     batches = [stream.batch(0, number) for number in range(stream.steps_per_epoch)]
-    return [Words(b.types, b.targets, b.filled, b.words, 0, rows, characters) for b in batches]
+    return [Words(b.types, b.targets, b.filled, b.words, 0, rows, characters, b.distinct) for b in batches]

@@ -17,8 +17,9 @@ from elmo_fast.pretrain.step.step_inputs import StepInputs, filled_with, flatten
 Taken = tuple[Tensor, float | Tensor, LayerStates]
 # What a graph holds of it: the same or, without the norm, its gradients alone.
 Held = tuple[Tensor, LayerStates] | tuple[Tensor, Tensor, LayerStates]
-# Shapes of batches: whole ones, an epoch's last, and both without a state before.
-GRAPHS = 4
+# Shapes of batches: whole ones, an epoch's last, and both without a state before, each with a few padded numbers of
+# distinct words. They share the memory of the largest.
+GRAPHS = 16
 _STEP_TAKEN_BEFORE = functools.partial(_graphs.capture, run_before=False)  # a step must not be taken twice
 
 

@@ -109,7 +109,7 @@ class Step:
         inputs = draw_inputs(words, state, number, self.model, self.seed, self.state_reset)
         reading = words.rows, words.characters
         launched = functools.partial(self._launched, *reading, inputs)
-        if self.captured is not None and self.captured.serves(words.types.device):
+        if self.captured is not None and self.captured.serves(inputs.types.device):
             settings = (*reading, self.exchange.parts, self.clip_norm)
             held = functools.partial(self._on_device, *reading)
             sums, norm, after = self.captured.run(inputs, settings, held, self._rest, launched)
@@ -150,10 +150,9 @@ class Step:
         if inputs.state is not None and inputs.fresh is not None:
             inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))
         sums, states, parts = [], [], self.exchange.parts
-        count = inputs.types.shape[1] // parts
-        self._choose_sparse(count * inputs.types.shape[2])
+        self._choose_sparse(inputs.types[0].numel() // parts)
         for i in range(parts):
-            part = inputs.part(slice(i * count, (i + 1) * count)) if parts > 1 else inputs
+            part = inputs.part(i, parts)
             with self.exchange.part(i):
                 losses, after = self._losses(part, characters)
                 losses.backward(losses.new_full(losses.shape, 0.5 * self.exchange.factor / rows))
@@ -176,7 +175,8 @@ class Step:
         """The sums of both directions' losses, [2], and the state after."""
         lengths, dropout = inputs.lengths, self.model.options.dropout
         drop = RowDropout(inputs.kept, dropout) if inputs.kept is not None and dropout else None
-        hidden, state = self.exchange.streams(inputs.types, characters, inputs.state, lengths, drop)
+        distinct = inputs.distinct[0] if inputs.distinct else None
+        hidden, state = self.exchange.streams(inputs.types, characters, inputs.state, lengths, drop, distinct)
         directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.drawn, strict=True)
         losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:
