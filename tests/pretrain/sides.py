@@ -25,7 +25,7 @@ from tests.pretrain.toy import toy_config, toy_corpus, toy_words
 def pretend(monkeypatch):
     """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
-    monkeypatch.setattr(streams, "PADDED_TO", 4)
+    monkeypatch.setattr(streams, "PADDED_TO", 16)
     monkeypatch.setattr(_table_rows, "coalesced_at_once", lambda device: False)
     ours = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
     for module in ours:
