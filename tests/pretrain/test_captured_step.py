@@ -180,7 +180,7 @@ def test_gradients_of_a_graph_are_those_of_the_weights_now(writes):
         model = OneWeight(writes)
         captured = capturing and CapturedGradients(model, model.optimizer, capturing)
         for number in range(4):
-            inputs = StepInputs(torch.full((1,), number), None, [], None, None, None, None)
+            inputs = StepInputs(torch.full((1,), number), None, [], None, None, None, None, [])
             launched = functools.partial(model.launched, inputs)
             taken = captured.run(inputs, (), model.gradients, model.rest, launched) if captured else launched()
             found.append((taken[0].clone(), model.weight.detach().clone()))
