@@ -21,15 +21,22 @@ def sent_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
     """The tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
     if device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
-    begins = [0, *accumulate(-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors)]
-    packed = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=True)
-    places = [(begin, begin + tensor.nbytes) for begin, tensor in zip(begins, tensors, strict=False)]
-    for (begin, end), tensor in zip(places, tensors, strict=True):
-        packed[begin:end].view(tensor.dtype).view(tensor.shape).copy_(tensor)
-    there = packed.to(device, non_blocking=True)
+    packed = torch.empty(sum(map(_room, tensors)), dtype=torch.uint8, pin_memory=True)
+    for part, tensor in zip(parts_of(packed, tensors), tensors, strict=True):
+        part.copy_(tensor)
+    return parts_of(packed.to(device, non_blocking=True), tensors)
+
+
+def _room(tensor: Tensor) -> int:
+    return -(-tensor.nbytes // ALIGNED) * ALIGNED
+
+
+def parts_of(packed: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Views of the bytes `packed` with the shapes and dtypes of the tensors, one behind the other."""
+    begins = accumulate(map(_room, tensors), initial=0)
     return [
-        there[begin:end].view(tensor.dtype).view(tensor.shape)
-        for (begin, end), tensor in zip(places, tensors, strict=True)
+        packed[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for begin, tensor in zip(begins, tensors, strict=False)
     ]
 
 
