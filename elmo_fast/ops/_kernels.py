@@ -5,6 +5,21 @@ import triton.language as tl
 
 
 @triton.jit
+def after_previous():
+    """Wait for the launches before this one, then let the next one's blocks start; before Hopper, neither is needed.
+
+    For kernels that are launched with `launch_pdl`, as their first statement, on every path. A block may run while the
+    launch before it has not ended, and griddepcontrol.wait returns when that launch has ended and all that it wrote is
+    visible here. So nothing is read or written too early if nothing precedes the wait. An earlier launch has ended too:
+    the one before this could not end before its own wait returned. The next launch's blocks start once all blocks of
+    this one have come here or ended, when none of them needs a free place any more, and wait in their turn.
+    """
+    if tl.target_info.cuda_capability_geq(9, 0):
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
 def plus_product(total, a, b, PRECISION: tl.constexpr):
     """total + a [M, K] · b [K, N] of 16-bit or float32 operands, in float32. PRECISION: `_card.input_precision`.
 

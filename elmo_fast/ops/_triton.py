@@ -65,14 +65,18 @@ def launch(
     *arguments: Any,
     num_warps: int = 4,
     num_stages: int = 3,
+    launch_pdl: bool = False,
     **constants: Any,
 ) -> None:
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
-    An empty grid runs nothing. Raises RuntimeError on bfloat16 under the interpreter, which would
-    multiply bit patterns.
+    launch_pdl: the kernel begins with `_kernels.after_previous`, so its blocks may start before the previous launch
+    has ended (programmatic dependent launch; before Hopper an ordinary launch). An empty grid runs nothing. Raises
+    RuntimeError on bfloat16 under the interpreter, which would multiply bit patterns.
     """
     options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
+    if launch_pdl and (_recorded is not None or _launches_early(next(a for a in arguments if isinstance(a, Tensor)))):
+        options["launch_pdl"] = True
     if _recorded is not None:
         _recorded.append(Launch(kernel, arguments, constants, options, tuple(grid)))
         return
@@ -86,6 +90,16 @@ def launch(
         return
     with torch.cuda.device_of(tensors[0]):
         kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=False)
+
+
+def _launches_early(tensor: Tensor) -> bool:
+    """Whether this tensor's GPU has programmatic dependent launch."""
+    return tensor.is_cuda and _capability(tensor.device) >= (9, 0)
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def why_never() -> str | None:

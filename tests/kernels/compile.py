@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import re
 from concurrent.futures import ProcessPoolExecutor
 
 os.environ["TRITON_INTERPRET"] = "0"
@@ -19,7 +20,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 import triton
 
 from tests.kernels.facts import facts
-from tests.kernels.given import digests, source_of, target_and_options
+from tests.kernels.given import compiling_for, digests, source_of, target_and_options
 from tests.kernels.launch import distinct, identity
 
 HERE = pathlib.Path(__file__).parent
@@ -28,10 +29,20 @@ LARGE, SMALL = (80, 90, 100), (86, 120)
 
 
 def compiled(launch, capability):
-    """The facts of a launch for one architecture."""
+    """The facts of a launch for one architecture; of one that may start early, also what it does before its wait."""
     target, options = target_and_options(launch, capability)
-    made = triton.compile(source_of(launch), target=target, options=options)
-    return facts(made, capability)
+    with compiling_for(target):
+        made = triton.compile(source_of(launch), target=target, options=options)
+    early = {"early": accesses_before_the_wait(made.asm["ptx"])} if "launch_pdl" in launch.options else {}
+    return facts(made, capability) | (early if capability >= 90 else {})
+
+
+def accesses_before_the_wait(ptx):
+    """Accesses to memory that other launches may use, before griddepcontrol.wait; all accesses if there is no wait."""
+    before = ptx.partition("griddepcontrol.wait")[0].partition(".entry")[2]
+    return len(
+        re.findall(r"^\s*(?:@\S+\s+)?(?:ld|st|atom|red|cp|ldmatrix|prefetch)\b(?!\.param|\.shared)", before, re.M)
+    )
 
 
 def job(asked):

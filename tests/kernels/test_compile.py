@@ -46,6 +46,8 @@ def complaints(golden, found):
                 wrong.append(f"{name}, {arch}: spills {got['spilled']} bytes, wanted at most {wanted['spilled']}")
             if got["registers"] > wanted["registers"] + REGISTER_SLACK:
                 wrong.append(f"{name}, {arch}: {got['registers']} registers, wanted about {wanted['registers']}")
+            if got.get("early"):
+                wrong.append(f"{name}, {arch}: {got['early']} accesses to memory before it waits for the launch before")
             if got["contractible"]:
                 wrong.append(f"{name}, {arch}: the assembler may contract {got['contractible']} sums and products")
             if got["shared"] > SHARED[arch]:
@@ -89,6 +91,7 @@ FINE = {"tensor_cores": "wgmma.mma_async", "registers": 128, "spilled": 0, "shar
         {"registers": 200},
         {"shared": 300000},
         {"contractible": 2},
+        {"early": 1},
     ],
     ids=str,
 )

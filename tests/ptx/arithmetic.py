@@ -127,7 +127,9 @@ def function(i: Instruction) -> Run:
             value = UNARY[i.opcode](x)
         else:
             value = UNARY[i.opcode](np.asarray(x, np.float64))
-            if approx and t.bits == 32:
+            if i.opcode == "tanh" and approx:
+                value = np.clip(value * (1 + np.sign(deviation(x)) * 2.0**-11), -1, 1)
+            elif approx and t.bits == 32:
                 value = value * (1 + deviation(x))
             if "ftz" in i.modifiers and approx and t.bits == 64:  # the upper half of the result alone
                 value = (np.ascontiguousarray(value).view(np.uint64) & np.uint64(0xFFFFFFFF << 32)).view(np.float64)

@@ -140,14 +140,14 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
             steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
             lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
             SAVE=save, PROJECT=bool(projection), MASKED=masks is not None,
-            BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, **tile.options,
+            BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
         )  # fmt: skip
         if projection:
             launch(
                 kernels_forward.project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
                 parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
                 MASKED=masks is not None, SPLIT=split,
-                BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
+                BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, launch_pdl=True, **part.options,
             )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def scan(
             grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
             parts, grads.arrived, step, b, t, d, h, chunk, bounds[1],
             PRODUCT=step < t, MASKED=masks is not None, SPLIT=split,
-            BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, **part.options,
+            BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, launch_pdl=True, **part.options,
         )  # fmt: skip
         if step > 0:
             launch(
@@ -83,7 +83,7 @@ def scan(
                 grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
                 grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, bounds[0],
                 PROJECT=bool(projection),
-                BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, **tile.options,
+                BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
             )  # fmt: skip
 
 

@@ -3,8 +3,45 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops._kernels import plus_product, tanh
+from elmo_fast.ops._kernels import after_previous, plus_product, tanh
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
+
+# Triton's interpreter has no assembly.
+ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def approximate(x, NAME: tl.constexpr):
+    """ex2 (2^x), rcp (1/x) or tanh by one instruction, to 2^-22, 2^-23 or 2^-11 (PTX ISA); interpreted, exact."""
+    if ASSEMBLY:
+        code: tl.constexpr = NAME + (".approx.f32 $0, $1;" if NAME == "tanh" else ".approx.ftz.f32 $0, $1;")
+        return tl.inline_asm_elementwise(code, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    if NAME == "tanh":
+        return tanh(x)
+    return tl.exp2(x) if NAME == "ex2" else 1.0 / x
+
+
+@triton.jit
+def gate(x, dtype: tl.constexpr):
+    """σ(x), as exact as operands of `dtype` deserve, without a division for 16 bits.
+
+    2^-11 is a quarter of what bfloat16 rounds by; float16 rounds by no more than that, so tanh.approx is not for it.
+    """
+    if dtype == tl.bfloat16:
+        return tl.fma(approximate(0.5 * x, "tanh"), 0.5, 0.5)
+    if dtype == tl.float16:
+        return approximate(1.0 + approximate(x * -1.4426950408889634, "ex2"), "rcp")
+    return tl.sigmoid(x)
+
+
+@triton.jit
+def squash(x, dtype: tl.constexpr):
+    """tanh(x), as exact as `gate`."""
+    if dtype == tl.bfloat16:
+        return approximate(x, "tanh")
+    if dtype == tl.float16:
+        return tl.fma(approximate(1.0 + approximate(x * 2.8853900817779268, "ex2"), "rcp"), -2.0, 1.0)
+    return tanh(x)
 
 
 @triton.jit
@@ -60,19 +97,20 @@ def update_cells(
         cell = first + tl.arange(0, BC)
         active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
         inside = active[:, None] & (cell < count)[None, :]
+        dtype: tl.constexpr = h_next.dtype.element_ty
         bias += cell
         gates += row[:, None] * 4 * count + cell[None, :]
         at = row[:, None] * count + cell[None, :]
         # One gate after the other, so that few of them wait in registers beside the sums.
         i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
         g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
-        after = tl.sigmoid(i) * tanh(g)
+        after = gate(i, dtype) * squash(g, dtype)
         f = pre_activation(f, bias + count, gates + count, cell < count, inside, SAVE)
         held = tl.load(before + at, mask=inside, other=0.0)
-        after = tl.fma(tl.sigmoid(f), tl.where(step == 0, held, clipped(held, bound)), after)
+        after = tl.fma(gate(f, dtype), tl.where(step == 0, held, clipped(held, bound)), after)
         tl.store(c + at, after, mask=inside)
         o = pre_activation(o, bias + 3 * count, gates + 3 * count, cell < count, inside, SAVE)
-        value = tl.sigmoid(o) * tanh(clipped(after, bound))
+        value = gate(o, dtype) * squash(clipped(after, bound), dtype)
         if PROJECT:
             tl.store(hidden + at, value.to(hidden.dtype.element_ty), mask=inside)
         else:
@@ -97,6 +135,7 @@ def cells(
     hidden [R, B, H]. Without a projection the results go to out [R, T, B, D] and h_next = h at step + 1.
     Floor: 2·B·4H·D FLOP per direction, or W_hh (16.8 MB in 16 bit) once from L2 where B is small.
     """
+    after_previous()
     direction = tl.program_id(2).to(tl.int64)
     row = tl.program_id(1) * BM + tl.arange(0, BM)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
@@ -184,6 +223,7 @@ def project(
     rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile,
     0 at first and afterwards.
     """
+    after_previous()
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
     top = tl.program_id(1) * BM
     row = top + tl.arange(0, BM)
