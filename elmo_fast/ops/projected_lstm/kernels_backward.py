@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops._kernels import after_previous, plus_product, tanh
-from elmo_fast.ops.projected_lstm.kernels_forward import approximate, leave_part, sum_of_parts
+from elmo_fast.ops._kernels import after_previous, plus_product
+from elmo_fast.ops.projected_lstm.kernels_forward import gate, leave_part, squash, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
@@ -24,33 +24,6 @@ def passed(gradient, x, bound):
     else:
         found = tl.where(tl.abs(x) <= bound, gradient, 0.0)
     return found
-
-
-@triton.jit
-def gate_and_slope(x, ROUGH: tl.constexpr):
-    """σ(x) and its slope; ROUGH, for 16-bit operands, without a division.
-
-    The slope is of e^-|x|: tanh.approx errs by as much as the slope of a saturated gate.
-    """
-    if ROUGH:
-        e = approximate(tl.abs(x) * -1.4426950408889634, "ex2")
-        large = approximate(1.0 + e, "rcp")
-        small = e * large
-        return tl.where(x < 0, small, large), small * large
-    s = tl.sigmoid(x)
-    return s, s * (1.0 - s)
-
-
-@triton.jit
-def tanh_and_slope(x, ROUGH: tl.constexpr):
-    """tanh(x) and its slope; ROUGH as `gate_and_slope`."""
-    if ROUGH:
-        e = approximate(tl.abs(x) * -2.8853900817779268, "ex2")
-        inverse = approximate(1.0 + e, "rcp")
-        t = (1.0 - e) * inverse
-        return tl.where(x < 0, -t, t), 4.0 * e * inverse * inverse
-    t = tanh(x)
-    return t, 1.0 - t * t
 
 
 @triton.jit
@@ -189,21 +162,22 @@ def cells_backward(
 
     gates += (now + row)[:, None] * 4 * count + cell[None, :]
     dtype: tl.constexpr = d_gates.dtype.element_ty
-    ROUGH: tl.constexpr = dtype != tl.float32
-    o, o_slope = gate_and_slope(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32), ROUGH)
+    # Not as rough as bfloat16 has them forwards: the slope of a saturated gate is as small as tanh.approx's error.
+    exact: tl.constexpr = tl.float32 if dtype == tl.float32 else tl.float16
+    o = gate(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32), exact)
     after = tl.load(c + (direction * (time + 1) + step + 1) * batch * count + at, mask=inside, other=0.0)
-    t, t_slope = tanh_and_slope(clipped(after, bound), ROUGH)
+    t = squash(clipped(after, bound), exact)
     if PROJECT:
         tl.store(hidden, (o * t).to(hidden.dtype.element_ty), mask=within)
-    tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o_slope, dtype), mask=within)
-    d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * t_slope
+    tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
+    d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * (1.0 - t * t)
     d_cell = passed(d_cell, after, bound)
-    f, f_slope = gate_and_slope(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32), ROUGH)
+    f = gate(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32), exact)
     tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)
     before = tl.load(c + (direction * (time + 1) + step) * batch * count + at, mask=inside, other=0.0)
     before = tl.where(step == 0, before, clipped(before, bound))
-    tl.store(d_gates + count, as_operand(d_cell * before * f_slope, dtype), mask=within)
-    i, i_slope = gate_and_slope(tl.load(gates, mask=inside, other=0.0).to(tl.float32), ROUGH)
-    g, g_slope = tanh_and_slope(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32), ROUGH)
-    tl.store(d_gates, as_operand(d_cell * g * i_slope, dtype), mask=within)
-    tl.store(d_gates + 2 * count, as_operand(d_cell * i * g_slope, dtype), mask=within)
+    tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
+    i = gate(tl.load(gates, mask=inside, other=0.0).to(tl.float32), exact)
+    g = squash(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32), exact)
+    tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
+    tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
