@@ -65,7 +65,7 @@ def launch(
     *arguments: Any,
     num_warps: int = 4,
     num_stages: int = 3,
-    launch_pdl: bool = False,
+    launch_pdl: int = False,
     **constants: Any,
 ) -> None:
     """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from elmo_fast.ops._kernels import after_previous, plus_product
-from elmo_fast.ops.projected_lstm.kernels_forward import gate, leave_part, squash, sum_of_parts
+from elmo_fast.ops._kernels import after_previous, plus_product, tanh
+from elmo_fast.ops.projected_lstm.kernels_forward import approximate, leave_part, sum_of_parts
 from elmo_fast.ops.projected_lstm.kernels_order import clipped
 
 
@@ -24,6 +24,29 @@ def passed(gradient, x, bound):
     else:
         found = tl.where(tl.abs(x) <= bound, gradient, 0.0)
     return found
+
+
+@triton.jit
+def exact_gate(x, dtype: tl.constexpr):
+    """σ(x), for 16-bit operands without a division; exactly 0 or 1 far from 0, where the slope must be 0.
+
+    With tanh.approx, which errs by 2^-11 anywhere, the slope of a saturated gate would be an error.
+    """
+    if dtype == tl.float32:
+        return tl.sigmoid(x)
+    e = approximate(tl.abs(x) * -1.4426950408889634, "ex2")
+    small = e * approximate(1.0 + e, "rcp")
+    return tl.where(x < 0, small, 1.0 - small)
+
+
+@triton.jit
+def exact_tanh(x, dtype: tl.constexpr):
+    """tanh(x), as `exact_gate`; for 16-bit operands without float32's digits near 0."""
+    if dtype == tl.float32:
+        return tanh(x)
+    e = approximate(tl.abs(x) * -2.8853900817779268, "ex2")
+    far = tl.fma(e * approximate(1.0 + e, "rcp"), -2.0, 1.0)
+    return tl.where(x < 0, -far, far)
 
 
 @triton.jit
@@ -162,22 +185,20 @@ def cells_backward(
 
     gates += (now + row)[:, None] * 4 * count + cell[None, :]
     dtype: tl.constexpr = d_gates.dtype.element_ty
-    # Not as rough as bfloat16 has them forwards: the slope of a saturated gate is as small as tanh.approx's error.
-    exact: tl.constexpr = tl.float32 if dtype == tl.float32 else tl.float16
-    o = gate(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32), exact)
+    o = exact_gate(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32), dtype)
     after = tl.load(c + (direction * (time + 1) + step + 1) * batch * count + at, mask=inside, other=0.0)
-    t = squash(clipped(after, bound), exact)
+    t = exact_tanh(clipped(after, bound), dtype)
     if PROJECT:
         tl.store(hidden, (o * t).to(hidden.dtype.element_ty), mask=within)
     tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
     d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * (1.0 - t * t)
     d_cell = passed(d_cell, after, bound)
-    f = gate(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32), exact)
+    f = exact_gate(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32), dtype)
     tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)
     before = tl.load(c + (direction * (time + 1) + step) * batch * count + at, mask=inside, other=0.0)
     before = tl.where(step == 0, before, clipped(before, bound))
     tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
-    i = gate(tl.load(gates, mask=inside, other=0.0).to(tl.float32), exact)
-    g = squash(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32), exact)
+    i = exact_gate(tl.load(gates, mask=inside, other=0.0).to(tl.float32), dtype)
+    g = exact_tanh(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32), dtype)
     tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
     tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
