@@ -8,7 +8,10 @@ import pytest
 
 import elmo_fast
 import elmo_fast.ops
+from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.errors import MissingExtraError
+from elmo_fast.modules import BiLM
+from elmo_fast.modules.sentence_vectors import embed_batches, run_batches
 
 PUBLIC = [name for name in elmo_fast.__all__ if not name.startswith("__")]
 
@@ -92,3 +95,23 @@ def documented(thing):
     text = thing.__doc__ or ""
     where = getattr(thing, "__qualname__", getattr(thing, "__name__", thing))
     assert len(text.strip()) > 15, f"{where} has no docstring to speak of: {text!r}"
+
+
+SPELLED_OUT = {
+    "ElmoEmbedder": (ElmoEmbedder, BiLM, {"requires_grad", "vocab_to_cache"}),
+    "ElmoEmbedder.from_pretrained": (ElmoEmbedder.from_pretrained, ElmoEmbedder, {"options_file", "weight_file"}),
+    "Elmo": (Elmo, BiLM, set()),
+    "Elmo.from_pretrained": (Elmo.from_pretrained, Elmo, {"options_file", "weight_file", "module"}),
+    "embed_batches": (embed_batches, run_batches, set()),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_arguments_are_spelled_out_with_the_defaults_of_where_they_go(name):
+    """An editor completes them. None stands for what a model's folder says."""
+    function, target, absent = SPELLED_OUT[name]
+    own, wanted = inspect.signature(function).parameters, inspect.signature(target).parameters
+    assert not [each for each in own.values() if each.kind is each.VAR_KEYWORD]
+    assert wanted.keys() - own.keys() == absent
+    for each in wanted.keys() & own.keys() - {"options_file", "weight_file"}:
+        assert own[each].default in (None, wanted[each].default), each

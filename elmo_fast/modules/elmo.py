@@ -1,5 +1,6 @@
 """ELMo's representations: the biLM's layers, mixed, dropped out, markers removed."""
 
+import inspect
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +14,10 @@ from elmo_fast.modules._loading import load_state, section
 from elmo_fast.modules._pretrained import mixes_of, read_elmo, save_bilm
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
-from elmo_fast.op_choices import Backend
+from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.text import Vocabulary
 
 
 class Elmo(nn.Module):
@@ -33,7 +36,7 @@ class Elmo(nn.Module):
             'mask'.
         statistics: as in ScalarMix, for do_layer_norm.
         backend: as in BiLM.
-        settings: stateful, unique_words, cache_size, precision, vocabulary: as in BiLM.
+        stateful, unique_words, cache_size, precision, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -55,15 +58,32 @@ class Elmo(nn.Module):
         *,
         statistics: str = "allennlp",
         backend: Backend = "auto",
-        **settings: Any,
+        stateful: bool = True,
+        unique_words: bool = True,
+        cache_size: int = CACHE_SIZE,
+        precision: InferencePrecision = "float32",
+        vocabulary: Vocabulary | None = None,
+        prefix: str | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
+        settings: dict[str, Any] = {
+            "stateful": stateful,
+            "unique_words": unique_words,
+            "cache_size": cache_size,
+            "precision": precision,
+            "vocabulary": vocabulary,
+            "prefix": prefix,
+            "cuda_graphs": cuda_graphs,
+        }
         if module is not None:
-            if options_file is not None or weight_file is not None or settings:
+            usual = inspect.signature(BiLM).parameters
+            changed = {name: value for name, value in settings.items() if value != usual[name].default}
+            if options_file is not None or weight_file is not None or changed:
                 raise ElmoFastError(
                     "module replaces options_file, weight_file and the settings of a biLM; "
                     "give None for both files and no other setting; "
-                    f"got {options_file!r}, {weight_file!r}, {settings!r}"
+                    f"got {options_file!r}, {weight_file!r}, {changed!r}"
                 )
             self._elmo_lstm = module
         elif options_file is None:
@@ -96,20 +116,61 @@ class Elmo(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, model: str | os.PathLike[str], num_output_representations: int | None = None, **settings: Any
+        cls,
+        model: str | os.PathLike[str],
+        num_output_representations: int | None = None,
+        requires_grad: bool = False,
+        do_layer_norm: bool | None = None,
+        dropout: float | None = None,
+        vocab_to_cache: list[str] | None = None,
+        keep_sentence_boundaries: bool | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        *,
+        statistics: str | None = None,
+        backend: Backend = "auto",
+        stateful: bool = True,
+        unique_words: bool = True,
+        cache_size: int = CACHE_SIZE,
+        precision: InferencePrecision = "float32",
+        vocabulary: Vocabulary | None = None,
+        prefix: str | None = None,
+        cuda_graphs: bool = False,
     ) -> "Elmo":
         """Loads a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 
         Args:
             model: the folder of a model or a run, its archive, or a name on the hub ("user/name@revision").
             num_output_representations: None: the number of mixes in the folder, or 1 if there are none.
-            settings: as in Elmo, overriding the saved ones; scalar_mix_parameters override the mixes' weights.
+            do_layer_norm, dropout, keep_sentence_boundaries, statistics: as in Elmo; None: as saved.
+            scalar_mix_parameters: as in Elmo; None: the saved weights of the mixes.
+            requires_grad, vocab_to_cache, backend, stateful, unique_words, cache_size, precision, vocabulary, prefix,
+                cuda_graphs: as in Elmo.
 
         Raises: ElmoFastError, CheckpointError.
         """
+        saved = {
+            "do_layer_norm": do_layer_norm,
+            "dropout": dropout,
+            "keep_sentence_boundaries": keep_sentence_boundaries,
+            "statistics": statistics,
+        }
+        settings: dict[str, Any] = {
+            **{name: value for name, value in saved.items() if value is not None},
+            "requires_grad": requires_grad,
+            "vocab_to_cache": vocab_to_cache,
+            "scalar_mix_parameters": scalar_mix_parameters,
+            "backend": backend,
+            "stateful": stateful,
+            "unique_words": unique_words,
+            "cache_size": cache_size,
+            "precision": precision,
+            "vocabulary": vocabulary,
+            "prefix": prefix,
+            "cuda_graphs": cuda_graphs,
+        }
         options, state, arguments = read_elmo(model, num_output_representations, settings)
         elmo = cls(options, state, **arguments)
-        if mixes_of(state) and settings.get("scalar_mix_parameters") is None:
+        if mixes_of(state) and scalar_mix_parameters is None:
             for k, mix in enumerate(elmo._scalar_mixes):
                 load_state(mix, section(state, f"scalar_mix_{k}.") or {}, f"scalar_mix_{k}")
         return elmo

@@ -15,10 +15,12 @@ from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
+from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, embed_batches, run_batches
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
+from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.progress import Progress
-from elmo_fast.text import SurveyedText, survey
+from elmo_fast.text import SurveyedText, Vocabulary, survey
 from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, format_of
 
 TOKENISED = "a list of words (use text.split() to split at white space)"
@@ -33,7 +35,7 @@ class ElmoEmbedder:
     Args:
         options_file, weight_file: as in BiLM.
         cuda_device: index of the GPU; -1: the CPU.
-        settings: stateful, unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
+        stateful, unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
@@ -45,11 +47,30 @@ class ElmoEmbedder:
         options_file: str | os.PathLike[str] | ElmoOptions,
         weight_file: str | os.PathLike[str] | State | None,
         cuda_device: int = -1,
-        **settings: Any,
+        *,
+        stateful: bool = True,
+        unique_words: bool = True,
+        cache_size: int = CACHE_SIZE,
+        precision: InferencePrecision = "float32",
+        backend: Backend = "auto",
+        vocabulary: Vocabulary | None = None,
+        prefix: str | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         if cuda_device >= 0:
             device_named(f"cuda:{cuda_device}", "cuda_device")
-        self.elmo_bilm = BiLM(options_file, weight_file, **settings)
+        self.elmo_bilm = BiLM(
+            options_file,
+            weight_file,
+            stateful=stateful,
+            unique_words=unique_words,
+            cache_size=cache_size,
+            precision=precision,
+            backend=backend,
+            vocabulary=vocabulary,
+            prefix=prefix,
+            cuda_graphs=cuda_graphs,
+        )
         self.cuda_device = cuda_device
         paths = [file for file in (weight_file, options_file) if isinstance(file, str | os.PathLike)]
         self.model_name = os.fspath(paths[0]) if paths else ""
@@ -64,15 +85,41 @@ class ElmoEmbedder:
         )
 
     @classmethod
-    def from_pretrained(cls, model: str | os.PathLike[str], cuda_device: int = -1, **settings: Any) -> "ElmoEmbedder":
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str],
+        cuda_device: int = -1,
+        *,
+        stateful: bool = True,
+        unique_words: bool = True,
+        cache_size: int = CACHE_SIZE,
+        precision: InferencePrecision = "float32",
+        backend: Backend = "auto",
+        vocabulary: Vocabulary | None = None,
+        prefix: str | None = None,
+        cuda_graphs: bool = False,
+    ) -> "ElmoEmbedder":
         """The embedder for a folder with a model or a run, its archive, or a name on the hub ("user/name@revision").
 
         Args:
-            cuda_device, settings: as in ElmoEmbedder.
+            cuda_device: index of the GPU; -1: the CPU.
+            stateful, unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
         Raises: ElmoFastError, CheckpointError.
         """
-        return cls(pretrained_folder(model), None, cuda_device, **settings)
+        return cls(
+            pretrained_folder(model),
+            None,
+            cuda_device,
+            stateful=stateful,
+            unique_words=unique_words,
+            cache_size=cache_size,
+            precision=precision,
+            backend=backend,
+            vocabulary=vocabulary,
+            prefix=prefix,
+            cuda_graphs=cuda_graphs,
+        )
 
     def reset_states(self) -> None:
         """Forgets the carried state: the next batch starts from zeros."""

@@ -71,17 +71,32 @@ def embed_batches(
     layers: Layers = "all",
     *,
     side_by_side: bool = False,
-    **settings: Any,
+    stateful: bool = False,
+    batch_size: int | None = None,
+    max_tokens: int | None = None,
+    window: int | None = None,
+    name: Callable[[int], str] = "sentence {}".format,
+    beside: Executor | None = None,
 ) -> Iterator[EmbeddedBatch]:
     """Runs a biLM over sentences, batch by batch, and yields the vectors of each batch.
 
     Args:
         side_by_side: a sentence's vectors are [T, K 2D], in place of [K, T, 2D].
-        settings: and everything else: as in run_batches.
+        stateful, batch_size, max_tokens, window, name, beside: as in run_batches.
 
     Raises: as run_batches.
     """
-    for batch in run_batches(bilm, sentences, layers, **settings):
+    for batch in run_batches(
+        bilm,
+        sentences,
+        layers,
+        stateful=stateful,
+        batch_size=batch_size,
+        max_tokens=max_tokens,
+        window=window,
+        name=name,
+        beside=beside,
+    ):
         indices, members, vectors = batch.indices, list(batch.sentences), batch.vectors(side_by_side)
         del batch  # No name here keeps a batch alive while the next one runs.
         yield EmbeddedBatch(indices, members, vectors)
