@@ -18,9 +18,9 @@ def build_parser() -> Any:
         "embed",
         "Writes the vectors of every token of INPUT to OUTPUT. The file appears only when it is complete. "
         "Several processes share the work if torchrun or srun starts them, or if each gets --shard. OUTPUT is then a "
-        "folder, on a disk that all of them see, with one file per part of the text. To resume, run the same command "
-        "again: it makes the parts that are missing. `elmo-fast merge` joins the parts into one file; in Python, "
-        "elmo_fast.ElmoVectors opens the folder, or a file written with --format safetensors.",
+        "folder, on a disk that all of them see, with one file per part of the text; process i writes the parts i, "
+        "i + N, ... To resume, run the same command again: existing parts are kept. `elmo-fast merge` joins the parts "
+        "into one file; in Python, elmo_fast.ElmoVectors opens the folder, or a file of --format safetensors.",
     )
     parser.add_argument(
         "input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; - is the standard input; or as --format_in says"
@@ -76,7 +76,7 @@ def build_parser() -> Any:
         "part_lines",
         int,
         "lines per part, a multiple of 16 times --batch_size (default: about eight parts per process, each at most 256 "
-        "times --batch_size, and smaller towards the end)",
+        "times --batch_size)",
     )
     parser.shared("file_friendly_logging")
     parser.option("cuda_device", int, "number of the GPU; -1 is the CPU", -1)
@@ -128,7 +128,7 @@ def _embed_alone(arguments: Any, source: Source) -> int:
 
 
 def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
-    """The first process shows the progress of all."""
+    """The first process alone shows its progress."""
     arguments.device = _shares.device_of(arguments.device, place)
     embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:

@@ -3,10 +3,8 @@
 from elmo_fast._lazy import lazy
 
 _MODULES = {
-    "vectors": ("ElmoVectors",),
-    "agreement": ("Settings",),
-    "embedding": ("embed_parts",),
-    "merging": ("merge_parts",),
+    "vectors": ("ElmoVectors", "merge_parts"),
+    "embedding": ("Settings", "embed_parts"),
 }
 __getattr__, __dir__ = lazy("elmo_fast.parts", _MODULES)
 __all__ = __dir__()

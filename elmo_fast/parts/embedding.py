@@ -1,30 +1,56 @@
-"""What one of the processes does that embed a text together: it claims part after part until all are there."""
+"""Embeds the parts of one process: part p of process p mod N, each a folder that appears whole by one rename."""
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import pathlib
-import time
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
+from elmo_fast.files import flush, write_json
+from elmo_fast.json_files import read_json
+from elmo_fast.manifest import MANIFEST, Manifest, NewFiles, mark_of
 from elmo_fast.modules import ElmoEmbedder
-from elmo_fast.modules.text_embedding import check_formats
-from elmo_fast.parts.agreement import Settings, agreed_plan
-from elmo_fast.parts.claims import Claims, looks
-from elmo_fast.parts.cutting import PartReader, order_of
-from elmo_fast.parts.folder import NAMES, VECTORS, done_parts, finish, made_folder, writing_part
-from elmo_fast.parts.plan import Plan, name_of
+from elmo_fast.modules.model_digest import model_digest
+from elmo_fast.modules.sentence_vectors import WINDOW
+from elmo_fast.modules.text_embedding import check_formats, text_contents
+from elmo_fast.parts.plan import PLAN, Making, PartReader, Plan, cut, name_of, read_plan, write_once
+from elmo_fast.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.progress import Progress
-from elmo_fast.text import Source
+from elmo_fast.text import Source, SurveyedText
 from elmo_fast.token_files import FORMATS, Contents, check_room
+from elmo_fast.workplace import NO_ROOM, remove_leftovers, workplace
 
-WORKING = 2.0  # seconds between two looks at what the others have done, while this process works
+_CLAIMS = ".claims"  # a folder of an older version
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a text is embedded; names and values as in ElmoEmbedder.embed_file.
+
+    part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses.
+    """
+
+    output_format: str = "all"
+    batch_size: int = 64
+    forget_sentences: bool = False
+    use_sentence_keys: bool = False
+    file_format: str = "hdf5"
+    dtype: str = "float32"
+    max_tokens: int | None = None
+    part_sentences: int | None = None
+
+    @property
+    def window(self) -> int:
+        """Number of sentences that are sorted by length together."""
+        return WINDOW * self.batch_size
 
 
 class Written(NamedTuple):
@@ -44,16 +70,17 @@ def embed_parts(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Written:
-    """Writes the vectors of a text as a folder of parts, together with the other processes that do the same.
+    """Write this process's share of a text's vectors as parts of a folder; existing parts stay.
 
-    Returns when all parts are there. Run again, it resumes: parts that are there stay.
+    Process i of N writes the parts i, i + N, i + 2N, ... and returns; others may run at any time. Run again, with any
+    number of processes, it writes what is missing.
 
     Args:
         embedder: the model, without carried state.
         source: the text, the same for all processes.
         folder: on a disk that all processes share; created if it does not exist.
-        share: the number of this process, from 0, and of all; it decides only where this one begins.
-        progress: called with the tokens that all processes have done since this one began, and those that were to do.
+        share: the number of this process, from 0, and of all.
+        progress: called with the tokens done, and those of all parts that this process is to write.
         say: takes a line about what this process found.
 
     Raises: ElmoFastError: carried state; another text, model or setting than the folder's; a damaged part; as
@@ -66,98 +93,193 @@ def embed_parts(
             f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
             "on all sentences before it; use --no_stateful (stateful=False)"
         )
-    with made_folder(place), Claims(place) as claims:
-        there = len(done_parts(place))
-        plan = agreed_plan(place, claims, embedder, source, settings, share[1])
-        reader = PartReader(source, plan, settings.window)
-        if there:
+    with _folder_of_parts(place):
+        done = done_parts(place)
+        plan = _agreed_plan(place, embedder, source, settings, share[1])
+        reader, names = PartReader(source, plan, settings.window), [name_of(n) for n in range(len(plan.parts))]
+        if done:
             if say is not None:
-                say(f"{place}: {there} of {len(plan.parts)} parts are there")
-            reader.check_all()
-        written = _Worker(embedder, place, share, settings, claims, plan, reader, progress).run()
-        claims.remove_folder()
-    return written
+                say(f"{place}: {len(done)} of {len(names)} parts are there")
+            for number, name in enumerate(names):
+                text = reader.read(number)
+                if name in done:
+                    _check_is_of(place, plan, number, text)
+        mine = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
+        _embed(embedder, reader, place, plan, mine, settings, progress)
+        if done_parts(place).issuperset(names):
+            _finish(place, plan)
+    return Written(len(mine), sum(plan.parts[number].tokens for number in mine), len(names))
 
 
-@dataclasses.dataclass
-class _Worker:
-    embedder: ElmoEmbedder
-    folder: pathlib.Path
-    share: tuple[int, int]
-    settings: Settings
-    claims: Claims
-    plan: Plan
-    reader: PartReader
-    progress: Progress | None
-    looked: float = 0.0
+@contextlib.contextmanager
+def _folder_of_parts(folder: pathlib.Path) -> Iterator[None]:
+    """Create the folder, or refuse one that holds other things; remove it again where nothing came to be in it."""
+    if folder.exists() and not folder.is_dir():
+        raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
+    created = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    others = [name for name in os.listdir(folder) if name not in (PLAN, _CLAIMS) and not name.startswith(f".{PLAN}")]
+    if others and not (folder / PLAN).exists():
+        raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
+    try:
+        yield
+    finally:
+        if created:
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
 
-    def run(self) -> Written:
-        """Embeds parts until all are there, its own and those of processes that died."""
-        waiting, mine, self.before = looks(), list[int](), self._tokens({})
-        with ThreadPoolExecutor(1, "elmo_fast part") as beside:
-            # While a part is embedded, the one before it is digested, flushed to the disk and renamed.
-            closing: Future[None] | None = None
-            while pending := self._pending():
-                before, closing = closing, None
-                others = pending if before is None else [number for number in pending if number != mine[-1]]
-                if (embedded := self._embed_one(others)) is not None:
-                    mine.append(embedded[0])
-                    closing = beside.submit(embedded[1].close)
-                if before is not None:
-                    before.result()
-                elif closing is None:
-                    next(waiting)
-                self._show()
-        self.looked = 0.0
-        self._show()
-        finish(self.folder, len(self.plan.parts))
-        return Written(len(mine), sum(self.plan.parts[number].tokens for number in mine), len(self.plan.parts))
 
-    def _pending(self) -> list[int]:
-        """The parts that are not there, in this process's order."""
-        there = done_parts(self.folder)
-        return [number for number in order_of(self.plan.parts, self.share) if name_of(number) not in there]
+def _agreed_plan(
+    folder: pathlib.Path, embedder: ElmoEmbedder, source: Source, settings: Settings, processes: int
+) -> Plan:
+    """The folder's plan, of whichever process was first. Raises ElmoFastError if it differs in model or settings."""
+    names = "keys" if settings.use_sentence_keys or source.keyed else "none" if settings.forget_sentences else "lines"
+    making = Making(
+        model_sha256=model_digest(embedder.elmo_bilm),
+        layers=settings.output_format,
+        precision=embedder.elmo_bilm._elmo_lstm.precision,
+        stateful=embedder.elmo_bilm.stateful,
+        dtype=settings.dtype,  # type: ignore[arg-type]
+        batch_size=settings.batch_size,
+        max_tokens=settings.max_tokens,
+        file_format=settings.file_format,
+        names=names,  # type: ignore[arg-type]
+    )
+    if not (folder / PLAN).exists():
+        as_keys = names == "keys" and settings.file_format == "hdf5"
+        each, parts = cut(source, settings.window, processes, settings.part_sentences, as_keys)
+        contents = text_contents(
+            SurveyedText(source.name, np.zeros(0, np.int64), [], False, source), embedder.elmo_bilm,
+            embedder.model_name, settings.output_format, settings.dtype, as_keys=False, remembers=False,
+        )  # fmt: skip
+        new = Plan(
+            "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
+            contents.layers, contents.width, contents.metadata, parts,
+        )  # fmt: skip
+        write_once(folder, new)
+    plan, where = read_plan(folder), folder / PLAN
+    if plan.making.model_sha256 != making.model_sha256:
+        raise ElmoFastError(
+            f"{where}: the vectors of this folder are of another model: {shortened(plan.model)} with sha256 "
+            f"{plan.making.model_sha256[:16]}, here it is {shortened(embedder.model_name)} with "
+            f"{making.model_sha256[:16]}; give another output folder"
+        )
+    for field in dataclasses.fields(Making):
+        there, here = getattr(plan.making, field.name), getattr(making, field.name)
+        if there != here:
+            raise ElmoFastError(
+                f"{where}: the vectors of this folder were begun with {field.name} {there}, here it is {here}; give "
+                "the same options, or another output folder"
+            )
+    if (asked := settings.part_sentences) not in (None, plan.part_sentences):
+        raise ElmoFastError(
+            f"{where}: the parts of this folder are of {plan.part_sentences} {plan.unit}s, here {asked} are wanted; "
+            "give that number, or another output folder"
+        )
+    return plan
 
-    def _embed_one(self, pending: Sequence[int]) -> tuple[int, contextlib.ExitStack] | None:
-        """Embeds the first part that no other process works on: its number, and what puts it in its place when closed.
 
-        None where there is no such part.
-        """
-        for number in pending:
-            with contextlib.ExitStack() as stack:
-                held = stack.enter_context(self.claims.claimed(name_of(number)))
-                if held and not (self.folder / name_of(number)).exists():
-                    self._embed(number, stack)
-                    return number, stack.pop_all()
-        return None
-
-    def _embed(self, number: int, stack: contextlib.ExitStack) -> None:
-        text, settings, plan = self.reader.read(number), self.settings, self.plan
-        contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), plan.metadata)
-        check_room(self.folder / name_of(number), contents.nbytes)
-
-        def told(done: int, total: int) -> None:
-            self.claims.tell(name_of(number), done)
-            self._show()
-
-        new = stack.enter_context(writing_part(self.folder, number))
-        if plan.making.names != "none":
-            (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
-        write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, contents))
-        self.embedder.write_text(
-            text, write, contents.dtype, settings.output_format, settings.batch_size, settings.max_tokens, told
+def _check_is_of(folder: pathlib.Path, plan: Plan, number: int, text: SurveyedText) -> None:
+    """Raise CheckpointError unless an existing part is of this text; those of older versions hold no mark."""
+    lengths = np.diff(read_part(folder, plan, number).offsets)
+    names = folder / name_of(number) / NAMES
+    if not np.array_equal(lengths, text.lengths) or (names.exists() and read_json(names, list[str]) != text.lines):
+        raise CheckpointError(
+            f"{folder / name_of(number)}: its vectors are of other sentences than {plan.range_of(number)}; delete the "
+            "folder and run the same command again"
         )
 
-    def _show(self) -> None:
-        """Tells the progress of all processes."""
-        if self.progress is not None and time.monotonic() - self.looked >= WORKING:
-            self.looked = time.monotonic()
-            total = sum(part.tokens for part in self.plan.parts)
-            if total > self.before:  # else there was nothing to do
-                claimed = self.claims.tokens()  # first: a part that is renamed meanwhile counts as one that is there
-                self.progress(self._tokens(claimed) - self.before, total - self.before)
 
-    def _tokens(self, claimed: Mapping[str, int]) -> int:
-        """Of the parts that are there, and of what is done of those that are claimed."""
-        there, parts = done_parts(self.folder), {name_of(n): part.tokens for n, part in enumerate(self.plan.parts)}
-        return sum(tokens if name in there else claimed.get(name, 0) for name, tokens in parts.items())
+def _embed(
+    embedder: ElmoEmbedder,
+    reader: PartReader,
+    folder: pathlib.Path,
+    plan: Plan,
+    numbers: list[int],
+    settings: Settings,
+    progress: Progress | None,
+) -> None:
+    """Write the parts of these numbers. While one is embedded, the one before is digested, flushed and renamed."""
+    total, before = sum(plan.parts[number].tokens for number in numbers), 0
+
+    def reached(done: int, of_part: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    with ThreadPoolExecutor(1, "elmo_fast part") as background:
+        closing: Future[None] | None = None
+        for number in numbers:
+            text = reader.read(number)
+            metadata = {**plan.metadata, MARK: plan.mark(number)}
+            contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
+            check_room(folder / name_of(number), contents.nbytes)
+            with contextlib.ExitStack() as stack:
+                new = stack.enter_context(_writing_part(folder, number))
+                if plan.making.names != "none":
+                    (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
+                write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, contents))
+                embedder.write_text(
+                    text, write, contents.dtype, settings.output_format, settings.batch_size, settings.max_tokens,
+                    reached,
+                )  # fmt: skip
+                previous, closing = closing, background.submit(stack.pop_all().close)
+            if previous is not None:
+                previous.result()
+            before += plan.parts[number].tokens
+        if closing is not None:
+            closing.result()
+
+
+@contextlib.contextmanager
+def _writing_part(folder: pathlib.Path, number: int) -> Iterator[pathlib.Path]:
+    """Yield an empty folder; if the block succeeds it becomes the part, with a manifest of its files.
+
+    Where another process has written the part meanwhile, its files stay. Raises OSError naming the part if the disk is
+    full.
+    """
+    target = folder / name_of(number)
+    try:
+        with workplace(target) as work:
+            new = NewFiles(work / "new")
+            new.folder.mkdir()
+            yield new.folder
+            new.write_manifest()
+            for name in os.listdir(new.folder):
+                flush(new.folder / name)
+            flush(new.folder)
+            try:
+                new.folder.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # a rename replaces no folder that holds files
+                    raise
+            flush(folder)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
+        raise
+
+
+def _finish(folder: pathlib.Path, plan: Plan) -> None:
+    """Remove what killed processes left beside the parts, and write the manifest of all files.
+
+    Raises ElmoFastError naming a part's file that is not as it was written.
+    """
+    remove_leftovers(folder, ".part-")
+    shutil.rmtree(folder / _CLAIMS, ignore_errors=True)
+    files = {PLAN: mark_of(folder / PLAN)}
+    for number in range(len(plan.parts)):
+        read_part(folder, plan, number)
+        for name, mark in read_json(folder / name_of(number) / MANIFEST, Manifest).files.items():
+            path = folder / name_of(number) / name
+            size = path.stat().st_size if path.exists() else 0
+            if size != mark.bytes:
+                raise ElmoFastError(
+                    f"{path}: damaged: wanted {mark.bytes:,} bytes, found {size:,}; delete the folder {path.parent} "
+                    "and run the same command again"
+                )
+            files[f"{name_of(number)}/{name}"] = mark
+    new = Manifest("elmo_fast manifest", 1, files)
+    with contextlib.suppress(CheckpointError):  # there is none, or a damaged one
+        if read_json(folder / MANIFEST, Manifest) == new:
+            return
+    write_json(folder / MANIFEST, dataclasses.asdict(new))

@@ -1,25 +1,36 @@
-"""parts.json: how a text is cut into parts, and what its vectors are made with. Written once, by the first process."""
+"""How a text is cut into parts, and what its vectors are computed with: parts.json, which the first process writes."""
 
 import contextlib
 import dataclasses
+import hashlib
 import json
+import math
 import os
 import pathlib
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import flush
 from elmo_fast.json_files import read_json
+from elmo_fast.text import Source, SurveyedText
+from elmo_fast.text.sources import Sentence
+from elmo_fast.text.survey import Checks
 from elmo_fast.workplace import workplace
 
 PLAN = "parts.json"
+# Parts of each process, so that little is done again when one is killed, and the longest part in windows.
+PARTS_EACH, MOST_WINDOWS = 8, 16
 
 
 @dataclasses.dataclass
 class Part:
     """Sentences of a text that are embedded together.
 
-    first: the number of the first one, from 0; sha256: of their tokens and names (`cutting.digest`).
+    first: the number of the first one, from 0; sha256: of their tokens and names (`digest`).
     """
 
     first: int
@@ -29,13 +40,13 @@ class Part:
 
     @property
     def end(self) -> int:
-        """The number of the sentence behind the last one."""
+        """Number of the sentence behind the last one."""
         return self.first + self.sentences
 
 
 @dataclasses.dataclass
 class Making:
-    """What the vectors of a text depend on besides its sentences, and how they are kept.
+    """What the vectors of a text depend on besides its sentences, and how they are stored.
 
     layers: "all", "top" or "average"; file_format: of the file that merging gives; names: what that file calls the
     sentences: "lines" in sentence_to_index, "keys" as names of datasets, or "none".
@@ -46,7 +57,7 @@ class Making:
     precision: str
     stateful: bool
     dtype: Literal["float32", "float16"]
-    batch_size: int | None
+    batch_size: int
     max_tokens: int | None
     file_format: str
     names: Literal["lines", "keys", "none"]
@@ -56,8 +67,8 @@ class Making:
 class Plan:
     """The content of parts.json.
 
-    text, unit: the source's name, and what its sentences are called; model: its name; depth: number of layers kept, 0
-    for a single one without an axis of its own; width: 2D; metadata: of the merged file.
+    text, unit: the source's name, and what its sentences are called; model: its name; depth: number of layers, 0 for a
+    single one without an axis of its own; width: 2D; metadata: of the merged file.
     """
 
     format: Literal["elmo_fast parts"]
@@ -74,13 +85,18 @@ class Plan:
 
     @property
     def sentences(self) -> int:
-        """Of the whole text."""
+        """Sentences of the whole text."""
         return self.parts[-1].end
 
     def range_of(self, number: int) -> str:
         """A part's place in the text, for messages: "lines 1 to 1024"."""
         part = self.parts[number]
         return f"{self.unit}s {part.first + 1} to {part.end}"
+
+    def mark(self, number: int) -> str:
+        """Digest of what a part's vectors are of, which its file holds."""
+        described = [dataclasses.asdict(self.making), dataclasses.asdict(self.parts[number])]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 
 def name_of(number: int) -> str:
@@ -99,13 +115,13 @@ def read_plan(folder: str | os.PathLike[str]) -> Plan:
 
 
 def write_once(folder: pathlib.Path, plan: Plan) -> None:
-    """Writes the plan unless another process has written one meanwhile; that one then stands."""
+    """Write the plan unless another process has written one meanwhile; that one then stands."""
     target = folder / PLAN
     with workplace(target) as work:
         (work / PLAN).write_text(json.dumps(dataclasses.asdict(plan), indent=1) + "\n", encoding="utf-8")
         flush(work / PLAN)
         try:
-            # A link does not replace what is there, whoever was first.
+            # A link does not replace an existing file, whoever was first.
             os.link(work / PLAN, target)
         except FileExistsError:
             return
@@ -114,3 +130,96 @@ def write_once(folder: pathlib.Path, plan: Plan) -> None:
                 if not target.exists():
                     os.replace(work / PLAN, target)
         flush(folder)
+
+
+def cut(
+    source: Source, window: int, processes: int, part_sentences: int | None, as_keys: bool
+) -> tuple[int, list[Part]]:
+    """Read all sentences once: how many a part has at most, and the parts, all of one size but the last.
+
+    window: sentences of which each part has a multiple; processes: number that share the parts; part_sentences: None
+    chooses; as_keys: whether the names of the sentences must be names of datasets.
+
+    Raises ElmoFastError as `survey` does, or if part_sentences is no multiple of the window.
+    """
+    if part_sentences is not None and (part_sentences < 1 or part_sentences % window):
+        raise ElmoFastError(
+            f"part_lines, the sentences of a part, must be a multiple of {window}: 16 batches, which are sorted by "
+            f"length together; got {part_sentences}"
+        )
+    checks, windows, first = Checks(source.name, source, as_keys), list[tuple[int, int, bytes]](), 0
+    sentences = source.sentences()
+    while chunk := list(islice(sentences, window)):
+        for index, sentence in enumerate(chunk, first):
+            checks.take(index, sentence)
+        first += len(chunk)
+        windows.append((len(chunk), sum(len(sentence.tokens) for sentence in chunk), _digest(chunk)))
+    checks.end()
+    each = min(math.ceil(len(windows) / (PARTS_EACH * processes)), MOST_WINDOWS)
+    if part_sentences is not None:
+        each = part_sentences // window
+    parts, first = [], 0
+    for start in range(0, len(windows), each):
+        counts, tokens, digests = zip(*windows[start : start + each], strict=True)
+        parts.append(Part(first, sum(counts), sum(tokens), hashlib.sha256(b"".join(digests)).hexdigest()))
+        first += sum(counts)
+    return each * window, parts
+
+
+def digest(sentences: Sequence[Sentence], window: int) -> str:
+    """The sha256 of a part: of the digests of its windows, which are of tokens and names."""
+    chunks = (sentences[start : start + window] for start in range(0, len(sentences), window))
+    return hashlib.sha256(b"".join(map(_digest, chunks))).hexdigest()
+
+
+def _digest(sentences: Iterable[Sentence]) -> bytes:
+    # Separators that stand in no token, so that no two texts give the same bytes.
+    joined = "".join(f"{chr(31).join(tokens)}\x1e{name}\x1d" for tokens, name in sentences)
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).digest()
+
+
+class _PartOfText(Source):
+    """Sentences in memory, whose places are those in the whole text."""
+
+    def __init__(self, whole: Source, first: int, sentences: Sequence[Sentence]) -> None:
+        self.name, self.unit = whole.name, whole.unit
+        self._whole, self._first, self._sentences = whole, first, sentences
+
+    def sentences(self) -> Iterator[Sentence]:
+        return iter(self._sentences)
+
+    def place(self, index: int) -> str:
+        return self._whole.place(self._first + index)
+
+
+class PartReader:
+    """Reads the sentences of part after part; one behind the last is reached by reading on.
+
+    Raises ElmoFastError if the text differs from the plan's.
+    """
+
+    def __init__(self, source: Source, plan: Plan, window: int) -> None:
+        self._source, self._plan, self._window = source, plan, window
+        self._sentences: Iterator[Sentence] = iter(())
+        self._at = -1
+
+    def read(self, number: int) -> SurveyedText:
+        """A part, as a text of its own in memory."""
+        part = self._plan.parts[number]
+        if not 0 <= self._at <= part.first:
+            self._sentences, self._at = self._source.sentences_from(part.first), part.first
+        found: list[Any] = list(islice(self._sentences, part.first - self._at, part.end - self._at))
+        self._at = part.end
+        if len(found) != part.sentences or digest(found, self._window) != part.sha256:
+            self._complain(f"{self._plan.range_of(number)} differ from those")
+        if part.end == self._plan.sentences and next(self._sentences, None) is not None:
+            self._complain(f"there are more {self._plan.unit}s than the {self._plan.sentences}")
+        lengths = np.array([len(sentence.tokens) for sentence in found], np.int64)
+        lines = [sentence.name for sentence in found]
+        return SurveyedText(self._source.name, lengths, lines, False, _PartOfText(self._source, part.first, found))
+
+    def _complain(self, what: str) -> None:
+        raise ElmoFastError(
+            f"{self._source.name}: {what} of the text that the output folder's {PLAN} was made of "
+            f"({self._plan.text}); give that text, or another output folder"
+        )

@@ -1,4 +1,4 @@
-"""The vectors that `embed` wrote, read one sentence at a time."""
+"""The vectors that `embed` wrote, read one sentence at a time, or merged into one file."""
 
 import bisect
 import functools
@@ -14,10 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
-from elmo_fast.parts.folder import NAMES, VECTORS, check_complete, check_part
-from elmo_fast.parts.plan import PLAN, name_of, read_plan
+from elmo_fast.json_files import read_json
+from elmo_fast.manifest import MANIFEST, FileMark, Manifest, check_mark, check_written
+from elmo_fast.parts.plan import PLAN, Plan, name_of, read_plan
+from elmo_fast.progress import Progress
+from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, format_of
 
 Rows = npt.NDArray[Any]
+# The files of a part, and the key in the first one's metadata of `Plan.mark`; older versions wrote none.
+VECTORS, NAMES, MARK = "vectors.safetensors", "names.json", "part"
 OPEN_PARTS = 256  # that stay mapped
 
 
@@ -44,16 +49,15 @@ class ElmoVectors(Sequence[Rows]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
         self._digests = {}
+        self._plan: Plan | None = None
         if self.path.is_dir():
-            plan = read_plan(self.path)
-            self._digests = check_complete(self.path, len(plan.parts))
+            self._plan = plan = read_plan(self.path)
+            self._digests = _checked_manifest(self.path, len(plan.parts))
             self._firsts, self._count = [part.first for part in plan.parts], plan.sentences
-            self._lengths = [part.sentences for part in plan.parts]
         else:
             self._firsts, self._count = [0], len(read_flat(self.path).offsets) - 1
-            self._lengths = [self._count]
         self._part = functools.lru_cache(OPEN_PARTS)(self._opened)
-        self.metadata = self._part(0).metadata
+        self.metadata = {name: value for name, value in self._part(0).metadata.items() if name != MARK}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process the files are mapped again."""
@@ -90,26 +94,53 @@ class ElmoVectors(Sequence[Rows]):
         A single file has none.
         """
         for number in range(len(self._firsts)) if part is None else [part]:
-            if self._digests:
-                check_part(self.path, self._digests, number)
+            part_name = name_of(number)
+            advice = f"delete the folder {self.path / part_name} and run the same `elmo-fast embed` command again"
+            for name in (VECTORS, NAMES):
+                if (mark := self._digests.get(f"{part_name}/{name}")) is not None:
+                    check_mark(self.path / part_name / name, mark, advice)
 
     def _opened(self, number: int) -> FlatFile:
-        path = self.path / name_of(number) / VECTORS if self.path.is_dir() else self.path
-        found = read_flat(path)
-        wanted, count = self._lengths[number], len(found.offsets) - 1
-        if count != wanted:
-            raise CheckpointError(f"{path}: damaged: wanted {wanted} sentences, as in {PLAN}, found {count}")
-        return found
+        return read_flat(self.path) if self._plan is None else read_part(self.path, self._plan, number)
 
     def _names_of(self, number: int) -> list[str] | None:
-        if not self._digests:
+        if self._plan is None:
             return _names_in(self.path)
         path = self.path / name_of(number) / NAMES
         if f"{name_of(number)}/{NAMES}" not in self._digests:
             return None
-        with read_failures_named(path):
-            names: list[str] = json.loads(path.read_bytes())
-        return names
+        return read_json(path, list[str])
+
+
+def done_parts(folder: pathlib.Path) -> set[str]:
+    """The names of the existing parts."""
+    return {name for name in os.listdir(folder) if name.startswith("part-")}
+
+
+def _checked_manifest(folder: pathlib.Path, parts: int) -> dict[str, FileMark]:
+    """The digests of all files, by name. Raises ElmoFastError if parts are missing, or the plan was changed."""
+    existing = done_parts(folder)
+    count = sum(name_of(number) in existing for number in range(parts))
+    if count < parts or not (folder / MANIFEST).exists():
+        raise ElmoFastError(
+            f"{folder}: {count} of {parts} parts are there; run the same `elmo-fast embed` command again, which resumes"
+        )
+    check_written(folder, [PLAN])
+    return read_json(folder / MANIFEST, Manifest).files
+
+
+def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
+    """Open the vectors of a part. Raises CheckpointError if they are damaged or not those of this part."""
+    path, part = folder / name_of(number) / VECTORS, plan.parts[number]
+    file = read_flat(path)
+    if (count := len(file.offsets) - 1) != part.sentences:
+        raise CheckpointError(f"{path}: damaged: wanted {part.sentences} sentences, as in {PLAN}, found {count}")
+    if file.offsets[-1] != part.tokens or file.metadata.get(MARK, mark := plan.mark(number)) != mark:
+        raise CheckpointError(
+            f"{path}: its vectors are not of {plan.range_of(number)}, which {PLAN} has there; delete the folder "
+            f"{path.parent} and run the same `elmo-fast embed` command again"
+        )
+    return file
 
 
 def read_flat(path: pathlib.Path) -> FlatFile:
@@ -146,3 +177,58 @@ def _names_in(path: pathlib.Path) -> list[str] | None:
 
     with read_failures_named(path), safe_open(path, framework="numpy") as file:
         return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
+
+
+def merge_parts(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    file_format: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write the vectors of a folder of parts into one file, which appears when it is complete.
+
+    Args:
+        folder: of parts, all of which are there.
+        output: the file to write.
+        file_format: as in ElmoEmbedder.embed_file; None: as the name of the output says, else the one that the parts
+            were made for.
+        progress: called after each part with the sentences done and the total.
+
+    Returns: the number of sentences. Raises: ElmoFastError: parts are missing, a damaged part, a full disk, a format
+        that cannot hold the sentences' names; OSError.
+    """
+    place = pathlib.Path(folder)
+    plan = read_plan(place)
+    if place.resolve() in (target := pathlib.Path(output).resolve(), *target.parents):
+        raise ElmoFastError(f"{os.fspath(output)}: lies in the folder of parts {place}; give an output outside it")
+    file_format = format_of(output, file_format, plan.making.file_format)
+    vectors = ElmoVectors(place)
+    contents = _contents(plan, vectors, file_format)
+    check_room(output, contents.nbytes)
+    with FORMATS[file_format](output, contents) as write:
+        for number, part in enumerate(plan.parts):
+            vectors.verify(number)
+            for index in range(part.first, part.end):
+                write(index, vectors[index])
+            if progress is not None:
+                progress(part.end, len(vectors))
+    return len(vectors)
+
+
+def _contents(plan: Plan, vectors: ElmoVectors, file_format: str) -> Contents:
+    names = vectors.names() if file_format in NAMED else None
+    keyed = plan.making.names == "keys"
+    if keyed and file_format == "hdf5" != plan.making.file_format:
+        raise ElmoFastError(
+            f"{vectors.path}: was made for the format {plan.making.file_format}, for which names are not checked as "
+            f"those of HDF5 datasets; merge into {plan.making.file_format}, or embed again with --format hdf5"
+        )
+    return Contents(
+        lengths=vectors.lengths(),
+        layers=plan.depth,
+        width=plan.width,
+        dtype=np.dtype(plan.making.dtype),
+        metadata=plan.metadata,
+        names=names,
+        keyed=keyed,
+    )

@@ -1,11 +1,19 @@
 """What does not belong together, or is damaged: one sentence that names the file, and nothing half written."""
 
+import dataclasses
+import json
 import os
 import shutil
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from elmo_fast.parts.cutting import PartReader
+from elmo_fast.errors import CheckpointError
+from elmo_fast.manifest import mark_of
+from elmo_fast.parts import ElmoVectors, Settings, embed_parts
+from elmo_fast.parts.plan import PartReader
+from elmo_fast.parts.vectors import MARK, read_flat
+from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
 from tests.parts.conftest import embed
 
@@ -25,7 +33,7 @@ def error_of(done):
         (("--top",), {}, "parts.json: the vectors of this folder were begun with layers average, here it is top;"),
         (("--dtype", "f16"), {}, "begun with dtype float32, here it is float16; give the same options"),
         (("--precision", "bfloat16"), {}, "begun with precision float32, here it is bfloat16"),
-        (("--batch-size", "2"), {}, "begun with batch_size 1, here it is 2"),
+        (("--batch-size", "2"), {}, "begun with --batch_size 1, here it is 2"),
         (("--part-lines", "32"), {}, "the parts of this folder are of 16 lines, here 32 are wanted"),
         (("--part-lines", "24"), {}, None),
     ],
@@ -135,3 +143,37 @@ def test_what_cannot_be_shared_is_refused(place, tmp_path):
     assert f"{out}: no folder of parts" in error_of(elmo_fast("merge", out, tmp_path / "x"))
     assert os.listdir(out) == ["mine"]
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_swapped_parts_are_named_without_the_manifest_of_the_folder(place, embedder, tmp_path, marked):
+    """Parts of as many tokens and sentences; those of older versions hold no mark."""
+    lines, folder = [f"a{n} b" for n in range(64)], tmp_path / "out"
+    settings = Settings("average", batch_size=1, part_sentences=16)
+
+    def run():
+        return embed_parts(embedder, Lines("x", lines), folder, settings=settings)
+
+    assert run().parts == 4
+    (folder / "manifest.json").unlink()
+    if not marked:
+        for path in folder.glob("part-*/vectors.safetensors"):
+            arrays = load_file(path)
+            metadata = {k: v for k, v in read_flat(path).metadata.items() if k != MARK}
+            save_file({"offsets": arrays["offsets"], "embeddings": arrays["embeddings"]}, path, metadata)
+            manifest = json.loads((path.parent / "manifest.json").read_text())
+            manifest["files"][path.name] = dataclasses.asdict(mark_of(path))
+            (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    assert run().parts == 0
+    (folder / "part-00001").rename(folder / "x")
+    (folder / "part-00002").rename(folder / "part-00001")
+    (folder / "x").rename(folder / "part-00002")
+    (folder / "manifest.json").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"part-00001.*vectors are (not )?of .*lines 17 to 32.*; delete the folder"
+    ):
+        run()
+    for name in ("part-00001", "part-00002"):
+        shutil.rmtree(folder / name)
+    assert run().parts == 2
+    ElmoVectors(folder).verify()

@@ -14,10 +14,8 @@ import pytest
 from elmo_fast import manifest
 from elmo_fast.cli._shares import Place, place_of
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.parts import Settings, cutting, embed_parts, embedding
-from elmo_fast.parts import claims as claims_module
-from elmo_fast.parts import folder as parts_folder
-from elmo_fast.parts.claims import CLAIMS
+from elmo_fast.parts import Settings, embed_parts, embedding
+from elmo_fast.parts.plan import cut
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
 from tests.nfs import remove_as_nfs
@@ -69,8 +67,8 @@ def test_names_of_datasets_and_records_of_fasta(place, tmp_path):
     assert "names are not checked" in elmo_fast("merge", flat, tmp_path / "x", "--format", "hdf5").stderr
 
 
-def test_processes_share_the_parts_and_each_does_some(place, tmp_path):
-    """Three at once, from three ends of the text; no part is done twice, and claims go with the work."""
+def test_processes_share_the_parts(place, tmp_path):
+    """Part p is process p mod 3's, also when they run at once; the last one writes the manifest."""
     logs = [tmp_path / f"log-{index}" for index in range(3)]
 
     def worker(index):
@@ -80,15 +78,25 @@ def test_processes_share_the_parts_and_each_does_some(place, tmp_path):
 
     children = [in_a_child(lambda index=index: worker(index)) for index in range(3)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    wrote = [int(log.read_text().rsplit(" wrote ", 1)[1].split()[0]) for log in logs]
-    assert sum(wrote) == 7
-    assert not (tmp_path / "out" / CLAIMS).exists()
+    assert [int(log.read_text().rsplit(" wrote ", 1)[1].split()[0]) for log in logs] == [3, 2, 2]
+    assert sorted(os.listdir(tmp_path / "out")) == ["manifest.json", *PARTS, "parts.json"]
     assert elmo_fast("merge", tmp_path / "out", tmp_path / "merged", "-q").returncode == 0
     assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
 
 
-def test_a_killed_process_is_replaced_by_another_and_by_a_rerun(place, tmp_path, monkeypatch):
-    """It dies within a part; the one that works beside it takes that part. Both die; a rerun resumes."""
+def test_each_process_writes_its_own_parts_alone(embedder, source, tmp_path):
+    """And returns; with another number of processes the rest is written."""
+    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+    assert embed_parts(embedder, source, folder, (1, 3), settings).parts == 2
+    assert sorted(os.listdir(folder)) == ["part-00001", "part-00004", "parts.json"]
+    assert embed_parts(embedder, source, folder, (1, 3), settings).parts == 0
+    assert embed_parts(embedder, source, folder, (0, 2), settings).parts == 3
+    assert embed_parts(embedder, source, folder, (1, 2), settings).parts == 2
+    assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
+
+
+def test_a_killed_process_resumes(place, tmp_path):
+    """It dies within a part; a rerun writes that part and the rest."""
     folder = tmp_path / "out"
 
     def dies_in_its_second_part():
@@ -97,7 +105,7 @@ def test_a_killed_process_is_replaced_by_another_and_by_a_rerun(place, tmp_path,
         def dying(self, *arguments):
             parts.append(1)
             if len(parts) == 2:
-                while os.listdir(folder / CLAIMS) != ["part-00001"]:  # the first one is put in its place meanwhile
+                while not (folder / "part-00000").exists():  # the first one is put in its place meanwhile
                     time.sleep(0.001)
                 os.kill(os.getpid(), signal.SIGKILL)
             return write_text(self, *arguments)
@@ -110,7 +118,8 @@ def test_a_killed_process_is_replaced_by_another_and_by_a_rerun(place, tmp_path,
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     left = sorted(os.listdir(folder))
     assert [name for name in left if not name.startswith(".")] == ["part-00000", "parts.json"]
-    assert os.listdir(folder / CLAIMS) == ["part-00001"]
+    (folder / ".claims").mkdir()  # of an older version
+    (folder / ".claims" / "part-00001").write_text("{}")
     assert "1 of 7 parts are there; run the same" in elmo_fast("merge", folder, tmp_path / "merged").stderr
     stamp = (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns
     done = embed(place, folder, "--shard", "0/1", "-v")
@@ -123,7 +132,7 @@ def test_a_killed_process_is_replaced_by_another_and_by_a_rerun(place, tmp_path,
 
 
 def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, tmp_path, monkeypatch):
-    """A claim lost by mistake costs time alone: the second writer leaves what is there."""
+    """A share that is given to two processes costs time alone: the second writer leaves what is there."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
     first_writer = embedder.write_text
 
@@ -152,65 +161,37 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
 
     child = in_a_child(small_disk)
     assert os.waitpid(child, 0)[1] == 0
-    assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00003'}'\n"
+    assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00001'}'\n"
     assert os.listdir(folder) == ["parts.json"]
     made_parts(place, folder)
     assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
     assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
 
 
-def test_progress_counts_what_all_processes_have_done(embedder, source, tmp_path, monkeypatch):
-    """From where this process began; what others have claimed and done counts too."""
-    monkeypatch.setattr(embedding, "WORKING", 0.0)
+def test_progress_counts_the_tokens_of_this_process(embedder, source, tmp_path):
     told, settings = [], Settings("average", batch_size=1, part_sentences=PART)
-    total = sum(len(sentence.tokens) for sentence in source.sentences())
-    embed_parts(embedder, source, tmp_path / "out", settings=settings, progress=lambda *both: told.append(both))
+    embed_parts(embedder, source, tmp_path / "out", (0, 2), settings, lambda *both: told.append(both))
+    parts = json.loads((tmp_path / "out" / "parts.json").read_text())["parts"]
+    total = sum(part["tokens"] for part in parts[::2])
     assert told[-1] == (total, total)
     assert sorted(told) == told
-    assert len({done for done, _ in told}) > 50
-    shutil.rmtree(tmp_path / "out" / "part-00003")
-    del told[:]
-    tokens = json.loads((tmp_path / "out" / "parts.json").read_text())["parts"][3]["tokens"]
-    embed_parts(embedder, source, tmp_path / "out", settings=settings, progress=lambda *both: told.append(both))
-    assert told[-1] == (tokens, tokens)
-    (tmp_path / CLAIMS).mkdir()
-    with claims_module.Claims(tmp_path) as claims:
-        (tmp_path / CLAIMS / "part-00001").write_text('{"tokens": 7}')
-        with claims.claimed("part-00002"):
-            claims.tell("part-00002", 3)
-            assert claims.tokens() == {"part-00001": 7, "part-00002": 3}
+    assert len({done for done, _ in told}) > 25
 
 
 def test_sizes_of_parts(embedder, tmp_path):
-    """At most an eighth of a process's share and 16 windows, smaller towards the end; a short text is one part."""
+    """At most an eighth of a process's share and 16 windows; a short text is one part."""
 
     def parts(lines, processes):
-        most, found = cutting.cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
+        most, found = cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
         assert [part.first for part in found] == [sum(part.sentences for part in found[:n]) for n in range(len(found))]
         assert all(part.tokens == 2 * part.sentences for part in found)
         return most, [part.sentences for part in found]
 
-    assert parts(16 * 16, 1) == (32, [32] * 7 + [16, 16])
+    assert parts(16 * 16, 1) == (32, [32] * 8)
     assert parts(40, 4) == (16, [16, 16, 8])
     assert parts(16 * 400, 2)[0] == 16 * 16
     embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", (0, 4), Settings(batch_size=1))
     assert sorted(os.listdir(tmp_path / "one")) == ["manifest.json", "part-00000", "parts.json"]
-
-
-@pytest.mark.parametrize(("windows", "processes"), [(49, 2), (100, 3), (1000, 8), (4001, 2)])
-def test_processes_end_together(windows, processes):
-    """Each takes the next part of its order that is left: the last one ends at most a window after the first one."""
-    _, parts = cutting.cut(Lines("x", ["a"] * windows), 1, processes, None, False)
-    orders = [cutting.order_of(parts, (number, processes)) for number in range(processes)]
-    assert len({order[0] for order in orders}) == processes
-    busy, taken = [0] * processes, set()
-    while len(taken) < len(parts):
-        process = busy.index(min(busy))
-        number = next(number for number in orders[process] if number not in taken)
-        taken.add(number)
-        busy[process] += parts[number].sentences
-    assert sum(busy) == windows
-    assert max(busy) - min(busy) <= 1
 
 
 def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, source, tmp_path, monkeypatch):
@@ -238,14 +219,14 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
 
     def dies():
-        flush = parts_folder.flush
+        flush = embedding.flush
 
         def killed(path):
             if path == folder and (folder / "part-00002").exists():
                 os.kill(os.getpid(), signal.SIGKILL)
             flush(path)
 
-        parts_folder.flush = killed
+        embedding.flush = killed
         embed_parts(embedder, source, folder, settings=settings)
 
     assert os.waitstatus_to_exitcode(os.waitpid(in_a_child(dies), 0)[1]) == -signal.SIGKILL
@@ -255,24 +236,16 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
 
 
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
-    """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest.
-
-    The failed part is not begun again, even if its claim is free before the next part is chosen.
-    """
+    """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
-    flush, pending = parts_folder.flush, embedding._Worker._pending
-
-    def late(self):
-        time.sleep(0.05)
-        return pending(self)
+    flush = embedding.flush
 
     def full(path):
         if ".part-00002." in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
         flush(path)
 
-    monkeypatch.setattr(parts_folder, "flush", full)
-    monkeypatch.setattr(embedding._Worker, "_pending", late)
+    monkeypatch.setattr(embedding, "flush", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
         embed_parts(embedder, source, folder, settings=settings)
     assert sorted(os.listdir(folder)) == ["part-00000", "part-00001", "part-00003", "parts.json"]

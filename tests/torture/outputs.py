@@ -79,7 +79,7 @@ class Sharing(Embedding):
         assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
 
     def files(self, name: str) -> dict[pathlib.Path, bytes]:
-        """All files that are under their own names; a killed one leaves others, and claims."""
+        """All files that are under their own names; a killed one leaves others."""
         place = self.folder / name
         paths = {path.relative_to(place): path for path in place.rglob("*") if path.is_file()}
         return {inner: path.read_bytes() for inner, path in paths.items() if not str(inner).startswith(".")}
