@@ -237,7 +237,7 @@ def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_p
     assert main(["prepare", *words]) == 2
     refusal = capsys.readouterr().err
     assert f"out_dir {tmp_path / 'out'}: process {process.pid} on " in refusal
-    assert "prepares a corpus there now; wait until it ends, or give another out_dir" in refusal
+    assert "prepares a corpus there now; wait until it ends, or give another --out_dir" in refusal
     assert process.poll() is None
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
