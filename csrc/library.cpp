@@ -7,6 +7,7 @@
 #include "common/packed.h"
 #include "common/simd.h"
 
+// `stamps` of an op are those of its weights (common/packed.h), in the order of its arguments; none: no weight has one.
 STABLE_TORCH_LIBRARY(elmo_fast, m) {
   // common/gemm: a[M, K] · b[K, N], operands rounded to `precision`
   m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
@@ -30,8 +31,8 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
 
   // char_cnn: `winners` is the window that gave each feature, [N, F] int16 where `save`, else [0, F]
   m.def(
-      "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, bool tanh, str precision, bool save)"
-      " -> (Tensor features, Tensor winners)");
+      "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, bool tanh, str precision, bool save,"
+      " int[] stamps=[]) -> (Tensor features, Tensor winners)");
   m.def(
       "char_cnn_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, Tensor[] weights, bool tanh,"
       " str precision, bool need_embedding, bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)");
@@ -43,7 +44,7 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
   // highway: `saved` holds each layer's transform, gate and output, [layers, 3, N, W] where `save`, else [0]
   m.def(
       "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias, str precision,"
-      " bool save) -> (Tensor y, Tensor saved)");
+      " bool save, int[] stamps=[]) -> (Tensor y, Tensor saved)");
   m.def(
       "highway_backward(Tensor grad, Tensor x, Tensor saved, Tensor[] weights, Tensor? projection_weight, str precision,"
       " bool need_x, bool need_weights) -> (Tensor x, Tensor[] weights, Tensor[] biases, Tensor projection_weight,"
@@ -53,7 +54,7 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
   m.def(
       "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, Tensor lengths, "
       "Tensor? h0, Tensor? c0, Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision, "
-      "bool save) -> (Tensor outputs, Tensor h, Tensor c, Tensor gates, Tensor cells, Tensor projections)");
+      "bool save, int[] stamps=[]) -> (Tensor outputs, Tensor h, Tensor c, Tensor gates, Tensor cells, Tensor projections)");
   m.def(
       "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, "
       "Tensor[] weight_hr, Tensor lengths, Tensor? h0, Tensor? c0, Tensor[] masks, Tensor gates, Tensor cells, Tensor projections, "
@@ -66,7 +67,7 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
       "scalar_mix_backward(Tensor grad, Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor statistics, bool layer_norm, "
       "bool need_layers, bool need_coefficients) -> (Tensor[] layers, Tensor coefficients)");
 
-  // sampled_softmax: rows, offsets and ids are those of the N targets, then of the S samples
+  // sampled_softmax: rows, offsets and ids are those of the N targets, then of the S samples; log_sums as full_softmax's
   m.def("log_uniform_sample(int num_samples, int num_words, int seed, int offset) -> (Tensor ids, Tensor tries)");
   // CUDA builds alone have a kernel for it; seed_more and offset_more are numbers on the device, added to seed and offset
   m.def(
@@ -100,7 +101,7 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
   m.def("read_vector_text(Tensor data, int dimension) -> (Tensor matrix, Tensor words, Tensor fault)");
   m.def("write_vector_text(Tensor words, Tensor ends, Tensor matrix) -> Tensor");
 
-  // full_softmax
+  // full_softmax: log_sums [N, 2], a row's largest logit, and the log-sum-exp of all logits less it
   m.def(
       "full_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, str precision, int chunk_bytes)"
       " -> (Tensor losses, Tensor log_sums)");
@@ -206,6 +207,6 @@ ELMO_EXPORT int64_t elmo_fast_packed_count() { return elmo_fast::packed_count();
 ELMO_EXPORT int64_t elmo_fast_packed_bytes() { return elmo_fast::packed_bytes(); }
 ELMO_EXPORT void elmo_fast_clear_packed() { elmo_fast::clear_packed(); }
 ELMO_EXPORT void elmo_fast_hear_of_deaths() { elmo_fast::hear_of_deaths(); }
-ELMO_EXPORT void elmo_fast_forget_packed(int64_t storage) { elmo_fast::forget_packed(reinterpret_cast<const void*>(storage)); }
+ELMO_EXPORT void elmo_fast_forget_packed(int64_t storage) { elmo_fast::forget_packed(storage); }
 ELMO_EXPORT int64_t elmo_fast_idle_buffer_bytes() { return elmo_fast::idle_buffer_bytes(); }
 ELMO_EXPORT void elmo_fast_clear_idle_buffers() { elmo_fast::clear_idle_buffers(); }

@@ -4,6 +4,7 @@ It is a plain library of no Python, which uses torch's stable C ABI alone: one b
 """
 
 import ctypes
+import itertools
 import pathlib
 import weakref
 
@@ -34,27 +35,30 @@ _why = _library.elmo_fast_why_no_cuda()
 has_cuda: bool = _why is None
 why_no_cuda: str | None = None if _why is None else _why.decode()
 
-# torch's stable ABI has no weak reference to a storage, which the cache of packed parameters needs: Python keeps one.
-_watched: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+# torch's stable ABI has no weak reference to a storage, which the cache of packed weights needs: Python has one.
+_numbers = itertools.count(1)
+_storages: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
 
 
-def _watch_storage(tensor: torch.Tensor, storage: int) -> None:
-    """Drops what was packed of a storage, which begins at this address, when it dies."""
+def number_of(storage: torch.UntypedStorage) -> int:
+    """Return the number of a living storage, which no other one ever has; what was packed of it is dropped with it."""
+    key, number = id(storage), next(_numbers)
 
     def forget(dead: weakref.ref[torch.UntypedStorage]) -> None:
-        if _watched.get(storage) is dead:
-            del _watched[storage]
-        _library.elmo_fast_forget_packed(ctypes.c_int64(storage))
+        if (at := _storages.get(key)) is not None and at[0] is dead:
+            del _storages[key]
+        _library.elmo_fast_forget_packed(ctypes.c_int64(number))
 
-    held = tensor.untyped_storage()
-    known = _watched.get(storage)
-    if known is None or known() is not held:
-        _watched[storage] = weakref.ref(held, forget)
+    while True:  # no lock: another thread may number the same storage, and a forked child has no such thread
+        known = _storages.get(key) or _storages.setdefault(key, (weakref.ref(storage, forget), number))
+        if known[0]() is storage:
+            return known[1]
+        _storages.pop(key, None)
 
 
 _python_ops = torch.library.Library("elmo_fast_python", "DEF")
-_python_ops.define("watch_storage(Tensor tensor, int storage) -> ()")
-_python_ops.impl("watch_storage", _watch_storage, "CompositeExplicitAutograd")
+_python_ops.define("watch_storage(Tensor tensor) -> int")
+_python_ops.impl("watch_storage", lambda tensor: number_of(tensor.untyped_storage()), "CompositeExplicitAutograd")
 _library.elmo_fast_hear_of_deaths()
 
 

@@ -151,7 +151,7 @@ void compute_constants(Forward<T>& f, const Options& options, int64_t vocabulary
 }
 
 template <typename T>
-Forward<T> prepare(const Tensor& ids, const Tensor& embedding, TensorList weights, Operand operand) {
+Forward<T> prepare(const Tensor& ids, const Tensor& embedding, TensorList weights, Operand operand, const Caching& caching) {
   Forward<T> f;
   f.words = read_words(ids, embedding.size(0));
   f.operand = operand;
@@ -160,7 +160,7 @@ Forward<T> prepare(const Tensor& ids, const Tensor& embedding, TensorList weight
   const auto widths = widths_of(weights);
   f.most = widest(widths);
   for (size_t i = 0; i < widths.size(); ++i) {
-    const auto filters = packed_filters(weights[i], operand);
+    const auto filters = packed_filters(weights[i], operand, caching, i);
     for (int64_t b = 0; b < filters->blocks(); ++b)
       f.blocks.push_back(
           {widths[i], filters, b, std::min(kBlock, widths[i].filters - b * kBlock), widths[i].feature + b * kBlock});
@@ -188,8 +188,8 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
 template <typename T>
 std::tuple<Tensor, Tensor> forward(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
-    bool save) {
-  auto f = prepare<T>(ids, embedding, weights, operand);
+    bool save, const Caching& caching) {
+  auto f = prepare<T>(ids, embedding, weights, operand, caching);
   const auto bias = cat(biases);
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
   auto features = empty({f.words.rows, f.features}, embedding.options());
@@ -202,15 +202,15 @@ std::tuple<Tensor, Tensor> forward(
 
 std::tuple<Tensor, Tensor> char_cnn(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh,
-    const Name& precision, bool save) {
+    const Name& precision, bool save, std::vector<int64_t> stamps) {
   const Arguments check("char_cnn");
   check_words(check, ids, embedding, weights);
   check.need(biases.size() == weights.size(), "biases must be one per width, ", weights.size(), "; got ", biases.size());
   for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
   check.need(ids.size(1) <= std::numeric_limits<int16_t>::max(), "ids must have at most 32767 slots; got ", ids.size(1));
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
-  return operand == Operand::Float64 ? forward<double>(ids, embedding, weights, biases, tanh, operand, save)
-                                     : forward<float>(ids, embedding, weights, biases, tanh, operand, save);
+  const auto of = operand == Operand::Float64 ? &forward<double> : &forward<float>;
+  return of(ids, embedding, weights, biases, tanh, operand, save, {std::move(stamps), save});
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ int64_t widest(const std::vector<Width>& widths) {
   return most;
 }
 
-std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand) {
-  return packed_of(weight, "char_cnn", operand, [&] {
+std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand, const Caching& caching, size_t number) {
+  return packed_of(weight, "char_cnn", operand, caching, number, [&] {
     const int64_t size = weight.size(1), width = weight.size(2);
     std::vector<int64_t> terms;
     for (int64_t j = 0; j < width; ++j)

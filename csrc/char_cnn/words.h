@@ -32,7 +32,7 @@ std::vector<Width> widths_of(TensorList weights);
 int64_t widest(const std::vector<Width>& widths);
 
 // weight [n, E, k] as the product's right operand [k * padded(E), n]: a window of k embedded characters is one row of the left.
-std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand, const Caching& caching, size_t number);
 
 // Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
 void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights);

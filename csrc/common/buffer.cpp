@@ -1,6 +1,5 @@
 #include "common/buffer.h"
 
-
 #include <cstdlib>
 #include <list>
 #include <mutex>
@@ -8,6 +7,8 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+
+#include "common/fork.h"
 
 namespace elmo_fast {
 namespace {
@@ -21,7 +22,6 @@ struct Memory {
 };
 
 struct Pool {
-  std::mutex guard;
   std::list<Memory> idle;  // in the order in which they came back
   int64_t bytes = 0;
 };
@@ -31,10 +31,18 @@ Pool& pool() {
   return *one;
 }
 
+std::mutex& guard() {
+  static auto* mutex = [] {
+    hold_in_forks<guard>();
+    return new std::mutex();
+  }();
+  return *mutex;
+}
+
 // The smallest idle block that holds `bytes` and wastes at most a quarter, or nothing.
 Memory take(int64_t bytes) {
   auto& p = pool();
-  const std::lock_guard<std::mutex> lock(p.guard);
+  const std::lock_guard<std::mutex> lock(guard());
   auto best = p.idle.end();
   for (auto it = p.idle.begin(); it != p.idle.end(); ++it)
     if (it->bytes >= bytes && it->bytes <= bytes + bytes / 4 && (best == p.idle.end() || it->bytes < best->bytes)) best = it;
@@ -63,7 +71,7 @@ void drop_until(Pool& p, int64_t most) {
 
 void give_back(const Memory& memory) {
   auto& p = pool();
-  const std::lock_guard<std::mutex> lock(p.guard);
+  const std::lock_guard<std::mutex> lock(guard());
   p.idle.push_back(memory);
   p.bytes += memory.bytes;
   drop_until(p, kMostIdle);
@@ -84,12 +92,12 @@ Tensor empty_buffer(IntArrayRef sizes, const Options& options) {
 }
 
 int64_t idle_buffer_bytes() {
-  const std::lock_guard<std::mutex> lock(pool().guard);
+  const std::lock_guard<std::mutex> lock(guard());
   return pool().bytes;
 }
 
 void clear_idle_buffers() {
-  const std::lock_guard<std::mutex> lock(pool().guard);
+  const std::lock_guard<std::mutex> lock(guard());
   drop_until(pool(), 0);
 }
 

@@ -1,90 +1,115 @@
 #include "common/packed.h"
 
-#include <cstring>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <tuple>
 
+#include "common/digest.h"
+#include "common/fork.h"
+
 namespace elmo_fast {
 namespace {
 
+// What is known of a weight when its copy is made.
+struct State {
+  int64_t storage, version;
+  uint64_t sample, digest;
+};
 struct Entry {
-  int64_t version;
-  uint64_t probe;
+  State state;
+  const void* begin;  // of the storage, which may move while it lives
   std::shared_ptr<const Packed> packed;
 };
-// The storage's address comes first, so that what was made of one storage lies together.
-using Key = std::tuple<const char*, int64_t, std::vector<int64_t>, std::vector<int64_t>, std::string, Operand>;
+using Key = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, std::string, Operand>;
+using Entries = std::map<Key, Entry>;
 
-std::mutex guard;
-bool hears_of_deaths = false;
-std::map<Key, Entry>& entries() {
-  static auto* map = new std::map<Key, Entry>();  // never destroyed: tensors may outlive static destructors
+constexpr int64_t kNoVersion = -1;  // an entry of a weight without a stamp serves none with one before a digest has shown it equal
+std::atomic<bool> hears_of_deaths{false};
+
+std::mutex& guard() {
+  static auto* mutex = [] {
+    hold_in_forks<guard>();
+    return new std::mutex();
+  }();
+  return *mutex;
+}
+Entries& entries() {
+  static auto* map = new Entries();  // never destroyed: tensors may outlive static destructors
   return *map;
 }
 
-const char* storage_of(const Tensor& t) {
-  const auto* data = static_cast<const char*>(t.const_data_ptr());
-  return data == nullptr ? nullptr : data - t.storage_offset() * t.element_size();  // a tensor without elements lies nowhere
+const void* begin_of(const Tensor& t) {
+  return static_cast<const char*>(t.const_data_ptr()) - t.storage_offset() * t.element_size();
 }
 
-// 256 elements spread over the tensor's storage, hashed (FNV-1a over their bits).
-uint64_t probe_of(const Tensor& t) {
-  if (t.numel() == 0) return 0;  // it has no memory, though its storage may have some
-  const int64_t size = t.element_size(), n = t.storage_bytes() / size - t.storage_offset();
-  const auto* bytes = static_cast<const char*>(t.const_data_ptr());
-  uint64_t hash = 1469598103934665603ull;
-  for (int64_t i = 0; i < 256; ++i) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes + i * (n - 1) / 255 * size, size);
-    hash = (hash ^ bits) * 1099511628211ull;
+// Drops the entries for which `goes` is true. Memory is given back after the lock: buffers have one of their own.
+template <typename Goes>
+void drop(const Goes& goes) {
+  std::vector<std::shared_ptr<const Packed>> dropped;
+  const std::lock_guard<std::mutex> lock(guard());
+  for (auto it = entries().begin(); it != entries().end();) {
+    if (goes(it->second)) dropped.push_back(std::move(it->second.packed)), it = entries().erase(it);
+    else ++it;
   }
-  return hash;
+}
+
+Entry cached(const Key& key) {
+  const std::lock_guard<std::mutex> lock(guard());
+  const auto at = entries().find(key);
+  return at == entries().end() ? Entry{} : at->second;
+}
+
+void keep(const Key& key, Entry entry) {
+  const std::lock_guard<std::mutex> lock(guard());
+  std::swap(entries()[key], entry);  // what was there dies after the lock
 }
 
 }  // namespace
 
 std::shared_ptr<const Packed> packed_of(
-    const Tensor& parameter, const std::string& layout, Operand operand, const std::function<Packed()>& make) {
-  const Key key{
-      storage_of(parameter), parameter.storage_offset(), parameter.sizes().vec(), parameter.strides().vec(), layout, operand};
-  const int64_t version = version_of(parameter);
-  const uint64_t probe = probe_of(parameter);
-  {
-    const std::lock_guard<std::mutex> lock(guard);
-    const auto found = entries().find(key);
-    if (found != entries().end() && found->second.version == version && found->second.probe == probe) return found->second.packed;
-  }
-  auto packed = std::make_shared<const Packed>(make());
-  if (!hears_of_deaths) return packed;
-  watch_storage(parameter, std::get<0>(key));
-  const std::lock_guard<std::mutex> lock(guard);
-  entries().insert_or_assign(key, Entry{version, probe, packed});
+    const Tensor& weight, const std::string& layout, Operand operand, const Caching& caching, size_t number,
+    const std::function<Packed()>& make) {
+  const int64_t stamp = caching.stamp(number);
+  if ((stamp == kUnstamped && caching.trains) || weight.numel() == 0 || !hears_of_deaths) return std::make_shared<const Packed>(make());
+  const Key key{weight.const_data_ptr(), weight.sizes().vec(), weight.strides().vec(), layout, operand};
+  Entry entry = cached(key);
+  State now{stamp, stamp == kUnstamped ? kNoVersion : version_of(weight), sampled_digest_of(weight), 0};
+  if (entry.packed && stamp != kUnstamped && entry.state.storage == stamp && entry.state.version == now.version &&
+      entry.state.sample == now.sample)
+    return entry.packed;
+  now.digest = digest_of(weight);
+  const bool same = entry.packed && entry.state.digest == now.digest;  // the same numbers, whoever wrote them
+  if (same && stamp == kUnstamped) return entry.packed;
+  const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
+  if (!same && digest_of(weight) != now.digest) return packed;  // another thread writes to it
+  now.storage = watch_storage(weight);
+  const void* begin = begin_of(weight);
+  drop([&](const Entry& each) { return each.state.storage == now.storage && each.begin != begin; });
+  keep(key, {now, begin, packed});
   return packed;
 }
 
 void hear_of_deaths() { hears_of_deaths = true; }
 
-void forget_packed(const void* storage) {
-  const std::lock_guard<std::mutex> lock(guard);
-  std::erase_if(entries(), [&](const auto& each) { return std::get<0>(each.first) == storage; });
+void forget_packed(int64_t storage) {
+  drop([&](const Entry& each) { return each.state.storage == storage; });
 }
 
 int64_t packed_count() {
-  const std::lock_guard<std::mutex> lock(guard);
+  const std::lock_guard<std::mutex> lock(guard());
   return static_cast<int64_t>(entries().size());
 }
 
 int64_t packed_bytes() {
-  const std::lock_guard<std::mutex> lock(guard);
+  const std::lock_guard<std::mutex> lock(guard());
   int64_t bytes = 0;
   for (const auto& [key, entry] : entries()) bytes += entry.packed->data.nbytes();
   return bytes;
 }
 
 void clear_packed() {
-  const std::lock_guard<std::mutex> lock(guard);
-  entries().clear();
+  drop([](const Entry&) { return true; });
 }
 
 }  // namespace elmo_fast

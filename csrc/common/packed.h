@@ -1,4 +1,4 @@
-// Packed copies of parameters, kept while the parameter lives and has not changed.
+// Packed copies of weights, cached while the weights are alive and unchanged.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,26 @@
 
 namespace elmo_fast {
 
-// The packed copy of `parameter` under `layout` (a name for the arrangement `make` produces). Made anew when the parameter's version
-// counter moved, or a probe of its values differs (an edit through .data or a NumPy view moves no counter); dropped with its storage.
-std::shared_ptr<const Packed> packed_of(
-    const Tensor& parameter, const std::string& layout, Operand operand, const std::function<Packed()>& make);
+// How the weights of one call may be cached. A stamp is the number that Python gave to a weight's storage (elmo_fast/ops/_packed.py) if
+// nothing but operations that move the version counter may write to it; kUnstamped is the stamp of all others.
+constexpr int64_t kUnstamped = 0;
+struct Caching {
+  std::vector<int64_t> stamps;  // of the weights in the order of the op's arguments; empty: none has one
+  bool trains;                  // weights without a stamp are about to change: their copies are neither looked for nor cached
+  int64_t stamp(size_t weight) const { return weight < stamps.size() ? stamps[weight] : kUnstamped; }
+};
 
-// torch's stable ABI has no weak reference to a storage: Python keeps one (elmo_fast/_C.py) and tells when it dies. Until Python has said
-// that it does, no copy is kept.
+// Returns `make()`, the packed copy of `weight` under `layout` (a name for the arrangement that `make` produces), or a cached one.
+// With a stamp a cached copy serves while storage, address, counter and a sample of the values are the same; without one, if a digest of
+// the whole weight is the same. `number`: the weight's place among the stamps.
+std::shared_ptr<const Packed> packed_of(
+    const Tensor& weight, const std::string& layout, Operand operand, const Caching& caching, size_t number,
+    const std::function<Packed()>& make);
+
+// torch's stable ABI has no weak reference to a storage: Python keeps one (elmo_fast/_C.py), numbers it and tells when it dies. Until
+// Python has said that it does, no copy is cached.
 void hear_of_deaths();
-void forget_packed(const void* storage);
+void forget_packed(int64_t storage);
 
 int64_t packed_count();
 int64_t packed_bytes();

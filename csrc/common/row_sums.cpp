@@ -48,9 +48,9 @@ ELMO_MULTIVERSION T exponentials_loop(T* x, int64_t n, T largest) {
 }
 
 template <typename T>
-ELMO_MULTIVERSION void probabilities_loop(T* x, int64_t n, T log_sum) {
+ELMO_MULTIVERSION void probabilities_loop(T* x, int64_t n, T largest, T log_sum) {
   if (std::isnan(log_sum)) return (void)std::fill_n(x, n, log_sum);
-  for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(x[i], log_sum);
+  for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(x[i] - largest, log_sum);
 }
 
 template <typename T>
@@ -69,8 +69,8 @@ T exponentials(T* x, int64_t n, T largest) {
   return exponentials_loop<T>(x, n, largest);
 }
 template <typename T>
-void probabilities(T* x, int64_t n, T log_sum) {
-  probabilities_loop<T>(x, n, log_sum);
+void probabilities(T* x, int64_t n, T largest, T log_sum) {
+  probabilities_loop<T>(x, n, largest, log_sum);
 }
 template <typename T>
 void scale(T* x, int64_t n, T factor) {
@@ -82,13 +82,13 @@ LogSum<T> log_sum_of(T true_logit, T largest, T sum) {
   const T total = sum + std::exp(true_logit - largest);
   if (std::isnan(total)) return {total, total};  // the target's logit, the largest, is infinite
   // Where the target is the largest, log1p keeps the digits of a small loss.
-  return {largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total), largest + std::log(total)};
+  return {largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total), std::log(total)};
 }
 
 #define INSTANTIATE(T)                               \
   template T largest_of<T>(const T*, int64_t, T);    \
   template T exponentials<T>(T*, int64_t, T);        \
-  template void probabilities<T>(T*, int64_t, T);    \
+  template void probabilities<T>(T*, int64_t, T, T); \
   template void scale<T>(T*, int64_t, T);            \
   template LogSum<T> log_sum_of<T>(T, T, T);
 INSTANTIATE(float)

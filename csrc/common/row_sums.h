@@ -11,13 +11,14 @@ T largest_of(const T* x, int64_t n, T start);
 // x <- exp(x - largest), zero for -inf; returns the sum.
 template <typename T>
 T exponentials(T* x, int64_t n, T largest);
-// x <- exp(x - log_sum), zero for -inf.
+// x <- exp(x - largest - log_sum), zero for -inf.
 template <typename T>
-void probabilities(T* x, int64_t n, T log_sum);
+void probabilities(T* x, int64_t n, T largest, T log_sum);
 template <typename T>
 void scale(T* x, int64_t n, T factor);
 
-// The losses of a target with logit `true_logit` against others whose exp(logit - largest) sum to `sum`; largest is not below it.
+// The loss of a target with logit `true_logit` against others whose exp(logit - largest) sum to `sum`, and the logarithm of the sum of all,
+// relative to `largest` too, which is not below `true_logit`: a log-sum of logits near 1e6 would be rounded to sixteenths.
 template <typename T>
 struct LogSum {
   T loss, log_sum;

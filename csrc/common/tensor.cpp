@@ -255,9 +255,7 @@ int64_t version_of(const Tensor& tensor) {
   return call<bool>("aten::is_inference", "", tensor) ? -1 : call<int64_t>("aten::_version", "", tensor);
 }
 
-void watch_storage(const Tensor& tensor, const void* storage) {
-  call<void>("elmo_fast_python::watch_storage", "", tensor, reinterpret_cast<int64_t>(storage));
-}
+int64_t watch_storage(const Tensor& tensor) { return call<int64_t>("elmo_fast_python::watch_storage", "", tensor); }
 
 // A view shares the version counter, and writing none of its numbers moves it.
 void mark_written(const Tensor& tensor) {

@@ -162,8 +162,8 @@ void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Ten
 
 // The version counter; -1 of a tensor of inference mode, which has none.
 int64_t version_of(const Tensor& tensor);
-// Asks Python to call forget_packed(storage) when this tensor's storage dies.
-void watch_storage(const Tensor& tensor, const void* storage);
+// The number that Python gives to this tensor's storage; when the storage dies, Python calls forget_packed() with it.
+int64_t watch_storage(const Tensor& tensor);
 // Tells autograd, and whoever keeps copies, that these numbers changed.
 void mark_written(const Tensor& tensor);
 

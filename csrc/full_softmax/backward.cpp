@@ -11,13 +11,12 @@ using namespace sampled_rows;
 
 // logits -> probabilities, the target's zero: its slope is added at the end, exactly.
 template <typename T>
-void to_probabilities(const Tensor& logits, const Tensor& log_sums, const int64_t* targets, int64_t word) {
+void to_probabilities(const Tensor& logits, const T* log_sums, const int64_t* targets, int64_t word) {
   const int64_t words = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
-  const T* log_sum = log_sums.const_data_ptr<T>();
   parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      probabilities<T>(data + i * words, words, log_sum[i]);
+      probabilities<T>(data + i * words, words, log_sums[2 * i], log_sums[2 * i + 1]);
       if (targets[i] >= word && targets[i] < word + words) data[i * words + targets[i] - word] = T(0);
     }
   });
@@ -43,7 +42,7 @@ std::tuple<Tensor, Tensor, Tensor> full_softmax_backward(
   full_softmax::check_table(check, hidden_any, targets_any, weight, bias_any, chunk_bytes);
   check.tensor("grad", grad_any, hidden_any.scalar_type(), {hidden_any.size(0)});
   check.tensor("losses", losses, hidden_any.scalar_type(), {hidden_any.size(0)});
-  check.tensor("log_sums", log_sums, hidden_any.scalar_type(), {hidden_any.size(0)});
+  check.tensor("log_sums", log_sums, hidden_any.scalar_type(), {hidden_any.size(0), 2});
   check.contiguous("log_sums", log_sums);
   const Tensor grad = grad_any.contiguous(), hidden = hidden_any.contiguous();
   const Tensor targets = targets_any.contiguous(), bias = bias_any.contiguous();
@@ -65,7 +64,7 @@ std::tuple<Tensor, Tensor, Tensor> full_softmax_backward(
       const Tensor p = scratch.narrow(0, 0, n * w).view({n, w});
       logits_of.multiply(hidden.narrow(0, i, n), p, false, bias.narrow(0, j, w));
       ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
-        to_probabilities<scalar_t>(p, log_sums.narrow(0, i, n), targets.const_data_ptr<int64_t>() + i, j);
+        to_probabilities<scalar_t>(p, log_sums.const_data_ptr<scalar_t>() + 2 * i, targets.const_data_ptr<int64_t>() + i, j);
       });
       gradients.add(
           p, grad.narrow(0, i, n), values.narrow(0, i, n), hidden_of, d_hidden.narrow(0, i, n), j > 0, d_weight.narrow(0, j, w), i > 0,

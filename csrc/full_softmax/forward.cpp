@@ -45,7 +45,9 @@ void finish(const std::vector<Sum>& sums, const Tensor& true_logits, const Tenso
     const double t = logit[i], largest = std::max(t, sums[i].largest);
     const LogSum<double> found = log_sum_of<double>(t, largest, sums[i].sum * std::exp(sums[i].largest - largest));
     losses.mutable_data_ptr<T>()[i] = static_cast<T>(found.loss);
-    log_sums.mutable_data_ptr<T>()[i] = static_cast<T>(found.log_sum);
+    T* log_sum = log_sums.mutable_data_ptr<T>() + 2 * i;
+    log_sum[0] = static_cast<T>(largest);  // exact: one of the logits
+    log_sum[1] = static_cast<T>(found.log_sum);
   }
 }
 
@@ -57,7 +59,7 @@ std::tuple<Tensor, Tensor> full_softmax_forward(
   const int64_t count = hidden.size(0), words = weight.size(0);
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   const full_softmax::Blocks blocks(count, words, hidden.element_size(), chunk_bytes);
-  Tensor losses = empty({count}, hidden.options()), log_sums = empty({count}, hidden.options());
+  Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
   if (count == 0) return {losses, log_sums};
   const Tensor true_logits = rounded_values(hidden, operand)
                                      .mul(rounded_values(index_select(weight, targets), operand))

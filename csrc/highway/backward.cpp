@@ -33,9 +33,9 @@ Tensor column_sums(const Tensor& x) {
 template <typename T>
 void add_input_gradient(const Tensor& d, const Tensor& weight, Operand operand, const Tensor& dx, bool accumulate) {
   const auto operands = to_operand_rows(d, operand);
-  const auto w = packed_backward(weight, operand);
+  const auto w = pack(weight, operand);
   multiply<T>(
-      *w, operands.const_data_ptr(), operands.size(1), d.size(0), dx.template mutable_data_ptr<T>(), w->n, accumulate);
+      w, operands.const_data_ptr(), operands.size(1), d.size(0), dx.template mutable_data_ptr<T>(), w.n, accumulate);
 }
 
 template <typename T>

@@ -66,7 +66,7 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
 // backward will want them.
 template <typename T>
 Tensor run_layers(
-    Tensor x, TensorList weights, TensorList biases, Operand operand, const Tensor& saved, Tensor& operands) {
+    Tensor x, TensorList weights, TensorList biases, Operand operand, const Caching& caching, const Tensor& saved, Tensor& operands) {
   const bool save = saved.dim() == 4, rounds = !is_exact(operand) && !needs_whole_rows(operand);
   auto next = rounds ? zeros_like(operands) : Tensor();
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -81,7 +81,7 @@ Tensor run_layers(
         save ? part(1).template mutable_data_ptr<T>() : nullptr,
         x.size(1)};
     run_layer(
-        layer, *packed_layer(weights[i], operand), static_cast<const char*>(operands.const_data_ptr()),
+        layer, *packed_layer(weights[i], operand, caching, i), static_cast<const char*>(operands.const_data_ptr()),
         rounds ? static_cast<char*>(next.mutable_data_ptr()) : nullptr, x.size(0));
     if (needs_whole_rows(operand))
       operands = to_operand_rows(y, operand);
@@ -97,14 +97,15 @@ Tensor run_layers(
 template <typename T>
 std::tuple<Tensor, Tensor> forward(
     const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
-    const std::optional<Tensor>& projection_bias, Operand operand, bool save) {
+    const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Caching& caching) {
   const auto x = input.contiguous();
   const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
   auto saved = save ? empty({layers, 3, rows, width}, x.options()) : empty({0}, x.options());
   auto operands = to_operand_rows(x, operand);
-  const auto last = run_layers<T>(x, weights, biases, operand, saved, operands);
+  const auto last = run_layers<T>(x, weights, biases, operand, caching, saved, operands);
   if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
-  const auto w = packed_forward(*projection_weight, operand);
+  const auto w =
+      packed_of(*projection_weight, "forward", operand, caching, weights.size(), [&] { return pack(projection_weight->t(), operand); });
   const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : Tensor();
   auto y = empty({rows, w->n}, x.options());
   multiply<T>(
@@ -115,15 +116,15 @@ std::tuple<Tensor, Tensor> forward(
 
 std::tuple<Tensor, Tensor> highway(
     const Tensor& x, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
-    const std::optional<Tensor>& projection_bias, const Name& precision, bool save) {
+    const std::optional<Tensor>& projection_bias, const Name& precision, bool save, std::vector<int64_t> stamps) {
   const Arguments check("highway");
   check_layers(check, x, weights, projection_weight);
   check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
   check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
   if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
   const Operand operand = resolve_operand(precision, x.scalar_type(), !save);
-  return operand == Operand::Float64 ? forward<double>(x, weights, biases, projection_weight, projection_bias, operand, save)
-                                     : forward<float>(x, weights, biases, projection_weight, projection_bias, operand, save);
+  const auto of = operand == Operand::Float64 ? &forward<double> : &forward<float>;
+  return of(x, weights, biases, projection_weight, projection_bias, operand, save, {std::move(stamps), save});
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ void check_layers(const Arguments& check, const Tensor& x, TensorList weights, c
   check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
 }
 
-std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand) {
-  return packed_of(weight, "highway", operand, [&] {
+std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand, const Caching& caching, size_t layer) {
+  return packed_of(weight, "highway", operand, caching, layer, [&] {
     const int64_t width = weight.size(1);
     std::vector<int64_t> columns;
     for (int64_t first = 0; first < width; first += kUnits)
@@ -17,14 +17,6 @@ std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand
         for (int64_t unit = first; unit < first + kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
     return pack(weight.t(), operand, columns);
   });
-}
-
-std::shared_ptr<const Packed> packed_forward(const Tensor& weight, Operand operand) {
-  return packed_of(weight, "forward", operand, [&] { return pack(weight.t(), operand); });
-}
-
-std::shared_ptr<const Packed> packed_backward(const Tensor& weight, Operand operand) {
-  return packed_of(weight, "backward", operand, [&] { return pack(weight, operand); });
 }
 
 }  // namespace elmo_fast::highway

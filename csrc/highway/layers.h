@@ -17,10 +17,6 @@ constexpr int64_t kStrip = 512; // rows that stay in the second-level cache whil
 void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight);
 
 // weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
-std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand);
-
-// weight [n, k] as right operand [k, n] of x weight^T, and [n, k] as it stands for the gradient's product with it.
-std::shared_ptr<const Packed> packed_forward(const Tensor& weight, Operand operand);
-std::shared_ptr<const Packed> packed_backward(const Tensor& weight, Operand operand);
+std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand, const Caching& caching, size_t layer);
 
 }  // namespace elmo_fast::highway

@@ -241,9 +241,9 @@ Gradients backward_of(
   each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
     d.reverse = reverse[r];
-    d.recurrent_weight = packed_of(weight_hh[r], "gates, transposed", operand, [&] { return pack(weight_hh[r], operand, {}, order); });
+    d.recurrent_weight = std::make_shared<const Packed>(pack(weight_hh[r], operand, {}, order));
     if (!weight_hr.empty())
-      d.projection = packed_of(weight_hr[r], "projection, transposed", operand, [&] { return pack(weight_hr[r], operand); });
+      d.projection = std::make_shared<const Packed>(pack(weight_hr[r], operand));
     d.dy = gather_steps<T>(d_outputs[r], steps, d.reverse);
     d.c0 = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
     d.dh = sorted_rows<T>(d_h, r, steps, n.output, inputs[0]);
@@ -262,7 +262,7 @@ Gradients backward_of(
     restore_order<T>(d.dh, steps, n.output, dh0[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.dc), steps, n.cells, dc0[r].mutable_data_ptr<T>());
     if (need_inputs) {
-      const auto w = packed_of(weight_ih[r], "gates, transposed", operand, [&] { return pack(weight_ih[r], operand, {}, order); });
+      const auto w = std::make_shared<const Packed>(pack(weight_ih[r], operand, {}, order));
       auto rows = empty({positions, n.input}, options);
       multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
       dx[r] = scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse);

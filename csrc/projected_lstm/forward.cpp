@@ -261,7 +261,8 @@ template <typename T>
 Saved forward_of(
     TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
     const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
-    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, Operand operand, bool save) {
+    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, Operand operand, bool save,
+    const Caching& caching) {
   const Sizes n = sizes_of(inputs, weight_hh);
   const Steps steps(lengths, n.time);
   const auto options = inputs[0].options();
@@ -276,10 +277,14 @@ Saved forward_of(
   each_direction(n.directions, runs_in_turn(n, operand, !weight_hr.empty()), [&](int64_t r) {
     Direction<T> d;
     d.reverse = reverse[r];
-    d.input_weight = packed_of(weight_ih[r], "gates", operand, [&] { return pack(weight_ih[r].t(), operand, order); });
-    d.recurrent_weight = packed_of(weight_hh[r], "gates", operand, [&] { return pack(weight_hh[r].t(), operand, order); });
+    const auto gates_weight = [&](const Tensor& weight, int64_t number) {
+      return packed_of(weight, "gates", operand, caching, number, [&] { return pack(weight.t(), operand, order); });
+    };
+    d.input_weight = gates_weight(weight_ih[r], r);
+    d.recurrent_weight = gates_weight(weight_hh[r], n.directions + r);
     if (!weight_hr.empty())
-      d.projection = packed_of(weight_hr[r], "projection", operand, [&] { return pack(weight_hr[r].t(), operand); });
+      d.projection = packed_of(
+          weight_hr[r], "projection", operand, caching, 2 * n.directions + r, [&] { return pack(weight_hr[r].t(), operand); });
     d.x = gather_steps<T>(inputs[r], steps, d.reverse);
     d.h = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
     d.c = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
@@ -309,7 +314,8 @@ Saved forward_of(
 Saved forward(
     TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
     const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
-    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save) {
+    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save,
+    std::vector<int64_t> stamps) {
   const Arguments check("projected_lstm");
   const auto count = static_cast<int64_t>(reverse.size());
   const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);
@@ -319,7 +325,8 @@ Saved forward(
   const Operand operand = resolve_operand(precision, dtype, !save);
   const auto of = dtype == kDouble ? &forward_of<double> : &forward_of<float>;
   return of(
-      inputs, weight_ih, weight_hh, bias, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual, operand, save);
+      inputs, weight_ih, weight_hh, bias, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual, operand, save,
+      {std::move(stamps), save});
 }
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", ELMO_BOX(forward)); }

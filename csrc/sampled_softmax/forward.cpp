@@ -11,31 +11,30 @@ namespace elmo_fast {
 namespace {
 using namespace sampled_rows;
 
-// logits[S] of one row -> its loss and log-sum-exp; with `keep`, the logits become probabilities.
+// logits[S] of one row -> its loss, largest logit and log-sum-exp relative to that; with `keep`, the logits become probabilities.
 template <typename T>
 void finish_row(T* logits, int64_t samples, T true_logit, bool keep, T* loss, T* log_sum) {
   const T largest = largest_of<T>(logits, samples, true_logit);
   const T sum = exponentials<T>(logits, samples, largest);
   const LogSum<T> found = log_sum_of<T>(true_logit, largest, sum);
   *loss = found.loss;
-  *log_sum = found.log_sum;
+  log_sum[0] = largest;
+  log_sum[1] = found.log_sum;
   if (keep) scale<T>(logits, samples, T(1) / (sum + std::exp(true_logit - largest)));
 }
 
 template <typename T>
 void finish_rows(
     const Tensor& logits, const Tensor& true_logits, const int64_t* targets, const AccidentalHits& hits, bool keep,
-    const Tensor& losses, const Tensor& log_sums) {
+    T* losses, T* log_sums) {
   const int64_t samples = logits.size(1);
   T* data = logits.mutable_data_ptr<T>();
   const T* true_data = true_logits.const_data_ptr<T>();
-  T* loss = losses.mutable_data_ptr<T>();
-  T* log_sum = log_sums.mutable_data_ptr<T>();
   parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = data + i * samples;
       hits.each(targets[i], [&](int64_t s) { row[s] = -std::numeric_limits<T>::infinity(); });
-      finish_row<T>(row, samples, true_data[i], keep, loss + i, log_sum + i);
+      finish_row<T>(row, samples, true_data[i], keep, losses + i, log_sums + 2 * i);
     }
   });
 }
@@ -49,7 +48,7 @@ std::tuple<Tensor, Tensor, Tensor> sampled_softmax_forward(
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   const int64_t step = rows_per_chunk(count, samples, hidden.element_size(), chunk_bytes);
   const bool kept = keep && count <= step;
-  Tensor losses = empty({count}, hidden.options()), log_sums = empty({count}, hidden.options());
+  Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
   Tensor probabilities = empty({kept ? count : 0, samples}, hidden.options());
   if (count == 0) return {losses, log_sums, probabilities};
   const Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
@@ -64,8 +63,8 @@ std::tuple<Tensor, Tensor, Tensor> sampled_softmax_forward(
     sample_rows.multiply(hidden.narrow(0, i, n), logits, false, sample_offsets);
     ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
       finish_rows<scalar_t>(
-          logits, true_logits.narrow(0, i, n), ids.const_data_ptr<int64_t>() + i, hits, kept, losses.narrow(0, i, n),
-          log_sums.narrow(0, i, n));
+          logits, true_logits.narrow(0, i, n), ids.const_data_ptr<int64_t>() + i, hits, kept, losses.mutable_data_ptr<scalar_t>() + i,
+          log_sums.mutable_data_ptr<scalar_t>() + 2 * i);
     });
   }
   return {losses, log_sums, probabilities};

@@ -50,7 +50,8 @@ def overload(qualified: str) -> Any:
 def arguments_of(schema: Any) -> Any:
     """A namedtuple class with the argument names of a schema, which is parsed or a string."""
     parsed = torch._C.parse_schema(schema) if isinstance(schema, str) else schema
-    return namedtuple("arguments", [argument.name for argument in parsed.arguments])
+    defaults = [argument.default_value for argument in parsed.arguments if argument.has_default_value()]
+    return namedtuple("arguments", [argument.name for argument in parsed.arguments], defaults=defaults)
 
 
 def _is_list(argument: Any) -> bool:

@@ -1,5 +1,13 @@
-"""Copies of parameters in the form that a kernel needs (16-bit, rearranged), cached until one changes or dies."""
+"""Prepared copies of weights (rounded, rearranged): when a cached copy may serve, and the cache of the GPU's.
 
+A copy serves while its weight is unchanged. torch counts the changes that its own operations make, per tensor and its
+views, and not those made through `.data`, NumPy, a second Parameter on the same storage, or a fused optimizer. So a
+counter is trusted only where no other tensor holds the storage (`_is_alone`), and on the CPU only of weights that are
+not trained; the C++ cache (csrc/common/packed.h) hashes all others whole. On a GPU a hash would make every step wait:
+fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
+"""
+
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -7,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elmo_fast.ops import _native
 
@@ -15,14 +24,103 @@ _generation = 0
 _lock = threading.RLock()
 
 
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _holders(storage: torch.UntypedStorage) -> int:
+    return torch._C._storage_Use_Count(storage._cdata)
+
+
+_ALONE = _holders(torch.UntypedStorage(0)) + 1  # the storage as Python's object, and one tensor
+
+
+def _is_alone(tensor: Tensor) -> bool:
+    """Return whether this tensor has a version counter and no other tensor or process holds its memory."""
+    if tensor.is_inference():
+        return False
+    storage = tensor.untyped_storage()
+    return _holders(storage) <= _ALONE and (tensor.is_cuda or not storage.is_shared())
+
+
+def stamps(*weights: Tensor | None) -> list[int]:
+    """Return a number for the storage of each weight that its version counter vouches for, 0 for others; skip None.
+
+    The C++ ops take them: a cached packed copy of a weight with a stamp serves without a look at all its values.
+    """
+    given = [weight for weight in weights if weight is not None]
+    if _native.C is None or torch.compiler.is_compiling():
+        return [0] * len(given)
+    return [_native.C.number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in given]
+
+
+def _is_frozen(weight: Tensor) -> bool:
+    plain = type(weight) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(weight)
+    return plain and not weight.requires_grad and _is_alone(weight)
+
+
+def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Move the version counters of parameters that a fused optimizer has written, which torch leaves."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            torch.autograd.graph.increment_version([each for each in group["params"] if not each.is_inference()])
+
+
+register_optimizer_step_post_hook(_count_fused_step)
+
+
+def _stream(tensor: Tensor) -> torch.cuda.Stream | None:
+    """Return the stream whose work on copies must be ordered by events; None on a CPU and within a capture."""
+    if not tensor.is_cuda or torch.cuda.is_current_stream_capturing():
+        return None
+    return torch.cuda.current_stream(tensor.device)
+
+
 class _Entry:
+    """Copies of some weights, and the streams that write and read them.
+
+    Any stream may ask for a copy: it waits for the event behind the writing, and a later writing waits for it.
+    """
+
     def __init__(self, sources: Sequence[Tensor], copies: list[Tensor], forget: Callable[[Any], Any]) -> None:
         self.sources = [weakref.ref(source, forget) for source in sources]
         self.copies = copies
-        self.seen = _seen(sources)
+        self.seen: tuple[Any, ...] | None = None
+        self.written: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None
+        self.readers: list[torch.cuda.Stream] = []
 
     def is_of(self, sources: Sequence[Tensor]) -> bool:
         return all(kept() is source for kept, source in zip(self.sources, sources, strict=True))
+
+    def before_writing(self) -> None:
+        if (stream := _stream(self.copies[0])) is not None:
+            for other in (*self.readers, *((self.written[0],) if self.written else ())):
+                if other != stream:
+                    stream.wait_stream(other)
+
+    def after_writing(self, seen: tuple[Any, ...]) -> None:
+        self.seen = seen
+        if (stream := _stream(self.copies[0])) is not None:
+            self.written, self.readers = (stream, stream.record_event()), []
+
+    def write(self, sources: Sequence[Tensor], fill: Callable[[list[Tensor]], None]) -> None:
+        seen = _seen(sources)
+        self.before_writing()
+        fill(self.copies)
+        self.after_writing(seen)
+
+    def read(self) -> list[Tensor]:
+        stream = _stream(self.copies[0])
+        if stream is not None and self.written is not None and stream != self.written[0] and stream not in self.readers:
+            stream.wait_event(self.written[1])
+            self.readers.append(stream)
+            for copy in self.copies:
+                copy.record_stream(stream)
+        return self.copies
 
 
 def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -32,11 +130,12 @@ def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
 def packed(
     name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
 ) -> list[Tensor]:
-    """The copies that `fill` writes into what `empty` allocates, made again only when a source has changed.
+    """Return the copies that `fill` writes into what `empty` allocates, written again only when a source has changed.
 
-    A change shows in the source's address, dtype or version counter. The new copy is written into the *same* memory, so
-    a captured CUDA graph that reads it stays right. A write past the counter (`.data`, torch.distributed) does not
-    show: call `refresh_weights`. Tensors of inference mode have no counter, so their copies are not kept.
+    A change shows in the source's address, dtype or version counter; a source whose memory another tensor holds counts
+    as changed. New values go into the *same* memory, so a captured CUDA graph that reads it stays right. A write past
+    the counter (`.data`, torch.distributed) does not show: call `refresh_weights`. Tensors of inference mode have no
+    counter, so their copies are not cached.
     """
     if any(source.is_inference() for source in sources):
         copies = empty()
@@ -48,16 +147,16 @@ def packed(
         if entry is None or not entry.is_of(sources):
             with torch.inference_mode(False):  # so that they can be written again outside of it
                 copies = empty()
-            fill(copies)
-            entry = _kept[key] = _Entry(sources, copies, lambda _: _kept.pop(key, None))
-        elif entry.seen != (now := _seen(sources)):
-            fill(entry.copies)
-            entry.seen = now
-        return entry.copies
+            entry = _Entry(sources, copies, lambda _: _kept.pop(key, None))
+            entry.write(sources, fill)
+            _kept[key] = entry
+        elif entry.seen != _seen(sources) or not all(map(_is_alone, sources)):
+            entry.write(sources, fill)
+        return entry.read()
 
 
 def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous copy of `tensor` in `dtype`, kept; the tensor itself if it is one."""
+    """Return a contiguous cached copy of `tensor` in `dtype`; the tensor itself if it is one."""
     if tensor.dtype == dtype and tensor.is_contiguous():
         return tensor.detach()
 
@@ -74,7 +173,7 @@ def _rounded(dtype: torch.dtype) -> str:
 
 
 def kept_rounded(tensor: Tensor) -> Tensor | None:
-    """A 16-bit `rounded_copy` of `tensor` that is kept and up to date, or None.
+    """Return a 16-bit `rounded_copy` of `tensor` that is cached and up to date, or None.
 
     Code that changes the tensor in place may also change the copy and then call `mark_rounded`, so that the next use
     converts nothing. An outdated copy is left to `packed`: an update that the device skips would not correct it.
@@ -82,17 +181,18 @@ def kept_rounded(tensor: Tensor) -> Tensor | None:
     for dtype in (torch.float16, torch.bfloat16):
         entry = _kept.get((_rounded(dtype), id(tensor)))
         if entry is not None and entry.is_of([tensor]) and entry.seen == _seen([tensor]):
+            entry.before_writing()
             return entry.copies[0]
     return None
 
 
 def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
-    """Declares the cached `rounded_copy` of `tensor` in `dtype` to be up to date."""
-    _kept[_rounded(dtype), id(tensor)].seen = _seen([tensor])
+    """Declare the cached `rounded_copy` of `tensor` in `dtype`, which this stream has written, to be up to date."""
+    _kept[_rounded(dtype), id(tensor)].after_writing(_seen([tensor]))
 
 
 def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:
-    """Declares that a replayed CUDA graph has changed tensors, which no version counter has seen.
+    """Declare that a replayed CUDA graph has changed tensors, which no version counter has seen.
 
     with_copies: those of `changed` whose rounded copies it has changed too.
     """
@@ -103,17 +203,17 @@ def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> No
 
 
 def packed_bytes() -> int:
-    """Memory of all kept copies, in bytes."""
+    """Return the memory of all cached copies, in bytes."""
     return sum(copy.nbytes for entry in list(_kept.values()) for copy in entry.copies)
 
 
 def generation() -> int:
-    """How often `clear_packed` ran: graphs and word vectors made before the last time must not be used."""
+    """Return how often `clear_packed` ran: graphs and word vectors of before the last time must not be used."""
     return _generation
 
 
 def clear_packed() -> None:
-    """Drops every kept copy; the next use makes it anew, and the modules capture their graphs anew.
+    """Drop every cached copy; the next use writes it again, and the modules capture their graphs again.
 
     Graphs of your own that read a copy must not be replayed.
     """
@@ -124,12 +224,13 @@ def clear_packed() -> None:
 
 
 def refresh_weights() -> None:
-    """Drops all that is kept of parameters: packed and rounded copies, captured CUDA graphs, words' vectors.
+    """Drop all that is cached of parameters: packed and rounded copies, captured CUDA graphs, words' vectors.
 
-    Call it after writing some values of a parameter past torch's version counter: through `.data`, `.numpy()`, DLPack
-    or torch.distributed. It is not needed after optimizers, `load_state_dict` and other changes in place under
-    `torch.no_grad()`, which move the counter, nor on the CPU after a write to the whole parameter, which a probe of its
-    values finds.
+    Call it after writing to a parameter past torch's version counter: through `.data`, `.numpy()`, DLPack or
+    torch.distributed, from another process, or by an optimizer's own CUDA graph. It is not needed after
+    `load_state_dict`, torch's optimizers (fused ones too) and other changes in place under `torch.no_grad()`, nor on
+    the CPU for parameters that require a gradient or share their memory with another tensor at the time of the call,
+    as those are compared whole.
     """
     clear_packed()
     if _native.C is not None:

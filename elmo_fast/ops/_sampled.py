@@ -11,7 +11,7 @@ from elmo_fast.ops._precision import rounded
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes of the C++ kernels' results: [N], [N], and [N, S] if that fits into `chunk_bytes` and is kept."""
+    """Shapes of the C++ kernels' results: [N], [N], and [N, S] if that fits into `chunk_bytes` and is cached."""
     count, samples = a.hidden.shape[0], a.rows.shape[0] - a.hidden.shape[0]
     kept = a.keep and (count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes)
     losses = a.hidden.new_empty(count)

@@ -31,14 +31,18 @@ class Drawn(NamedTuple):
     losses: Tensor
     """[N], to be written"""
     kept: Tensor
-    """a number per row for the backward pass, [N], to be written"""
+    """numbers per row for the backward pass, [N] or [N, numbers], to be written"""
     tile: Tiles
 
 
-def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, planes: int) -> Drawn:
+def _rows(count: int, numbers: int) -> tuple[int, ...]:
+    return (count,) if numbers == 1 else (count, numbers)
+
+
+def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, planes: int, numbers: int) -> Drawn:
     """Rounds hidden states and the samples' rows, and takes the targets' logits.
 
-    law, correction, term: as `_softmax_kernels.offset_of` has them; planes: of the sums.
+    law, correction, term: as `_softmax_kernels.offset_of` has them; planes: of the sums; numbers: per row of `kept`.
     """
     (count, width), size, device, dtype = a.hidden.shape, len(a.samples), a.hidden.device, operand_dtype(a.precision)
     _softmax.check_sizes(op, len(a.weight), size)
@@ -50,7 +54,7 @@ def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, pl
         offsets = torch.empty(size, dtype=torch.float32, device=device)
         ids = torch.empty(count + size, dtype=torch.int64, device=device)
         sums = _softmax.empty_sums(planes, size, count, tile, device)
-        losses, kept = (torch.empty(count, dtype=torch.float32, device=device) for _ in range(2))
+        losses, kept = (torch.empty(_rows(count, n), dtype=torch.float32, device=device) for n in (1, numbers))
     table = a.weight, a.bias, law
     true = _softmax.true_logits(a.hidden, a.targets, *table, operands, ids, size, correction, term)
     high, columns = _softmax.row_blocks(width)
@@ -114,11 +118,11 @@ def gradients(
     return d_hidden, d_rows, d_offsets
 
 
-def fake(a: Any) -> tuple[Tensor, ...]:
+def fake(a: Any, numbers: int) -> tuple[Tensor, ...]:
     """losses, kept, operands, rows, offsets and ids of `Drawn`."""
     (count, width), size, dtype, of = a.hidden.shape, a.samples.shape[0], operand_dtype(a.precision), a.hidden.new_empty
     return (
-        of(count), of(count), of(count, width, dtype=dtype), of(size, width, dtype=dtype), of(size),
+        of(count), of(_rows(count, numbers)), of(count, width, dtype=dtype), of(size, width, dtype=dtype), of(size),
         a.targets.new_empty(count + size),
     )  # fmt: skip
 

@@ -102,7 +102,7 @@ def merge(
     sums: Tensor, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
     first: bool,
 ) -> None:  # fmt: skip
-    """Merges sums onto `state` [2, N] float64 (or begins it) or, given losses and totals [N], finishes them."""
+    """Merges sums onto `state` [2, N] float64 (or begins it) or, given losses [N] and totals [N, 2], finishes them."""
     count = len(true)
     launch(
         kernels.merge, (cdiv(count, 32),), *sums, state, true, losses, totals, count, parts,

@@ -170,7 +170,8 @@ def merge(
     maxima, sums, state, true, losses, totals, count, parts,
     FIRST: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Parts of a row merged in order, in float64, onto `state` [2, N] (largest, sum) unless FIRST; LAST: the losses.
+    """Parts of a row merged in order, in float64, onto `state` [2, N] (largest, sum) unless FIRST; LAST: losses, and
+    totals [N, 2]: the largest logit and the log-sum-exp relative to it (near 1e6 float32 has sixteenths left).
 
     Where the target is the largest, log1p keeps the digits of a small loss.
     """
@@ -199,7 +200,8 @@ def merge(
         # t - top: 0, but NaN for an infinite logit.
         loss = tl.where(t >= largest, log1p64(rest) + (t - top), (largest - t) + tl.log(whole))
         tl.store(losses + row, loss.to(tl.float32), mask=inside)
-        tl.store(totals + row, (top + tl.log(whole)).to(tl.float32), mask=inside)
+        tl.store(totals + 2 * row, top.to(tl.float32), mask=inside)
+        tl.store(totals + 2 * row + 1, tl.log(whole).to(tl.float32), mask=inside)
     else:
         tl.store(state + row, largest, mask=inside)
         tl.store(state + count + row, total, mask=inside)
@@ -240,7 +242,8 @@ def logit_gradients(
     if scale is not None:
         g *= tl.load(scale)
     tile += tl.load(offsets + s, mask=s_in, other=float("-inf"))[None, :]
-    tile = tl.exp(tile - tl.load(totals + row, mask=inside, other=float("inf"))[:, None]) * g[:, None]
+    tile -= tl.load(totals + 2 * row, mask=inside, other=float("inf"))[:, None]
+    tile = tl.exp(tile - tl.load(totals + 2 * row + 1, mask=inside, other=0.0)[:, None]) * g[:, None]
     at_target = tl.zeros([ROWS], tl.float32)
     if losses is not None:
         at_target = g * expm1_64(-tl.load(losses + row, mask=inside, other=0.0).to(tl.float64)).to(tl.float32)

@@ -22,8 +22,9 @@ BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5
 
 
 def pretend():
-    """What a device that pretends cannot say: its kind, addresses of memory, and drawing weights by way of meta."""
+    """What a device that pretends cannot say: kind, addresses of memory, streams, drawing weights by way of meta."""
     _native.capability = lambda index: (9, 0)
+    _packed._stream = lambda tensor: None
     _packed._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
     torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
     step_inputs.dropout_masks = masks

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_fast.ops import _dispatch, full_softmax
+from elmo_fast.ops import _dispatch, full_softmax, sampled_softmax
 from elmo_fast.ops.full_softmax import reference
 from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 from tests.ops.output_layer import OutputLayer, doubles, every, kernels, losses_and_gradients, needs_native
@@ -63,6 +63,32 @@ def test_gradients_of_more_rows_than_a_block_of_them():
     found = losses_and_gradients(full_softmax, given, torch.float64, backend="native", chunk_bytes=8 * 8)
     for name, wanted in truth.items():
         assert_close(name, found[name], wanted, "float64")
+
+
+@pytest.mark.parametrize("size", [2.0**20, -(2.0**20), 3e7])
+@pytest.mark.parametrize("loss", [full_softmax, sampled_softmax])
+@kernels
+def test_gradients_with_biases_of_a_million_sum_to_zero(backend, loss, size):
+    """The log-sum of logits near 1e6 has sixteenths in float32: p = exp(logit - log-sum) would be off by as much."""
+    bias = (size + torch.arange(40) % 8 * (0.0625 if abs(size) < 1e7 else 2.0)).requires_grad_()
+    given = {
+        "hidden": torch.zeros(3, 6),
+        "targets": torch.tensor([0, 5, 11]),
+        "weight": torch.randn(40, 6),
+        "bias": bias,
+    }
+    if loss is sampled_softmax:
+        given |= {"samples": torch.arange(12, 40), "tries": 28}
+    (found,) = torch.autograd.grad(loss(**given, backend=backend).sum(), [bias])
+    assert abs(found.double().sum()) < 3e-6
+    if loss is full_softmax:
+        double = bias.detach().double().requires_grad_()
+        (wanted,) = torch.autograd.grad(whole(**doubled(given) | {"bias": double}).sum(), [double])
+        torch.testing.assert_close(found.double(), wanted, rtol=3e-6, atol=1e-7)
+
+
+def doubled(given):
+    return {name: x.double() if x.is_floating_point() else x for name, x in given.items()}
 
 
 @kernels

@@ -215,11 +215,11 @@ CASES = {
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
     ]),
     "sampled_softmax_backward": (
-        {"grad": numbers(N), **SAMPLED, "losses": numbers(N), "log_sums": numbers(N),
+        {"grad": numbers(N), **SAMPLED, "losses": numbers(N), "log_sums": numbers(N, 2),
          "probabilities": numbers(N, 2), **PRECISION},
         [
             ({"probabilities": numbers(N, 3)}, r"probabilities must have shape \[4, 2\]"),
-            ({"log_sums": numbers(1)}, r"log_sums must have shape \[4\]"),
+            ({"log_sums": numbers(N)}, r"log_sums must have shape \[4, 2\]"),
             ({"grad": numbers(5)}, r"grad must have shape \[4\]"),
         ],
     ),
@@ -290,9 +290,9 @@ CASES = {
         ({"chunk_bytes": -1}, "chunk_bytes must be at least 1"),
     ]),
     "full_softmax_backward": (
-        {"grad": numbers(N), **TABLE, "losses": numbers(N), "log_sums": numbers(N), **PRECISION},
+        {"grad": numbers(N), **TABLE, "losses": numbers(N), "log_sums": numbers(N, 2), **PRECISION},
         [
-            ({"log_sums": numbers(2)}, r"log_sums must have shape \[4\]"),
+            ({"log_sums": numbers(N)}, r"log_sums must have shape \[4, 2\]"),
             ({"targets": words(N) - 1}, "targets must lie from 0"),
         ],
     ),

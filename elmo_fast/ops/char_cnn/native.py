@@ -9,6 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._checks import given
 from elmo_fast.ops._native import describe
+from elmo_fast.ops._packed import stamps
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
@@ -22,10 +23,10 @@ def run(a: CharCNNArguments) -> Tensor:
             'use backend="reference" or cut the words'
         )
     save = requires_grad(a.embedding, *a.weights, *a.biases)
-    features: Tensor = torch.ops.elmo_fast.char_cnn(a.ids, a.embedding, a.weights, a.biases, a.tanh, a.precision, save)[
-        0
-    ]
-    return first_rows(features, a.rows)
+    found = torch.ops.elmo_fast.char_cnn(
+        a.ids, a.embedding, a.weights, a.biases, a.tanh, a.precision, save, stamps(*a.weights)
+    )
+    return first_rows(found[0], a.rows)
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor]:

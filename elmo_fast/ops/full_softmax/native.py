@@ -15,7 +15,7 @@ def run(a: FullSoftmaxArguments) -> Tensor:
 
 
 def _fake(a: Any) -> tuple[Tensor, Tensor]:
-    return a.hidden.new_empty(a.hidden.shape[0]), a.hidden.new_empty(a.hidden.shape[0])
+    return a.hidden.new_empty(a.hidden.shape[0]), a.hidden.new_empty(a.hidden.shape[0], 2)
 
 
 describe("full_softmax", _fake, Backward())

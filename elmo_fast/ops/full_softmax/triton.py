@@ -36,7 +36,7 @@ def _scratch(weight: Tensor, words: int, dtype: torch.dtype) -> Tensor | None:
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    """losses [N]; for backward: log-sum-exps [N], operands of hidden [N, D], targets [N]."""
+    """losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D], targets [N]."""
     (count, width), size, device, dtype = a.hidden.shape, len(a.weight), a.hidden.device, operand_dtype(a.precision)
     _softmax.check_sizes("full_softmax", size, 0)
     tile = _softmax.tiles(count, size, width, dtype, device)
@@ -45,7 +45,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     with explained("full_softmax", "rows", count * per_row + step * width * dtype.itemsize, per_row, count, device):
         operands = torch.empty(count, width, dtype=dtype, device=device)
         ids = torch.empty(count, dtype=torch.int64, device=device)
-        losses, totals = (torch.empty(count, dtype=torch.float32, device=device) for _ in range(2))
+        losses, totals = (torch.empty(*shape, dtype=torch.float32, device=device) for shape in ((count,), (count, 2)))
         state = torch.empty(2, count, dtype=torch.float64, device=device)
         sums = _softmax.empty_sums(2, step, count, tile, device)
         scratch = _scratch(a.weight, step, dtype)
@@ -105,7 +105,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _fake(a: Any) -> tuple[Tensor, ...]:
     losses = a.hidden.new_empty(a.hidden.shape[0])
     operands = a.hidden.new_empty(a.hidden.shape, dtype=operand_dtype(a.precision))
-    return losses, losses.new_empty(losses.shape), operands, a.targets.new_empty(losses.shape)
+    return losses, losses.new_empty(*losses.shape, 2), operands, a.targets.new_empty(losses.shape)
 
 
 define(

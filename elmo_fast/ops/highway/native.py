@@ -7,13 +7,15 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
+from elmo_fast.ops._packed import stamps
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.highway.op import HighwayArguments
 
 
 def run(a: HighwayArguments) -> Tensor:
     x, projection = first_rows(a.x, a.rows), (a.projection_weight, a.projection_bias)
-    y = torch.ops.elmo_fast.highway(x, a.weights, a.biases, *projection, a.precision, a.needs_backward())[0]
+    caching = stamps(*a.weights, a.projection_weight)
+    y = torch.ops.elmo_fast.highway(x, a.weights, a.biases, *projection, a.precision, a.needs_backward(), caching)[0]
     return first_rows(y, a.rows)
 
 

@@ -24,7 +24,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     law, correction, term = None, "none", 0.0
     if a.log_noise is not None:
         law, correction, term = a.log_noise.contiguous(), "noise", math.log(a.negatives)
-    d = _sampled_triton.gather("negative_sampling", a, law, correction, term, 1)
+    d = _sampled_triton.gather("negative_sampling", a, law, correction, term, 1, 1)
     (count, width), size = d.operands.shape, len(d.rows)
     parts = cdiv(size, d.tile.columns)
     launch(
@@ -69,6 +69,6 @@ _op = define(
     "float negatives, bool count_hits, bool sparse, int chunk_bytes, str precision) "
     "-> (Tensor losses, Tensor slopes, Tensor operands, Tensor rows, Tensor offsets, Tensor ids)",
     _forward,
-    _sampled_triton.fake,
+    lambda a: _sampled_triton.fake(a, 1),
     Backward(shapes=_sampled_triton.row_shapes, finish=_sampled_triton.tables),
 )

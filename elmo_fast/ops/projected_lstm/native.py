@@ -7,6 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
+from elmo_fast.ops._packed import stamps
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
 
@@ -17,8 +18,14 @@ def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
     masks = a.recurrent_masks or []
     if torch.compiler.is_exporting() and not masks:  # AOTInductor hands an empty list on as None; ones change no bit
         masks = [x.new_ones(x.shape[0], w.weight_hh.shape[1]) for x, w in zip(a.inputs, a.weights, strict=True)]
-    outputs, h, c, *_ = torch.ops.elmo_fast.projected_lstm(*a.of_op(lengths, masks))
+    outputs, h, c, *_ = torch.ops.elmo_fast.projected_lstm(*a.of_op(lengths, masks), stamps(*_packed_weights(a)))
     return outputs, h, c
+
+
+def _packed_weights(a: ProjectedLSTMArguments) -> list[Tensor | None]:
+    return [
+        weight for kind in ("weight_ih", "weight_hh", "weight_hr") for weight in (getattr(w, kind) for w in a.weights)
+    ]
 
 
 def _fake(a: Any) -> tuple[Tensor, ...]:

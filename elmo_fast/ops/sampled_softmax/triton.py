@@ -22,9 +22,9 @@ def run(a: SampledSoftmaxArguments) -> Tensor:
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    """losses [N]; for backward: log-sum-exps [N], operands of hidden [N, D] and of the samples' rows [S, D], their
+    """losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D] and of the samples' rows [S, D], their
     offsets [S], and all words [N + S], targets first."""
-    d = _sampled_triton.gather("sampled_softmax", a, a.tries, a.correction, CORRECTIONS[a.correction], 2)
+    d = _sampled_triton.gather("sampled_softmax", a, a.tries, a.correction, CORRECTIONS[a.correction], 2, 2)
     wanted, sampled = d.ids.split([len(d.operands), len(d.rows)])
     parts = _softmax.log_sums(d.sums, d.operands, d.rows, d.offsets, wanted, sampled, 0, d.tile)
     _softmax.merge(d.sums, parts, None, d.true, d.losses, d.kept, first=True)
@@ -56,6 +56,6 @@ _op = define(
     "str correction, bool sparse, int chunk_bytes, str precision) "
     "-> (Tensor losses, Tensor totals, Tensor operands, Tensor rows, Tensor offsets, Tensor ids)",
     _forward,
-    _sampled_triton.fake,
+    lambda a: _sampled_triton.fake(a, 2),
     Backward(shapes=_sampled_triton.row_shapes, finish=_sampled_triton.tables),
 )

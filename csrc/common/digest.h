@@ -1,0 +1,12 @@
+// A 64-bit digest of a tensor's numbers: equal for equal bits, and for other bits different except once in 2^64.
+#pragma once
+
+#include "common/tensor.h"
+
+namespace elmo_fast {
+
+uint64_t digest_of(const Tensor& tensor);
+// The same of 256 numbers spread over it, its first and last among them.
+uint64_t sampled_digest_of(const Tensor& tensor);
+
+}  // namespace elmo_fast
