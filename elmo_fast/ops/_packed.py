@@ -74,8 +74,11 @@ register_optimizer_step_post_hook(_count_fused_step)
 
 
 def _stream(tensor: Tensor) -> torch.cuda.Stream | None:
-    """Return the stream whose work on copies must be ordered by events; None on a CPU and within a capture."""
-    if not tensor.is_cuda or torch.cuda.is_current_stream_capturing():
+    """Return the stream whose work on copies must be ordered by events; None on a CPU and within a capture.
+
+    CUDA is not initialized where tensors only stand in for those of a GPU, without memory.
+    """
+    if not (tensor.is_cuda and torch.cuda.is_initialized()) or torch.cuda.is_current_stream_capturing():
         return None
     return torch.cuda.current_stream(tensor.device)
 
