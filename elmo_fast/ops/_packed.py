@@ -2,7 +2,7 @@
 
 A copy serves while its weight is unchanged. torch counts the changes that its own operations make, per tensor and its
 views, and not those made through `.data`, NumPy, a second Parameter on the same storage, or a fused optimizer. So a
-counter is trusted only where no other tensor holds the storage (`_is_alone`), and on the CPU only of weights that are
+counter is trusted only where no other tensor holds the storage (`is_alone`), and on the CPU only of weights that are
 not trained; the C++ cache (csrc/common/packed.h) hashes all others whole. On a GPU a hash would make every step wait:
 fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
@@ -39,8 +39,11 @@ def _holders(storage: torch.UntypedStorage) -> int:
 _ALONE = _holders(torch.UntypedStorage(0)) + 1  # the storage as Python's object, and one tensor
 
 
-def _is_alone(tensor: Tensor) -> bool:
-    """Return whether this tensor has a version counter and no other tensor or process holds its memory."""
+def is_alone(tensor: Tensor) -> bool:
+    """Return whether this tensor has a version counter and no other tensor or process holds its memory.
+
+    Other tensors of the same memory, such as a second Parameter, change it past this tensor's counter.
+    """
     if tensor.is_inference():
         return False
     storage = tensor.untyped_storage()
@@ -60,7 +63,7 @@ def stamps(*weights: Tensor | None) -> list[int]:
 
 def _is_frozen(weight: Tensor) -> bool:
     plain = type(weight) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(weight)
-    return plain and not weight.requires_grad and _is_alone(weight)
+    return plain and not weight.requires_grad and is_alone(weight)
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -153,7 +156,7 @@ def packed(
             entry = _Entry(sources, copies, lambda _: _kept.pop(key, None))
             entry.write(sources, fill)
             _kept[key] = entry
-        elif entry.seen != _seen(sources) or not all(map(_is_alone, sources)):
+        elif entry.seen != _seen(sources) or not all(map(is_alone, sources)):
             entry.write(sources, fill)
         return entry.read()
 
