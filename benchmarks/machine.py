@@ -40,6 +40,12 @@ def cpuinfo() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def flags() -> list[str]:
+    """Return which of FLAGS the processor has; elmo_fast is not imported to know it."""
+    has = cpuinfo().get("flags", "").split()
+    return [flag for flag in FLAGS if flag in has]
+
+
 def generation() -> list[str]:
     """Return the processor's family and model where Linux has them: a virtual machine may hide them from its name."""
     info = cpuinfo()
@@ -112,7 +118,6 @@ def versions() -> dict[str, str]:
 
 def describe(command: str, *, gpu: bool = False) -> dict[str, Any]:
     """Return all of the above with the date, the command and the load of the machine just before."""
-    flags = cpuinfo().get("flags", "").split()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     name = " ".join([cpuinfo().get("model name", platform.processor() or platform.machine()), *generation()])
     result = {
@@ -124,7 +129,7 @@ def describe(command: str, *, gpu: bool = False) -> dict[str, Any]:
         "machine": {
             "cpu": name,
             "cores": cores,
-            "flags": [flag for flag in FLAGS if flag in flags],
+            "flags": flags(),
             "instruction set": instruction_set(),
             **({"limit": f"ELMO_FAST_ISA={limit}"} if (limit := os.environ.get("ELMO_FAST_ISA")) else {}),
             "system": f"{platform.system()} {platform.machine()}",

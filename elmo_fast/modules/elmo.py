@@ -143,8 +143,8 @@ class Elmo(nn.Module):
             num_output_representations: None: the number of mixes in the folder, or 1 if there are none.
             do_layer_norm, dropout, keep_sentence_boundaries, statistics: as in Elmo; None: as saved.
             scalar_mix_parameters: as in Elmo; None: the saved weights of the mixes.
-            requires_grad, vocab_to_cache, backend, stateful, unique_words, cache_size, precision, vocabulary, prefix,
-                cuda_graphs: as in Elmo.
+            requires_grad, vocab_to_cache, backend, stateful, unique_words, cache_size: as in Elmo.
+            precision, vocabulary, prefix, cuda_graphs: as in Elmo.
 
         Raises: ElmoFastError, CheckpointError.
         """

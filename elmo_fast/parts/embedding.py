@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
 from elmo_fast.files import flush, write_json
@@ -19,7 +20,7 @@ from elmo_fast.json_files import read_json
 from elmo_fast.manifest import MANIFEST, Manifest, NewFiles, mark_of
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.model_digest import model_digest
-from elmo_fast.modules.sentence_vectors import WINDOW
+from elmo_fast.modules.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
 from elmo_fast.modules.text_embedding import check_formats, text_contents
 from elmo_fast.parts.plan import PLAN, Making, PartReader, Plan, cut, name_of, read_plan, write_once
 from elmo_fast.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
@@ -35,11 +36,12 @@ _CLAIMS = ".claims"  # a folder of an older version
 class Settings:
     """How a text is embedded; names and values as in ElmoEmbedder.embed_file.
 
-    part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses.
+    part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses. batch_size: None chooses by
+        the device.
     """
 
     output_format: str = "all"
-    batch_size: int = 64
+    batch_size: int | None = None
     forget_sentences: bool = False
     use_sentence_keys: bool = False
     file_format: str = "hdf5"
@@ -50,7 +52,15 @@ class Settings:
     @property
     def window(self) -> int:
         """Number of sentences that are sorted by length together."""
-        return WINDOW * self.batch_size
+        return WINDOW * (self.batch_size or BATCH_SIZE)
+
+    def on(self, device: torch.device) -> "Settings":
+        """Return these settings with the size of batches that embed_file takes on the device."""
+        if self.batch_size is not None:
+            return self
+        if device.type == "cpu":
+            return dataclasses.replace(self, batch_size=BATCH_SIZE)
+        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or GPU_TOKENS)
 
 
 class Written(NamedTuple):
@@ -86,7 +96,7 @@ def embed_parts(
     Raises: ElmoFastError: carried state; another text, model or setting than the folder's; a damaged part; as
         ElmoEmbedder.embed_file. OSError: a full disk.
     """
-    place, settings = pathlib.Path(folder), settings or Settings()
+    place, settings = pathlib.Path(folder), (settings or Settings()).on(next(embedder.elmo_bilm.parameters()).device)
     check_formats(settings.output_format, settings.file_format, settings.dtype, settings.use_sentence_keys)
     if embedder.elmo_bilm.stateful:
         raise ElmoFastError(
@@ -140,7 +150,7 @@ def _agreed_plan(
         precision=embedder.elmo_bilm._elmo_lstm.precision,
         stateful=embedder.elmo_bilm.stateful,
         dtype=settings.dtype,  # type: ignore[arg-type]
-        batch_size=settings.batch_size,
+        batch_size=settings.batch_size or BATCH_SIZE,
         max_tokens=settings.max_tokens,
         file_format=settings.file_format,
         names=names,  # type: ignore[arg-type]

@@ -18,7 +18,10 @@ LONG = ("pretrain", "demo", "static_quality", "scaling", "exact_shards", "embed_
 def pytest_of(*words, **environment):
     """Run pytest on benchmarks in a process of its own, as `make bench` does."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "benchmarks", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(machine.ROOT), **environment}
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"
+    }  # it would time nothing
+    environment = {**inherited, "PYTHONPATH": str(machine.ROOT), **environment}
     return subprocess.run(command, cwd=machine.ROOT, env=environment, capture_output=True, text=True)
 
 

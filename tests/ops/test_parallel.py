@@ -136,7 +136,7 @@ def test_an_error_of_any_thread_is_the_callers(count):
     wanted = projected_lstm(*case, backend="native")[0]
     with torch_threads(count):
         for _ in range(5):
-            with pytest.raises(Exception, match="memory"):
+            with pytest.raises(Exception, match=r"memory|empty_strided"):  # torch's, of the digest's copy
                 projected_lstm(*without_memory(), backend="native")
             assert torch.get_num_threads() == count
             assert torch.equal(projected_lstm(*case, backend="native")[0], wanted)

@@ -61,7 +61,7 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
 def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
     status, output = torchrun(2, "-m", "elmo_fast", *words_of(tmp_path, "out", batch_size=5))
     assert status != 0
-    assert "elmo-fast pretrain: error: batch_size=5 rows cannot be shared out evenly among 2 processes" in output
+    assert "elmo-fast pretrain: error: --batch_size 5 rows cannot be shared out evenly among 2 processes" in output
     assert "elmo_fast/pretrain/" not in output  # no traceback of ours
 
 
