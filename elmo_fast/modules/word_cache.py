@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._packed import is_alone
-
 _PROBES = 64
 
 
@@ -18,9 +16,8 @@ class WordCache:
     alone.
 
     It is cleared when a parameter has changed: another tensor, another version counter, or another value
-    at one of up to 64 positions spread over each (the counter misses writes through `.data`). Nothing is cached while a
-    parameter has no reliable counter: a tensor of inference mode, or one whose memory another tensor holds. A copy or a
-    pickle of the cache is empty. Several threads may share one cache.
+    at one of up to 64 positions spread over each (the counter misses writes through `.data`). A copy or a pickle of the
+    cache is empty. Several threads may share one cache.
     """
 
     def __init__(self, size: int) -> None:
@@ -50,13 +47,9 @@ class WordCache:
 
         `parameters` and `settings` are all that the vectors depend on besides the words.
         """
-        parameters = list(parameters)
-        if not all(map(is_alone, parameters)):
-            self.clear()
-            return encode(words)
         keys = _keys(words)
         with self._lock:
-            self._forget_if_changed(parameters, settings)
+            self._forget_if_changed(list(parameters), settings)
             known, slots = self._slots, [self._slots.get(key, -1) for key in keys]
             missing = [row for row, slot in enumerate(slots) if slot < 0]
             for key, slot in zip(keys, slots, strict=True):
@@ -92,7 +85,7 @@ class WordCache:
         self._vectors[slots] = fresh
 
     def _forget_if_changed(self, parameters: list[Tensor], settings: tuple[Hashable, ...]) -> None:
-        seen = (*settings, *((p.data_ptr(), p._version, p.dtype) for p in parameters))
+        seen = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
         values = torch.cat([_probe(p) for p in parameters])
         if seen != self._seen or self._values is None or not torch.equal(values, self._values):
             self.clear()
