@@ -2,11 +2,13 @@
 
 The first thing `triton.compile` does with a kernel's Python is to turn it into TTIR, in hundredths of a second; what
 follows (minutes for all kernels) sees only that TTIR, the options, the target, the environment and itself. Callees,
-global constants and specialisation are in the TTIR; comments and line numbers are not.
+global constants and specialisation are in the TTIR; comments and line numbers are not. Callees go by their names
+alone: a kernel that moves to another file stays the same.
 """
 
 import hashlib
 import pathlib
+import re
 from unittest import mock
 
 from triton import __version__
@@ -49,7 +51,7 @@ def compiling_for(target):
 
 
 def ttir(launch, capability):
-    """The kernel as the compiler is given it, as text, without lines and files."""
+    """The kernel as the compiler is given it, as text, without lines, files and the modules of callees."""
     target, options = target_and_options(launch, capability)
     backend = make_backend(target)
     options = backend.parse_options(options)
@@ -60,7 +62,7 @@ def ttir(launch, capability):
         module = source_of(launch).make_ir(
             target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
-    return module.str_nodebug()
+    return re.sub(r"@elmo_fast(?:\.\w+)*\.", "@", module.str_nodebug())
 
 
 def digest(launch, capability, code):
