@@ -1,5 +1,6 @@
 """The masks of the kernels' sources, and why some of them may be taken away without a test being red.
 
+They are named by the folder of their op and their text, in whichever file that stands.
 A mask of the source is what guards each instruction that its load or store became; `breaks.py` takes them all away at
 once. Guards that Triton itself adds (one of the threads that hold a number stores it) have no mask in the source.
 """
@@ -18,28 +19,28 @@ CLAMPED = (
 )
 PATH = "past a path its last step is read again, and is worth nothing; unread it costs nothing"
 LEFT = {
-    "char_cnn/kernels.py: tl.load(bias_sums + place, mask=known, other=0.0)": (
+    "char_cnn: tl.load(bias_sums + place, mask=known, other=0.0)": (
         "the sums fill whole tiles: there are more than are stored; unread they cost nothing"
     ),
-    "hierarchical_softmax/kernels.py: tl.load(bias + node * bias_step, mask=on, other=0.0)": PATH,
-    "hierarchical_softmax/kernels.py: tl.load(codes + step, mask=on, other=0)": PATH,
-    "hierarchical_softmax/kernels.py: tl.load(nodes + step, mask=(j < longest) & (length > 0), other=0)": PATH,
-    "highway/kernels.py: tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)": (
+    "hierarchical_softmax: tl.load(bias + node * bias_step, mask=on, other=0.0)": PATH,
+    "hierarchical_softmax: tl.load(codes + step, mask=on, other=0)": PATH,
+    "hierarchical_softmax: tl.load(nodes + step, mask=(j < longest) & (length > 0), other=0)": PATH,
+    "highway: tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)": (
         "beyond the transform's biases lie the gate's, for columns that are not stored"
     ),
-    "ops/_softmax_kernels.py: tl.load(bias + word * bias_step, mask=inside, other=0.0)": CLAMPED,
-    "ops/_softmax_kernels.py: tl.load(law + word, mask=inside, other=0.0)": CLAMPED,
+    "ops: tl.load(bias + word * bias_step, mask=inside, other=0.0)": CLAMPED,
+    "ops: tl.load(law + word, mask=inside, other=0.0)": CLAMPED,
 }
 """what `call` gives -> why neither an error nor another result shows that its mask is gone"""
 
 
 @functools.cache
 def calls(path: str) -> list[tuple[ast.Call, str]]:
-    """The loads and stores with a mask in a file of kernels, the innermost last, each with its text in one line."""
+    """The loads and stores with a mask in a file "folder/name", the innermost last, each with its text in one line."""
     root = OPS.parent if path.startswith("ops/") else OPS
     found = ast.walk(ast.parse((root / path).read_text(encoding="utf-8")))
     return [
-        (each, f"{path}: {ast.unparse(each)}")
+        (each, f"{path.split('/')[0]}: {ast.unparse(each)}")
         for each in found
         if isinstance(each, ast.Call)
         and isinstance(each.func, ast.Attribute)
@@ -51,8 +52,7 @@ def calls(path: str) -> list[tuple[ast.Call, str]]:
 @functools.cache
 def all_of_them() -> frozenset[str]:
     """The text of each masked load and store of the package's kernels."""
-    files = [path for path in OPS.rglob("*.py") if "kernels" in path.name]
-    return frozenset(text for path in files for _, text in calls(f"{path.parent.name}/{path.name}"))
+    return frozenset(text for path in OPS.rglob("*.py") for _, text in calls(f"{path.parent.name}/{path.name}"))
 
 
 def call(source: str) -> str | None:
