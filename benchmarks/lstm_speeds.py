@@ -1,6 +1,6 @@
 """How many times as fast as float32 the LSTMs of the original size run, with each instruction set of this CPU.
 
-`python -m benchmarks.lstm_speeds` prints the rows of the table in elmo_fast/ops/_products.py. Processor time on one
+`python -m benchmarks.lstm_speeds` prints the rows of the table in elmo_fast/ops/_cpu_products.py. Processor time on one
 thread, the least of several turns; all precisions take turns, so that a change of the clock meets each.
 """
 

@@ -9,7 +9,7 @@
 
 namespace elmo_fast {
 
-// How the weights of one call may be cached. A stamp is the number that Python gave to a weight's storage (elmo_fast/ops/_packed.py) if
+// How the weights of one call may be cached. A stamp is the number that Python gave to a weight's storage (elmo_fast/ops/_weights.py) if
 // nothing but operations that move the version counter may write to it; kUnstamped is the stamp of all others.
 constexpr int64_t kUnstamped = 0;
 struct Caching {

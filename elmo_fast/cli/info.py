@@ -64,7 +64,7 @@ def processor() -> list[str]:
     """The CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
     import torch
 
-    from elmo_fast.ops._products import on_arm
+    from elmo_fast.ops._cpu_products import on_arm
 
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
     found = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", text, re.MULTILINE))
@@ -102,7 +102,7 @@ def precisions() -> list[str]:
     """What runs each precision's matrix products on this CPU."""
     from elmo_fast.op_choices import INFERENCE_PRECISIONS
     from elmo_fast.ops import _native
-    from elmo_fast.ops._products import MEASURED_ON, newer_instruction_sets, products_on_cpu, speeds_elsewhere
+    from elmo_fast.ops._cpu_products import MEASURED_ON, newer_instruction_sets, products_on_cpu, speeds_elsewhere
 
     used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
     lines = [

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.modules.elmo_lstm import ElmoLstm
-from elmo_fast.ops import _graphs, _packed, _triton, backend_for
+from elmo_fast.ops import _graphs, _triton, _weights, backend_for
 
 Captured = tuple[Tensor, Tensor, Tensor, Tensor]
 SENTENCES, WORDS = 64, 8  # numbers are rounded up to powers of two up to these, then to their multiples
@@ -87,4 +87,4 @@ class GraphReplay:
             return result
 
         key = (rows, words, slots, inputs.dtype, lstm.precision, autocast)
-        return self.graphs.run(key, (_packed.generation(), versions), inputs.device, whole, empty, replayed)
+        return self.graphs.run(key, (_weights.generation(), versions), inputs.device, whole, empty, replayed)

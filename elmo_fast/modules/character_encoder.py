@@ -15,7 +15,7 @@ from elmo_fast.modules._loading import check_settings, load_state, plain, read_b
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops import _packed
+from elmo_fast.ops import _weights
 from elmo_fast.ops._checks import given
 from elmo_fast.text import ByteSpelling, Spelling
 
@@ -254,7 +254,7 @@ class CharacterEncoder(nn.Module):
         parameters = list(self.parameters())
         if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
             return self._encode(rows)
-        settings = (self.precision, self.backend, _packed.generation())
+        settings = (self.precision, self.backend, _weights.generation())
         return self._cache.lookup(rows, self._encode, parameters, *settings)
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:

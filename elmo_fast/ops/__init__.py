@@ -6,11 +6,11 @@ R directions run side by side.
 """
 
 from elmo_fast.fields import document_fields
+from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
-from elmo_fast.ops._packed import refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
-from elmo_fast.ops._products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._table_rows import coalesced
+from elmo_fast.ops._weights import refresh_weights
 from elmo_fast.ops.adagrad.op import (
     RowOrder,
     adagrad_,

@@ -1,7 +1,14 @@
-"""Triton kernels that more than one op uses. Imported only if Triton is installed."""
+"""Triton kernels that more than one op uses, and their launches. Imported only if Triton is installed."""
 
+import math
+from collections.abc import Sequence
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
 
 @triton.jit
@@ -21,7 +28,7 @@ def after_previous():
 
 @triton.jit
 def plus_product(total, a, b, PRECISION: tl.constexpr):
-    """total + a [M, K] · b [K, N] of 16-bit or float32 operands, in float32. PRECISION: `_card.input_precision`.
+    """total + a [M, K] · b [K, N] of 16-bit or float32 operands, in float32. PRECISION: `_triton.input_precision`.
 
     float32: the K products are added up by themselves, then to the total, as one chain of all additions of a long sum
     would round more than the tolerances allow. "tf32x3" does that by itself; of exact products the compiler would make
@@ -124,6 +131,31 @@ def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, R
     tl.store(out + segment * width + column, total, mask=inside)
 
 
+def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """out[i] = sum of the rows of `values` whose key is i, in the order of the rows; other keys count nowhere.
+
+    values: [N, D] float32, contiguous; keys: [N] int64, int32 or int16, wide enough for `number` (narrow keys sort
+    faster); order: the sorted keys and their former places, if known. Returns [number, D] float32.
+    """
+    rows, width = values.shape
+    out = values.new_empty(number, width)
+    if rows == 0 or width == 0:
+        return out.zero_()
+    ordered, places = torch.sort(keys, stable=True) if order is None else order
+    bounds = torch.arange(number + 1, dtype=keys.dtype, device=keys.device)
+    offsets = torch.searchsorted(ordered, bounds)
+    # At most 2 * chunk + rows / chunk numbers are added one after the other, which is least if both terms are equal.
+    chunk = ceil_power_of_two(math.isqrt(rows), 64, 1024)
+    block = ceil_power_of_two(width, 16, 128)
+    columns = cdiv(width, block)
+    partial = values.new_empty(max(1, rows // chunk), width)
+    constants = {"CHUNK": chunk, "ROWS": 16 if block == 128 else 32, "BLOCK": block, "num_warps": 4}
+    grid = (rows // chunk, columns)
+    launch(whole_chunks, grid, values, places, ordered, partial, rows, width, **constants)
+    launch(segments, (number, columns), values, places, offsets, partial, out, width, **constants)
+    return out
+
+
 @triton.jit
 def counted_rows(count_ptr, rows):
     """How many of `rows` count: all, or the device's number, kept within 0..rows."""
@@ -178,3 +210,33 @@ def power_of_two(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK
         exponent = tl.where(fits, (kept.to(tl.int32, bitcast=True) >> 23) - 127, exponent)
     tl.store(scale, ((exponent + 127) << 23).to(tl.float32, bitcast=True))
     tl.store(scale + 1, ((127 - exponent) << 23).to(tl.float32, bitcast=True))
+
+
+def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Grid and constants of the kernels that go over rows in strips of at least 64, 2048 elements at a time."""
+    columns = ceil_power_of_two(width, 16, 256)
+    at_once = 2048 // columns
+    strip = max(64, at_once)
+    grid = cdiv(rows, strip), cdiv(width, columns)
+    return grid, {"STRIP": strip, "BR": at_once, "BC": columns}
+
+
+def scale_of(gradients: Sequence[Tensor], lift: int = 0, count: Tensor | None = None) -> Tensor:
+    """[2]: the power of two that takes the largest |gradient| into (2^(lift - 1), 2^lift], and its inverse.
+
+    gradients [..., width], of any strides; rows from `count` on, NaN and infinity are left out.
+    """
+    flat = [each.flatten(0, -2) for each in gradients]
+    tiled = [strips(*each.shape) for each in flat]
+    sizes = [grid[0] * grid[1] for grid, _ in tiled]
+    most = flat[0].new_empty(sum(sizes))
+    for each, (grid, constants), to in zip(flat, tiled, most.split(sizes), strict=True):
+        launch(largest, grid, each, count, to, *each.shape, *each.stride(), **constants)
+    return fitting(most, lift)
+
+
+def fitting(most: Tensor, lift: int, guess: Tensor | None = None) -> Tensor:
+    """As `scale_of`, of the largest of `most` [n]; but `guess` [2] where that takes it into 2^-1 .. 2^15."""
+    scale = torch.empty(2, dtype=torch.float32, device=most.device)
+    launch(power_of_two, (1,), most, 1, scale, guess, most.numel(), LIFT=lift, BLOCK=1024)
+    return scale

@@ -1,4 +1,6 @@
-"""Shared by all Triton backends: how to define ops, launch and record kernels, refuse devices. Triton is optional."""
+"""Shared by all Triton backends: how to define ops, launch and record kernels, refuse devices, what to know of a GPU.
+
+Triton is optional."""
 
 import contextlib
 import functools
@@ -13,8 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
 from elmo_fast.ops._native import no_gpu_for, of_amd, only_float32
+from elmo_fast.sizes import size
 
 WHY_NOT: str | None = None
 INTERPRETED = False
@@ -143,6 +147,63 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
         return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
     # torch.compile cannot trace access to files, and asks for a C compiler itself.
     return None if INTERPRETED or torch.compiler.is_compiling() else why_no_launcher()
+
+
+# Of an H100 or H200, less four for a round number of blocks. Tiles are chosen for it on every GPU.
+MULTIPROCESSORS = 128
+
+# Bytes of shared memory for a block: 99 KiB on consumer cards (sm_86, 89, 120), 163 on sm_80, 227 on sm_90 and 100.
+SMALL = 100 * 1024
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a block may have; of an H100 where there is no GPU, as for `multiprocessors`."""
+    if not torch.cuda.is_available():
+        return 227 * 1024
+    found: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SMALL)
+    return found
+
+
+def is_small(device: torch.device) -> bool:
+    """Whether a block has little shared memory, as on consumer cards; their tensor cores are fed from registers."""
+    return shared_memory(device) <= SMALL
+
+
+def input_precision(dtype: torch.dtype, device: torch.device) -> str:
+    """The `input_precision` of a tl.dot with operands of `dtype`, float32 or 16 bit.
+
+    float32 is three products of tf32 parts on tensor cores, which keep float32's tolerances (docs/gpu.md). On small
+    GPUs, where tensor cores are no faster at tf32 than the other units at float32, it is an exact product.
+    """
+    return "tf32x3" if dtype == torch.float32 and not is_small(device) else "ieee"
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of the GPU; of an H100 if there is none, as launches are then only recorded."""
+    if not torch.cuda.is_available():
+        return MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@contextlib.contextmanager
+def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
+    """Turns a torch.OutOfMemoryError within the block into an ElmoFastError that says what would fit.
+
+    what: the rows' name in the user's words ("rows of the batch"); needed: bytes asked for in all; per_row: bytes of
+    one row. Allocate within the block and write after it, so that nothing is half updated.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+        fits = max(0, min(rows - 1, free // max(1, per_row)))
+        raise ElmoFastError(
+            f"{op}: out of memory on {device}: {rows} {what} need {size(needed)} and about {size(free)} are free; "
+            f"about {fits} would fit"
+        ) from error
 
 
 def operand_dtype(precision: str) -> torch.dtype:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.corpus import Corpus, Stream, StreamBatch
+from elmo_fast.devices import sent_together
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
-from elmo_fast.ops._transfer import sent_together
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 

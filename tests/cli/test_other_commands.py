@@ -222,14 +222,14 @@ def test_info_tells_what_a_model_is(model, tmp_path, capsys):
 
 def test_info_says_that_its_speeds_are_another_cpus(capsys, monkeypatch):
     """Nothing is said of the speed of a precision except under the name of the CPU that was measured."""
-    from elmo_fast.ops import _native, _products
+    from elmo_fast.ops import _cpu_products, _native
 
     if _native.C is None:
         pytest.skip(str(_native.WHY_NOT))
     monkeypatch.setattr(_native.C, "isa", lambda: "avx512_bf16")
     assert main(["info"]) == 0
     before, after = capsys.readouterr().out.split(
-        f"speeds of this instruction set on {_products.MEASURED_ON} (this CPU"
+        f"speeds of this instruction set on {_cpu_products.MEASURED_ON} (this CPU"
     )
     assert "was not measured):\n    bfloat16: 1.8 times as fast as float32 in batches of 32" in after
     assert "as fast as" not in before

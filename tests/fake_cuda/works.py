@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from elmo_fast import ops
 from elmo_fast.corpus import DistinctWords, TypeCharacters
 from elmo_fast.modules import BiLM, sentence_vectors
-from elmo_fast.ops import _graphs, _native, _packed, _triton
+from elmo_fast.ops import _graphs, _native, _triton, _weights
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.step import captured_step, step_inputs, training_step
@@ -24,8 +24,8 @@ BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5
 def pretend():
     """What a device that pretends cannot say: kind, addresses of memory, streams, drawing weights by way of meta."""
     _native.capability = lambda index: (9, 0)
-    _packed._stream = lambda tensor: None
-    _packed._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
+    _weights._stream = lambda tensor: None
+    _weights._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
     torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
     step_inputs.dropout_masks = masks
     torch.cuda.Event = torch.cuda.current_stream = unittest.mock.MagicMock()

@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from elmo_fast.ops import _card, _triton
+from elmo_fast.ops import _triton
 
 _POINTERS = {
     torch.float64: "*fp64", torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
@@ -88,7 +88,7 @@ def identity(launch):
 @contextlib.contextmanager
 def small_card():
     """Within it host functions choose for a card of 82 multiprocessors with 99 KiB of shared memory (an RTX 3090)."""
-    with mock.patch.multiple(_card, shared_memory=lambda _: 99 * 1024, multiprocessors=lambda _: 82):
+    with mock.patch.multiple(_triton, shared_memory=lambda _: 99 * 1024, multiprocessors=lambda _: 82):
         yield
 
 

@@ -10,7 +10,7 @@ import torch
 from elmo_fast import batch_to_ids
 from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import SENTENCES, WORDS, GraphReplay, rounded_up
-from elmo_fast.ops import _graphs, _packed, _triton
+from elmo_fast.ops import _graphs, _triton, _weights
 from tests.backends import HAS_CUDA
 from tests.ops.graph_cases import again, assert_alike
 
@@ -78,7 +78,7 @@ def test_dropped_copies_and_copied_models_capture_anew(files):
     ids = batch_to_ids(BATCHES[0])
     with torch.no_grad():
         made = [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
-        _packed.clear_packed()
+        _weights.clear_packed()
         made += [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
     assert made == [0, 1, 0, 1]
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

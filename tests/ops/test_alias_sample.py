@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import AliasTable, _native, _philox, alias_sample, alias_table
+from elmo_fast.ops import AliasTable, _native, _sampling, alias_sample, alias_table
 from tests.backends import backends
 from tests.tolerances import assert_close
 
@@ -89,7 +89,7 @@ def test_a_draw_is_a_block_of_the_generator(backend):
     assert not torch.equal(draw[0], draw[2])
     assert not torch.equal(draw[0], draw[3])
     assert torch.equal(draw[0], alias_sample(777, table, seed=1, offset=2, backend=backend)[:500])
-    u = _philox.uniforms(1, 2, 0, 500)[::2]
+    u = _sampling.uniforms(1, 2, 0, 500)[::2]
     assert torch.equal(draw[0], (u * 1000).long())
 
 

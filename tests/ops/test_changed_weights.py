@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elmo_fast import ops
-from elmo_fast.ops import LSTMWeights, _native, _packed
+from elmo_fast.ops import LSTMWeights, _native, _weights
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason="the cache of packed weights is in C++")
 PLACE = 1234  # of one edit; the samples of [80, 64] are at i * 5119 // 255
@@ -222,18 +222,18 @@ def test_a_copy_of_memory_that_a_living_storage_left_is_not_used(move, make):
 def test_frozen_weights_that_nothing_shares_are_trusted_and_others_hashed():
     """A stamp is what spares a look at all values at every call."""
     weight = frozen((80, 64))
-    (stamp,) = _packed.stamps(weight)
+    (stamp,) = _weights.stamps(weight)
     assert stamp > 0
-    assert _packed.stamps(weight, None, weight) == [stamp, stamp]
+    assert _weights.stamps(weight, None, weight) == [stamp, stamp]
     other = frozen((80, 64))
-    assert _packed.stamps(other) not in ([0], [stamp])
+    assert _weights.stamps(other) not in ([0], [stamp])
     second = torch.nn.Parameter(weight.data, requires_grad=False)
-    assert _packed.stamps(weight, second) == [0, 0]
+    assert _weights.stamps(weight, second) == [0, 0]
     del second
-    assert _packed.stamps(weight) == [stamp]
-    assert _packed.stamps(parameter((3,)), without_counter((3,)), at_the_front((3, 4))) == [0, 0, 0]
+    assert _weights.stamps(weight) == [stamp]
+    assert _weights.stamps(parameter((3,)), without_counter((3,)), at_the_front((3, 4))) == [0, 0, 0]
     weight.share_memory_()
-    assert _packed.stamps(weight) == [0]
+    assert _weights.stamps(weight) == [0]
 
 
 def test_training_caches_nothing_and_copies_die_with_their_weights():
@@ -271,13 +271,13 @@ def test_a_copy_on_a_second_stream_waits_for_the_first(monkeypatch):
     log = []
     first, second = Stream(log, "first"), Stream(log, "second")
     current = [first]
-    monkeypatch.setattr(_packed, "_stream", lambda tensor: current[0])
+    monkeypatch.setattr(_weights, "_stream", lambda tensor: current[0])
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda copy, stream: log.append(f"memory used by {stream.name}"))
     weight = torch.randn(5)
 
     def use(stream):
         current[0], log[:] = stream, []
-        assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.half())
+        assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
         return list(log)
 
     assert use(first) == use(first) == []
@@ -290,9 +290,9 @@ def test_a_copy_on_a_second_stream_waits_for_the_first(monkeypatch):
     assert use(second) == ["second waits for first"]
     log.clear()
     current[0] = first
-    assert _packed.kept_rounded(weight) is not None
+    assert _weights.kept_rounded(weight) is not None
     assert log == ["first waits for second"]
-    _packed.mark_rounded(weight, torch.float16)
+    _weights.mark_rounded(weight, torch.float16)
     assert use(second) == ["second waits for first's event", "memory used by second"]
 
 
@@ -300,11 +300,11 @@ def test_a_copy_on_a_second_stream_waits_for_the_first(monkeypatch):
 def test_a_gpus_copy_follows_fused_optimizers_and_second_parameters(kind):
     """The GPU's cache hashes nothing: fused steps are made to count, shared memory is copied each time."""
     weight = parameter((80, 64))
-    _packed.rounded_copy(weight, torch.float16)
+    _weights.rounded_copy(weight, torch.float16)
     fused(kind)(weight)
-    assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.detach().half())
+    assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.detach().half())
     edit_second_parameter(weight)
-    assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.detach().half())
+    assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.detach().half())
 
 
 THREADED = [

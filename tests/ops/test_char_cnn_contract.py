@@ -65,15 +65,15 @@ def test_gradients_are_the_same_on_every_run(backend: str) -> None:
 @pytest.mark.parametrize("backend", TRITON)
 def test_filters_are_packed_once(backend: str) -> None:
     """Forward, backward and the next forward read one copy; a step of an optimizer makes it anew, in its place."""
-    from elmo_fast.ops import _packed
+    from elmo_fast.ops import _weights
 
-    _packed.clear_packed()
+    _weights.clear_packed()
     c = case("mixed", 5, 9, 4, ((1, 3), (3, 5))).to(torch.float32)
     gradients(c, backend=backend)
-    (entry,) = _packed._kept.values()
+    (entry,) = _weights._kept.values()
     filters = entry.copies[1].clone()
     gradients(c, backend=backend)
-    assert list(_packed._kept.values()) == [entry]
+    assert list(_weights._kept.values()) == [entry]
     with torch.no_grad():
         c.weights[0].neg_()
     place = entry.copies[1].data_ptr()
@@ -81,7 +81,7 @@ def test_filters_are_packed_once(backend: str) -> None:
     assert entry.copies[1].data_ptr() == place
     assert not torch.equal(entry.copies[1], filters)
     del c
-    assert not _packed._kept
+    assert not _weights._kept
 
 
 @pytest.mark.parametrize("backend", KERNELS)

@@ -10,7 +10,7 @@ import elmo_fast.static.glove  # noqa: F401  (registers itself)
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.ops import _dispatch, _native, _products, _triton
+from elmo_fast.ops import _cpu_products, _dispatch, _native, _triton
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -52,8 +52,8 @@ def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
     """For all ops; not where the measured table has it as fast as float32, nor where a backend is named."""
-    slow = {"float16": _products.Speed(0.5, 0.9), "bfloat16": _products.Speed(1.0, 1.5)}
-    monkeypatch.setitem(_products._SPEEDS, _native.C.isa(), slow)
+    slow = {"float16": _cpu_products.Speed(0.5, 0.9), "bfloat16": _cpu_products.Speed(1.0, 1.5)}
+    monkeypatch.setitem(_cpu_products._SPEEDS, _native.C.isa(), slow)
     said = "precision='float16' is slower than float32 with the instruction set in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -69,7 +69,7 @@ def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
 
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 def test_a_module_of_a_precision_that_is_slower_here_says_so(monkeypatch):
-    monkeypatch.setitem(_products._SPEEDS, _native.C.isa(), {"int8": _products.Speed(0.5, 0.9)})
+    monkeypatch.setitem(_cpu_products._SPEEDS, _native.C.isa(), {"int8": _cpu_products.Speed(0.5, 0.9)})
     layer = ProjectedLSTM(8, 8, 16, precision="int8")
     with torch.no_grad(), pytest.warns(PerformanceWarning, match="precision='int8' is slower than float32"):
         layer(torch.randn(1, 3, 8))

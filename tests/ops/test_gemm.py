@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import _native, rounded
-from elmo_fast.ops._products import is_faster_on_cpu, newer_instruction_sets, products_on_cpu
+from elmo_fast.ops._cpu_products import is_faster_on_cpu, newer_instruction_sets, products_on_cpu
 from elmo_fast.threads import torch_threads
 from tests.tolerances import assert_no_worse
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _graphs, _memory, _triton
+from elmo_fast.ops import _graphs, _triton
 from tests.backends import HAS_CUDA, device_of
 from tests.ops.graph_cases import again
 
@@ -100,7 +100,7 @@ def refusing(entry):
 
 def short(what="rows"):
     """Raises what an op does when its memory runs out."""
-    with _memory.explained("projected_lstm", what, 100, 10, 10, CPU):
+    with _triton.explained("projected_lstm", what, 100, 10, 10, CPU):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 

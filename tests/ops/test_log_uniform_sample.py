@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _dispatch, _native, _philox, expected_counts, log_expected_counts, log_uniform_sample
+from elmo_fast.ops import _dispatch, _native, _sampling, expected_counts, log_expected_counts, log_uniform_sample
 from elmo_fast.ops.log_uniform_sample import cuda, op
 from tests.backends import HAS_CUDA, backends, device_of
 
@@ -39,7 +39,7 @@ def law(num_words):
 )
 def test_philox_gives_random123s_known_answers(counter, key, wanted):
     """The published known-answer vectors of Random123; the C++ header asserts the same ones while compiling."""
-    found = _philox.philox4x32(key, [torch.tensor([word]) for word in counter])
+    found = _sampling.philox4x32(key, [torch.tensor([word]) for word in counter])
     assert tuple(int(word) for word in found) == wanted
 
 
@@ -90,7 +90,7 @@ def test_every_try_counts_and_the_last_one_finds():
     """Tries are the draws up to the one that completes the sample; repeats count, later draws do not."""
     for offset in range(30):
         ids, tries = log_uniform_sample(30, 60, seed=3, offset=offset)
-        u = _philox.uniforms(3, offset, 0, 4000)
+        u = _sampling.uniforms(3, offset, 0, 4000)
         stream = [int(math.exp(x * math.log1p(60))) - 1 for x in u.tolist()]
         seen = list(dict.fromkeys(stream[: int(tries)]))
         assert ids.tolist() == seen

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _memory
+from elmo_fast.ops import _triton
 from elmo_fast.sizes import size
 
 
@@ -13,7 +13,7 @@ def test_it_says_what_was_asked_for_and_what_would_fit():
         pytest.raises(
             ElmoFastError, match=r"op: out of memory on cpu: 10 rows need 20\.0 GiB and about 0 bytes are free"
         ),
-        _memory.explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, torch.device("cpu")),
+        _triton.explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, torch.device("cpu")),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -25,13 +25,13 @@ def test_what_would_fit_is_counted_from_free_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2**30)
     with (
         pytest.raises(ElmoFastError, match=r"20\.0 GiB and about 4\.0 GiB are free; about 2 would fit"),
-        _memory.explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, torch.device("cuda")),
+        _triton.explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, torch.device("cuda")),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_other_errors_pass():
-    with pytest.raises(ValueError, match="other"), _memory.explained("op", "rows", 1, 1, 1, torch.device("cpu")):
+    with pytest.raises(ValueError, match="other"), _triton.explained("op", "rows", 1, 1, 1, torch.device("cpu")):
         raise ValueError("other")
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.ops import _card, _triton
+from elmo_fast.ops import _triton
 from elmo_fast.ops.projected_lstm import tiling
 from elmo_fast.ops.projected_lstm.layer import Layer
 
@@ -20,7 +20,7 @@ def layer(dtype, batch=128, cells=4096):
 @pytest.mark.parametrize("memory", [99, 227])
 def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkeypatch):
     """Tensor cores cut their sums off, and a chain of exact products rounds once for each."""
-    monkeypatch.setattr(_card, "shared_memory", lambda _: memory * 1024)
+    monkeypatch.setattr(_triton, "shared_memory", lambda _: memory * 1024)
     assert tiling.tiles(layer(torch.float32, batch), kernel, CPU)[0].depth <= 32
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _dispatch, _packed, _triton, projected_lstm
+from elmo_fast.ops import LSTMWeights, _dispatch, _triton, _weights, projected_lstm
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
 from tests.tolerances import assert_no_worse
@@ -109,21 +109,21 @@ def test_triton_keeps_nan_and_packs_once(backend):
     out, _ = projected_lstm(x, weights, None, state, backend=backend, precision="float16")
     assert out[0, 1].isnan().all()
     assert not out[0, 0].isnan().any()
-    _packed.clear_packed()
+    _weights.clear_packed()
     x = [torch.randn(2, 3, 12) for _ in range(2)]
     run = functools.partial(projected_lstm, x, weights, None, state, precision="float16")
     first = run(backend=backend)[0]
-    kept = _packed.packed_bytes()
+    kept = _weights.packed_bytes()
     assert kept == sum(p.numel() * (4 if p.dim() == 1 else 2) for w in weights for p in w)
     assert torch.equal(run(backend=backend)[0], first)
-    assert _packed.packed_bytes() == kept
+    assert _weights.packed_bytes() == kept
     weights[0].weight_hh.mul_(0.5)
     changed = run(backend=backend)[0]
     assert not torch.equal(changed[0], first[0])
     assert_no_worse("changed", changed, run(backend="reference")[0], run(backend="reference")[0].double(), "float16")
     del weights, run
     gc.collect()
-    assert _packed.packed_bytes() == 0
+    assert _weights.packed_bytes() == 0
 
 
 @pytest.mark.parametrize("backend", TRITON)

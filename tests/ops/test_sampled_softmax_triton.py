@@ -18,7 +18,7 @@ from tests.ops.test_sampled_softmax import problem
 if _triton.WHY_NOT is not None:
     pytest.skip(_triton.WHY_NOT, allow_module_level=True)
 
-from elmo_fast.ops import _sampled_triton
+from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops.sampled_softmax import triton
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
@@ -38,7 +38,7 @@ def test_no_word_leaves_the_table(targets, samples, tries):
 @pytest.mark.parametrize("largest", [1e-45, 1e-39, 2.0**-126, 0.75, 1.0, 1.5, 65504.0, 3e38, math.inf, math.nan, 0.0])
 def test_the_scale_is_the_power_of_two_that_fits(largest):
     """2^14 / 2^ceil(log2 largest), and its inverse; finite and positive for every input."""
-    from elmo_fast.ops._softmax import scale_of
+    from elmo_fast.ops._softmax_triton import scale_of
 
     grad = torch.tensor([0.0, -largest, largest / 3], device=device_of("triton"))
     scale, inverse = scale_of(grad, torch.float16).tolist()
@@ -160,8 +160,8 @@ def test_memory_is_a_tenth_of_eagers(count):
 
 def test_a_chunk_is_whole_tiles_within_the_bound():
     """All chunks of like size; at least one tile, at most what fits."""
-    assert _sampled_triton.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
-    assert _sampled_triton.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
-    assert _sampled_triton.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
-    assert _sampled_triton.chunk_rows(100, 8192, 2, 1, 128) == 128
-    assert _sampled_triton.chunk_rows(0, 8192, 2, 1, 16) == 16
+    assert _softmax_triton.chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
+    assert _softmax_triton.chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
+    assert _softmax_triton.chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
+    assert _softmax_triton.chunk_rows(100, 8192, 2, 1, 128) == 128
+    assert _softmax_triton.chunk_rows(0, 8192, 2, 1, 16) == 16

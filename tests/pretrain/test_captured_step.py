@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops import _graphs, _packed, _table_rows, _triton
+from elmo_fast.ops import _graphs, _table_rows, _triton, _weights
 from elmo_fast.pretrain.step import training_step
 from elmo_fast.pretrain.step.captured_step import CapturedGradients
 from elmo_fast.pretrain.step.step_inputs import StepInputs
@@ -107,13 +107,13 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
 
     def not_permitted(*arguments):
         weight = sides[1].model.softmax_weight
-        assert _packed.rounded_copy(weight, torch.float16) is not None
+        assert _weights.rounded_copy(weight, torch.float16) is not None
         raise RuntimeError("operation not permitted when stream is capturing")
 
     def stepping(optimizer, *arguments):
         """Before the update, which counts up versions, a step reads the copies."""
         weight = optimizer.param_groups[0]["params"][0]
-        assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.half())
+        assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
         return clip_and_step(optimizer, *arguments)
 
     clip_and_step = training_step.clip_and_step
@@ -129,7 +129,7 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
             sides[1].take(number, 0, heard="default")
     check_equal(sides)
     weight = sides[1].model.softmax_weight
-    assert torch.equal(_packed.rounded_copy(weight, torch.float16), weight.half())
+    assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
 
 
 def pool_is_locked():
@@ -153,18 +153,18 @@ class OneWeight(torch.nn.Module):
         return [("weight", self.weight)]
 
     def gradients(self, inputs, rate=None):
-        copy = _packed.rounded_copy(self.weight, torch.float16)
+        copy = _weights.rounded_copy(self.weight, torch.float16)
         self.weight.grad = copy.float() * inputs.types.sum()
         return copy.float().sum()[None], (inputs.types.float(), inputs.types.float())
 
     def rest(self, held):
         with ThreadPoolExecutor(1) as other:  # the gradients are in the memory of all graphs
             self.locked.append(other.submit(pool_is_locked).result())
-        copy = _packed.kept_rounded(self.weight)
+        copy = _weights.kept_rounded(self.weight)
         self.optimizer.step()
         if self.writes:
             copy.copy_(self.weight.detach())
-            _packed.mark_rounded(self.weight, torch.float16)
+            _weights.mark_rounded(self.weight, torch.float16)
         return held[0], 0.0, held[1]
 
     def launched(self, inputs):
@@ -185,7 +185,7 @@ def test_gradients_of_a_graph_are_those_of_the_weights_now(writes):
             taken = captured.run(inputs, (), model.gradients, model.rest, launched) if captured else launched()
             found.append((taken[0].clone(), model.weight.detach().clone()))
             if number == 0:
-                _packed.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
+                _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
     assert (graphs[0].times, model.locked) == (3, [False, True, True, True])
     torch.testing.assert_close(found[:4], found[4:], rtol=0, atol=0)
 
@@ -193,10 +193,10 @@ def test_gradients_of_a_graph_are_those_of_the_weights_now(writes):
 def test_a_replay_is_seen_by_copies_of_weights():
     """A rounded copy that the graph wrote is up to date; another is made anew."""
     weights = [torch.randn(3), torch.randn(3)]
-    copies = [_packed.rounded_copy(weight, torch.float16) for weight in weights]
+    copies = [_weights.rounded_copy(weight, torch.float16) for weight in weights]
     for tensor in (*weights, copies[0]):
         tensor.data.fill_(2.0)  # past the version counters, as a replay writes
     copies[0][0] = 7.0
-    _packed.count_replay(weights, weights[:1])
-    assert _packed.rounded_copy(weights[0], torch.float16).tolist() == [7.0, 2.0, 2.0]
-    assert _packed.rounded_copy(weights[1], torch.float16).tolist() == [2.0, 2.0, 2.0]
+    _weights.count_replay(weights, weights[:1])
+    assert _weights.rounded_copy(weights[0], torch.float16).tolist() == [7.0, 2.0, 2.0]
+    assert _weights.rounded_copy(weights[1], torch.float16).tolist() == [2.0, 2.0, 2.0]

@@ -10,8 +10,7 @@ import torch
 import triton
 
 from elmo_fast.ops import (
-    _sampled_kernels,
-    _softmax,
+    _softmax_triton,
     adagrad_rows_,
     char_cnn,
     full_softmax,
@@ -126,15 +125,15 @@ def run_hierarchical_softmax(rows=9, width=33, words=60, precision="float16", de
 
 def run_softmax_parts(rows=40, parts=70):
     sums = torch.randn(2, parts, rows).unbind(0)
-    _softmax.merge(sums, parts, None, torch.randn(rows), *torch.empty(2, rows), first=True)
+    _softmax_triton.launch_merge(sums, parts, None, torch.randn(rows), *torch.empty(2, rows), first=True)
 
 
 def run_target_rows(rows=40, width=96):
     """finish_rows as for 32 columns, over more than it takes at once."""
-    table, ids, (high, columns) = torch.randn(9, width), torch.randint(0, 9, (rows,)), _softmax.row_blocks(32)
+    table, ids, (high, columns) = torch.randn(9, width), torch.randint(0, 9, (rows,)), _softmax_triton.row_blocks(32)
     d_hidden, d_rows, d_offsets = torch.randn(rows, width), torch.empty(rows, width), torch.empty(rows)
     launch(
-        _sampled_kernels.finish_rows, (cdiv(rows, high),), torch.randn(rows), 1, torch.randn(rows),
+        _softmax_triton.finish_rows, (cdiv(rows, high),), torch.randn(rows), 1, torch.randn(rows),
         torch.randn(rows, width).half(), ids, table, *table.stride(), torch.ones(2), d_hidden, d_rows,
         d_offsets, rows, width, LOSSES=False, ROWS=high, WIDTH=columns,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from unittest import mock
 
 import torch
 
-from elmo_fast.ops import _softmax
+from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._triton import undispatched
 from elmo_fast.ops.projected_lstm import host, triton
 from elmo_fast.ops.scalar_mix import host as scalar_mix_host
@@ -48,7 +48,8 @@ def ids(*shape: int) -> torch.Tensor:
 
 def all_words() -> None:
     saved, weight, bias = full_softmax.forward(ROWS, "float16", width=WIDTH)
-    with mock.patch.object(_softmax, "logit_gradients"):  # hundreds of thousands of launches, of tiles of one chunk
+    # hundreds of thousands of launches, of tiles of one chunk
+    with mock.patch.object(_softmax_triton, "launch_logit_gradients"):
         undispatched("full_softmax_backward")(
             torch.empty(2560), *(s[:2560] for s in saved[:-1]), saved[-1], weight, bias, full_softmax.CHUNK
         )

@@ -9,7 +9,7 @@ from tests.ptx import far, far_cases
 from tests.ptx.program import PtxError
 
 
-@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor:UserWarning")  # _packed.py's key
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor:UserWarning")  # _weights.py's key
 @pytest.mark.parametrize("name", far_cases.CASES)
 def test_the_last_block_reaches_the_end_of_large_tensors(emulator, name):
     case = far_cases.CASES[name]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _memory, _triton
+from elmo_fast.ops import _triton
 from elmo_fast.ops.adagrad import kernels
 
 # Tensors of one launch. An ELMo has 37 dense ones, more than half of them smaller than a launch costs; a table of
@@ -50,7 +50,7 @@ def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], 
 
 def update(a: Any) -> None:
     largest = max((g.nbytes for g in a.gradients), default=0)
-    with _memory.explained("adagrad_", "gradients", largest, largest, len(a.gradients), a.parameters[0].device):
+    with _triton.explained("adagrad_", "gradients", largest, largest, len(a.gradients), a.parameters[0].device):
         gradients = [gradient.contiguous() for gradient in a.gradients]
     lists = [a.parameters, a.accumulators, gradients, *([a.copies] if a.copies else [])]
     for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, *lists):
@@ -93,7 +93,7 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
     tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
     count, chunks = _triton.cdiv(n, PIECE), _triton.cdiv(width, columns)
     needed = 4 * width
-    with _memory.explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
+    with _triton.explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
         pieces = rows.new_empty(count, width)
     _triton.launch(kernels.sum_pieces, (_triton.cdiv(count, heads), chunks), ids, positions, rows, pieces, n, **tile)
     return (ids, positions, rows, pieces), tile, (_triton.cdiv(n, heads), chunks)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _packed, _triton
+from elmo_fast.ops import _triton, _weights
 from elmo_fast.ops._checks import given
 from elmo_fast.ops.adagrad import host
 from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
@@ -30,11 +30,11 @@ def _numbers(a: AdagradArguments | AdagradRowsArguments, like: Tensor) -> tuple[
 
 
 def run(a: AdagradArguments) -> None:
-    """Copies of parameters that `ops/_packed.py` keeps, rounded and up to date, are written in the same pass."""
+    """Copies of parameters that `ops/_weights.py` keeps, rounded and up to date, are written in the same pass."""
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
     for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
         _check_contiguous("adagrad_", parameters=weight, accumulators=accumulator)
-        copy = None if torch.compiler.is_compiling() else _packed.kept_rounded(weight)
+        copy = None if torch.compiler.is_compiling() else _weights.kept_rounded(weight)
         key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
         groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
     numbers = _numbers(a, a.parameters[0])
@@ -43,7 +43,7 @@ def run(a: AdagradArguments) -> None:
         _update(weights, sums, slopes, copies[0] if copies else [], *numbers)
         if key is not None:
             for weight in weights:
-                _packed.mark_rounded(weight, key)
+                _weights.mark_rounded(weight, key)
 
 
 def run_rows(a: AdagradRowsArguments) -> None:

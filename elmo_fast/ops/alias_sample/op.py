@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._transfer import drawn_to
+from elmo_fast.ops._sampling import drawn_to
 
 CPU = torch.device("cpu")
 

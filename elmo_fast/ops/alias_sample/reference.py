@@ -6,7 +6,7 @@ Its draws and tables are those of C++, bit for bit: every step is one IEEE opera
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._philox import uniforms
+from elmo_fast.ops._sampling import uniforms
 
 
 def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:

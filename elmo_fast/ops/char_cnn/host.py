@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _memory
-from elmo_fast.ops._packed import packed
-from elmo_fast.ops._segments import segment_sum
+from elmo_fast.ops import _triton
+from elmo_fast.ops._kernels import segment_sum
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
+from elmo_fast.ops._weights import packed
 from elmo_fast.ops.char_cnn import kernels
 
 PARTS = 16  # over how many parts of the words weight gradients are summed side by side
@@ -95,7 +95,7 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
         raise RuntimeError(f"char_cnn: more slots than an int16 counts: {a.ids.shape[1]}")
     f = filters_of(a.weights, a.precision)
     (rows, slots), total = a.ids.shape, sum(f.numbers)
-    with _memory.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
+    with _triton.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
         features = a.embedding.new_empty(rows, total)
         winners = a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
     table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
@@ -153,7 +153,7 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
     needed = rows * slots * f.size * 4
-    with _memory.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, a.ids.device):
+    with _triton.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, a.ids.device):
         d_inputs = a.embedding.new_empty(rows * slots, f.size)
         keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(

@@ -9,8 +9,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._checks import given
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._packed import stamps
 from elmo_fast.ops._table_rows import first_rows
+from elmo_fast.ops._weights import stamps
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is kept as such a number

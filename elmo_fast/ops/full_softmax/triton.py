@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _softmax
+from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._autograd import Backward
-from elmo_fast.ops._memory import explained
-from elmo_fast.ops._triton import add_product, cdiv, define, operand_dtype
+from elmo_fast.ops._triton import add_product, cdiv, define, explained, operand_dtype
 from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 
 # Words per launch, so that 32-bit offsets within a tile of any [rows, words] hold.
@@ -38,8 +37,8 @@ def _scratch(weight: Tensor, words: int, dtype: torch.dtype) -> Tensor | None:
 def _forward(a: Any) -> tuple[Tensor, ...]:
     """losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D], targets [N]."""
     (count, width), size, device, dtype = a.hidden.shape, len(a.weight), a.hidden.device, operand_dtype(a.precision)
-    _softmax.check_sizes("full_softmax", size, 0)
-    tile = _softmax.tiles(count, size, width, dtype, device)
+    _softmax_triton.check_sizes("full_softmax", size, 0)
+    tile = _softmax_triton.tiles(count, size, width, dtype, device)
     step = _whole_tiles(a.chunk_bytes // (width * dtype.itemsize), tile.columns, size)
     per_row = width * dtype.itemsize + 32 + 8 * cdiv(step, tile.columns)
     with explained("full_softmax", "rows", count * per_row + step * width * dtype.itemsize, per_row, count, device):
@@ -47,16 +46,17 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
         ids = torch.empty(count, dtype=torch.int64, device=device)
         losses, totals = (torch.empty(*shape, dtype=torch.float32, device=device) for shape in ((count,), (count, 2)))
         state = torch.empty(2, count, dtype=torch.float64, device=device)
-        sums = _softmax.empty_sums(2, step, count, tile, device)
+        sums = _softmax_triton.empty_sums(2, step, count, tile, device)
         scratch = _scratch(a.weight, step, dtype)
-    true = _softmax.true_logits(a.hidden, a.targets, a.weight, a.bias, None, operands, ids, 0, "none", 0.0)
+    table = a.weight, a.bias, None
+    true = _softmax_triton.launch_true_logits(a.hidden, a.targets, *table, operands, ids, 0, "none", 0.0)
     bias = a.bias.contiguous()
     for i in range(0, size, step):
         words = min(step, size - i)
-        rows, last = _softmax.rounded_rows(a.weight, i, words, scratch), i + words == size
-        parts = _softmax.log_sums(sums, operands, rows, bias.narrow(0, i, words), ids, None, i, tile)
+        rows, last = _softmax_triton.rounded_rows(a.weight, i, words, scratch), i + words == size
+        parts = _softmax_triton.launch_log_sums(sums, operands, rows, bias.narrow(0, i, words), ids, None, i, tile)
         results = (losses, totals) if last else (None, None)
-        _softmax.merge(sums, parts, state, true, *results, first=i == 0)
+        _softmax_triton.launch_merge(sums, parts, state, true, *results, first=i == 0)
     return losses, totals, operands, ids
 
 
@@ -64,7 +64,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     """d_hidden [N, D], d_weight [V, D], d_bias [V], float32; logits again in chunks of rows x words of `chunk_bytes`
     (at least one tile), and two products for each."""
     (count, width), size, dtype, device = a.operands.shape, len(a.weight), a.operands.dtype, a.grad.device
-    tile = _softmax.tiles(count, size, width, dtype, device)
+    tile = _softmax_triton.tiles(count, size, width, dtype, device)
     high = _whole_tiles(a.chunk_bytes // (tile.columns * dtype.itemsize), tile.rows, max(count, 1))
     wide = _whole_tiles(a.chunk_bytes // (high * dtype.itemsize), tile.columns, size)
     row_tiles = cdiv(high, tile.rows)
@@ -78,17 +78,20 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         scratch = _scratch(a.weight, wide, dtype)
     if count == 0:
         return d_hidden, d_weight.zero_(), d_bias.zero_()
-    scale, bias = _softmax.scale_of(a.grad, dtype), a.bias.contiguous()
+    scale, bias = _softmax_triton.scale_of(a.grad, dtype), a.bias.contiguous()
     for i in range(0, count, high):
         n = min(high, count - i)
         parts = (a.operands, a.ids, a.totals, a.losses, a.grad, d_hidden)
         h, target, total, loss, g, d_h = (x.narrow(0, i, n) for x in parts)
         for j in range(0, size, wide):
             words = min(wide, size - j)
-            rows, d = _softmax.rounded_rows(a.weight, j, words, scratch), chunk.narrow(0, 0, n * words).view(n, words)
+            rows, d = (
+                _softmax_triton.rounded_rows(a.weight, j, words, scratch),
+                chunk.narrow(0, 0, n * words).view(n, words),
+            )
             tiles = cdiv(n, tile.rows)
             sums = column_sums.narrow(0, 0, tiles * words).view(tiles, words)
-            _softmax.logit_gradients(
+            _softmax_triton.launch_logit_gradients(
                 d, sums, 0, h, rows, bias.narrow(0, j, words), target, None, j, total, loss, g, scale, tile
             )
             add_product(d_h, d, rows, accumulate=j > 0)

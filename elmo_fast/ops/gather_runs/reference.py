@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._transfer import sent
+from elmo_fast.devices import sent
 from elmo_fast.ops.gather_runs.op import refuse_runs
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _sampled_triton
+from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._autograd import Backward
-from elmo_fast.ops._memory import explained
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, launch, operand_dtype
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch, operand_dtype
 from elmo_fast.ops.hierarchical_softmax import kernels
 from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
@@ -74,5 +73,5 @@ _op = define(
     "-> (Tensor losses, Tensor slopes, Tensor operands, Tensor ids)",
     _forward,
     _fake,
-    Backward(shapes=_sampled_triton.row_shapes, finish=_sampled_triton.tables),
+    Backward(shapes=_softmax_triton.row_shapes, finish=_softmax_triton.tables),
 )

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _card, _triton
-from elmo_fast.ops._memory import explained
-from elmo_fast.ops._packed import rounded_copy
-from elmo_fast.ops._scale import strips
-from elmo_fast.ops._triton import Tiles
+from elmo_fast.ops import _triton
+from elmo_fast.ops._kernels import strips
+from elmo_fast.ops._triton import Tiles, explained
+from elmo_fast.ops._weights import rounded_copy
 from elmo_fast.ops.highway import kernels
 
 MULTIPROCESSORS = 132
@@ -105,7 +104,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             product, carry.contiguous(), weights[i], a.biases[i].contiguous(), count,
             out, None if dtype == torch.float32 else passes, saved.pre.select(0, i) if a.save else None,
             rows, width,
-            BM=t.rows, BN=t.columns, BK=t.depth, PRECISION=_card.input_precision(dtype, x.device), **t.options,
+            BM=t.rows, BN=t.columns, BK=t.depth, PRECISION=_triton.input_precision(dtype, x.device), **t.options,
         )  # fmt: skip
     if projection is not None:
         y = project(input_operand(layers, x, saved), projection, a.projection_bias, count)

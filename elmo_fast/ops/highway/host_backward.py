@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._scale import fitting, scale_of, strips
+from elmo_fast.ops._kernels import fitting, scale_of, strips
 from elmo_fast.ops.highway import kernels
 from elmo_fast.ops.highway.host import input_operand, operand, operands
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._packed import stamps
 from elmo_fast.ops._table_rows import first_rows
+from elmo_fast.ops._weights import stamps
 from elmo_fast.ops.highway.op import HighwayArguments
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._checks import check_dtype, given
 from elmo_fast.ops._dispatch import explain, select, warn_once
-from elmo_fast.ops._transfer import drawn_to
+from elmo_fast.ops._sampling import drawn_to
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._philox import uniforms
+from elmo_fast.ops._sampling import uniforms
 
 MAX_TRIES = 2**31 - 1
 

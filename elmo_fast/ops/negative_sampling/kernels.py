@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from elmo_fast.ops._kernels import logistic, softplus
-from elmo_fast.ops._softmax_kernels import log1p64, product, store_gradients, words_of
+from elmo_fast.ops._softmax_triton import log1p64, product, store_gradients, words_of
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._sampled import fake
+from elmo_fast.ops._table_rows import fake_of_samples
 from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
 
 
@@ -15,4 +15,4 @@ def run(a: NegativeSamplingArguments) -> Tensor:
     return torch.ops.elmo_fast.negative_sampling(a.hidden, rows, offsets, ids, *options)[0]
 
 
-describe("negative_sampling", fake, Backward())
+describe("negative_sampling", fake_of_samples, Backward())

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from elmo_fast.ops._sampled import in_chunks
+from elmo_fast.ops._table_rows import in_chunks
 from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
 
 

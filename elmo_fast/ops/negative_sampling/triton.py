@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from elmo_fast.ops import _sampled_triton, _softmax
+from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._triton import Tiles, cdiv, define, launch
 from elmo_fast.ops.negative_sampling import kernels
@@ -24,13 +24,13 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     law, correction, term = None, "none", 0.0
     if a.log_noise is not None:
         law, correction, term = a.log_noise.contiguous(), "noise", math.log(a.negatives)
-    d = _sampled_triton.gather("negative_sampling", a, law, correction, term, 1, 1)
+    d = _softmax_triton.gather("negative_sampling", a, law, correction, term, 1, 1)
     (count, width), size = d.operands.shape, len(d.rows)
     parts = cdiv(size, d.tile.columns)
     launch(
         kernels.softplus_sums, (cdiv(count, d.tile.rows), parts), d.operands, d.rows, d.offsets, d.ids,
         d.ids.narrow(0, count, size), d.sums, count, size, width,
-        COUNT_HITS=a.count_hits, **_softmax.constants(d.tile, d.operands),
+        COUNT_HITS=a.count_hits, **_softmax_triton.constants(d.tile, d.operands),
     )  # fmt: skip
     launch(
         kernels.finish, (cdiv(count, 32),), d.sums, d.true, d.losses, d.kept, count, parts, a.negatives / size,
@@ -40,7 +40,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_sampled_triton.gradients`: the scores of a chunk are computed again."""
+    """As `_softmax_triton.gradients`: the scores of a chunk are computed again."""
     (count, width), size = a.operands.shape, len(a.rows)
     share = a.negatives / size
 
@@ -50,12 +50,12 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         launch(
             kernels.score_gradients, (cdiv(n, tile.rows), cdiv(size, tile.columns)), h, a.rows, a.offsets, target,
             a.ids.narrow(0, count, size), g, g.stride(0), share, scale, d, sums, first, n, size, width,
-            COUNT_HITS=a.count_hits, **_softmax.constants(tile, h),
+            COUNT_HITS=a.count_hits, **_softmax_triton.constants(tile, h),
         )  # fmt: skip
 
     # σ(s) times the share is what float16 has to hold: the share's power of two goes into the scale.
-    lift = _softmax.LIFT - math.ceil(math.log2(share))
-    return _sampled_triton.gradients("negative_sampling", a, a.slopes, write, losses=False, lift=lift)
+    lift = _softmax_triton.LIFT - math.ceil(math.log2(share))
+    return _softmax_triton.gradients("negative_sampling", a, a.slopes, write, losses=False, lift=lift)
 
 
 define(
@@ -69,6 +69,6 @@ _op = define(
     "float negatives, bool count_hits, bool sparse, int chunk_bytes, str precision) "
     "-> (Tensor losses, Tensor slopes, Tensor operands, Tensor rows, Tensor offsets, Tensor ids)",
     _forward,
-    lambda a: _sampled_triton.fake(a, 1),
-    Backward(shapes=_sampled_triton.row_shapes, finish=_sampled_triton.tables),
+    lambda a: _softmax_triton.fake(a, 1),
+    Backward(shapes=_softmax_triton.row_shapes, finish=_softmax_triton.tables),
 )

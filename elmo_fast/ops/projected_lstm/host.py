@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _memory, _triton
-from elmo_fast.ops._card import input_precision
-from elmo_fast.ops._packed import packed
-from elmo_fast.ops._triton import cdiv, launch
+from elmo_fast.ops import _triton
+from elmo_fast.ops._triton import cdiv, input_precision, launch
+from elmo_fast.ops._weights import packed
 from elmo_fast.ops.projected_lstm import kernels_forward, kernels_inputs, kernels_order
 from elmo_fast.ops.projected_lstm.layer import Layer, layer_of, pre_activation_dtype
 from elmo_fast.ops.projected_lstm.tiling import tiles
@@ -99,7 +98,7 @@ def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
     wide = pre_activation_dtype(layer)
     slots = t + 1 if save else 2
     per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * wide.itemsize + 6 * d) + slots * h * 4)
-    with _memory.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
+    with _triton.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
         return Steps(
             x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
             x.new_empty(0, dtype=wide),

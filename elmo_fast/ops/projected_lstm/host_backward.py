@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _memory, _triton
-from elmo_fast.ops._card import input_precision
-from elmo_fast.ops._scale import scale_of
-from elmo_fast.ops._triton import cdiv, launch
+from elmo_fast.ops import _triton
+from elmo_fast.ops._kernels import scale_of
+from elmo_fast.ops._triton import cdiv, input_precision, launch
 from elmo_fast.ops.projected_lstm import kernels_backward, kernels_order
 from elmo_fast.ops.projected_lstm.host import Steps, arrange, packed_layer, sorted_rows
 from elmo_fast.ops.projected_lstm.layer import Layer, layer_of
@@ -37,7 +36,7 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
     item = layer.dtype.itemsize
     per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
     part, _ = tiles(layer, "recur", like.device)
-    with _memory.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
+    with _triton.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
         return Gradients(
             like.new_empty(r, t, b, d),
             like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),

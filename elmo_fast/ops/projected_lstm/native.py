@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._packed import stamps
+from elmo_fast.ops._weights import stamps
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
 

@@ -2,9 +2,8 @@
 
 import torch
 
-from elmo_fast.ops import _card
-from elmo_fast.ops._card import MULTIPROCESSORS
-from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two
+from elmo_fast.ops import _triton
+from elmo_fast.ops._triton import MULTIPROCESSORS, Tiles, cdiv, ceil_power_of_two
 from elmo_fast.ops.projected_lstm.layer import Layer
 
 KERNELS = ("inputs", "cells", "project", "cells_backward", "recur")
@@ -17,7 +16,7 @@ def tile_of(layer: Layer, kernel: str, device: torch.device) -> Tiles:
     again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
     """
     rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
-    if layer.dtype == torch.float32 and _card.is_small(device):
+    if layer.dtype == torch.float32 and _triton.is_small(device):
         return Tiles(min(rows, 32), 32, 32, 4, 2)
     if layer.dtype == torch.float32:
         # The depth is how many products are added up by themselves (`_kernels.plus_product`): at most 32.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._sampled import fake
+from elmo_fast.ops._table_rows import fake_of_samples
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
 
@@ -18,7 +18,7 @@ def run(a: SampledSoftmaxArguments) -> Tensor:
 
 
 def _fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    losses, _, probabilities = fake(a)
+    losses, _, probabilities = fake_of_samples(a)
     return losses, losses.new_empty(len(losses), 2), probabilities
 
 

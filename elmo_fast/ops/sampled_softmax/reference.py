@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._sampled import in_chunks
+from elmo_fast.ops._table_rows import in_chunks
 from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _sampled_triton, _softmax
+from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._triton import Tiles, define
 from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
@@ -24,25 +24,25 @@ def run(a: SampledSoftmaxArguments) -> Tensor:
 def _forward(a: Any) -> tuple[Tensor, ...]:
     """losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D] and of the samples' rows [S, D], their
     offsets [S], and all words [N + S], targets first."""
-    d = _sampled_triton.gather("sampled_softmax", a, a.tries, a.correction, CORRECTIONS[a.correction], 2, 2)
+    d = _softmax_triton.gather("sampled_softmax", a, a.tries, a.correction, CORRECTIONS[a.correction], 2, 2)
     wanted, sampled = d.ids.split([len(d.operands), len(d.rows)])
-    parts = _softmax.log_sums(d.sums, d.operands, d.rows, d.offsets, wanted, sampled, 0, d.tile)
-    _softmax.merge(d.sums, parts, None, d.true, d.losses, d.kept, first=True)
+    parts = _softmax_triton.launch_log_sums(d.sums, d.operands, d.rows, d.offsets, wanted, sampled, 0, d.tile)
+    _softmax_triton.launch_merge(d.sums, parts, None, d.true, d.losses, d.kept, first=True)
     return d.losses, d.kept, d.operands, d.rows, d.offsets, d.ids
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_sampled_triton.gradients`: the logits of a chunk are computed again."""
+    """As `_softmax_triton.gradients`: the logits of a chunk are computed again."""
     wanted, sampled = a.ids.split([len(a.operands), len(a.rows)])
 
     def write(d: Tensor, sums: Tensor, first: int, rows: slice, scale: Tensor | None, tile: Tiles) -> None:
         start, n = rows.start, rows.stop - rows.start
         h, target, total, g = (x.narrow(0, start, n) for x in (a.operands, wanted, a.totals, a.grad))
-        _softmax.logit_gradients(
+        _softmax_triton.launch_logit_gradients(
             d, sums, first, h, a.rows, a.offsets, target, sampled, 0, total, None, g, scale, tile
         )  # fmt: skip
 
-    return _sampled_triton.gradients("sampled_softmax", a, a.losses, write, losses=True)
+    return _softmax_triton.gradients("sampled_softmax", a, a.losses, write, losses=True)
 
 
 define(
@@ -56,6 +56,6 @@ _op = define(
     "str correction, bool sparse, int chunk_bytes, str precision) "
     "-> (Tensor losses, Tensor totals, Tensor operands, Tensor rows, Tensor offsets, Tensor ids)",
     _forward,
-    lambda a: _sampled_triton.fake(a, 2),
-    Backward(shapes=_sampled_triton.row_shapes, finish=_sampled_triton.tables),
+    lambda a: _softmax_triton.fake(a, 2),
+    Backward(shapes=_softmax_triton.row_shapes, finish=_softmax_triton.tables),
 )

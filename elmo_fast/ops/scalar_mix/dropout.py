@@ -1,6 +1,6 @@
 """The dropout of scalar_mix in plain torch: which elements Philox keeps, alike for every backend.
 
-Philox 4x32-10 (_philox.py) is keyed by the seed's two halves.
+Philox 4x32-10 (_sampling.py) is keyed by the seed's two halves.
 Its counter is (element's number, of which 64 bits, the mix, 0), and its four results serve four elements LANES apart:
 element e takes result (e // LANES) % 4 of number e // (4 * LANES) * LANES + e % LANES. It is kept where that result,
 a whole number below 2^32, is not below p * 2^32.
@@ -9,7 +9,7 @@ a whole number below 2^32, is not below p * 2^32.
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._philox import LOW, philox4x32
+from elmo_fast.ops._sampling import LOW, philox4x32
 
 LANES = 1024
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._memory import explained
+from elmo_fast.ops._triton import explained
 from elmo_fast.ops.scalar_mix import kernels
 from elmo_fast.ops.scalar_mix.dropout import LANES, threshold
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import Backward
-from elmo_fast.ops._segments import segment_sum
+from elmo_fast.ops._kernels import segment_sum
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 from elmo_fast.ops.adagrad.op import RowOrder
 from elmo_fast.ops.unique_rows import kernels

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.ops import _graphs, _packed
+from elmo_fast.ops import _graphs, _weights
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from elmo_fast.pretrain.step.step_inputs import StepInputs, filled_with, flattened
@@ -66,7 +66,7 @@ class CapturedGradients:
         the step launch by launch.
         """
         device = inputs.types.device
-        version = (_packed.generation(), self._addresses(), self._changed_by_others())
+        version = (_weights.generation(), self._addresses(), self._changed_by_others())
         key, function, memory, replayed = self._work(inputs, settings, step)
         with _graphs.pool_of(device).lock:  # the gradients are in memory that other graphs use
             held = self.graphs.run(key, version, device, function, memory, replayed)
@@ -75,7 +75,7 @@ class CapturedGradients:
                 self.optimizer.zero_grad(set_to_none=True)
         taken = launched() if taken is None else taken
         self._left = self._versions()
-        self._written = [parameter for parameter in self.parameters if _packed.kept_rounded(parameter) is not None]
+        self._written = [parameter for parameter in self.parameters if _weights.kept_rounded(parameter) is not None]
         return taken
 
     def _work(
@@ -112,7 +112,7 @@ class CapturedGradients:
         """The graph, whose replay also does what a step does on the host."""
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs
         # As an update leaves them: the graph makes all kept copies anew but the rounded ones that the update writes.
-        _packed.count_replay(self.parameters, self._written)
+        _weights.count_replay(self.parameters, self._written)
         try:
             entry = self.capturing(function, inputs, pool)
             gradients = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
@@ -153,12 +153,12 @@ class CapturedStep(CapturedGradients):
     def _replay(self, entry: _graphs.Entry, gradients: dict[Tensor, Tensor]) -> Callable[[], None]:
         """What replays the graph, and counts the step that it takes."""
         trained = list(gradients)
-        copied = [parameter for parameter in trained if _packed.kept_rounded(parameter) is not None]
+        copied = [parameter for parameter in trained if _weights.kept_rounded(parameter) is not None]
 
         def replay() -> None:
             entry.replay()
             self.optimizer.count_step(trained)  # type: ignore[attr-defined]
-            _packed.count_replay(trained, copied)
+            _weights.count_replay(trained, copied)
 
         return replay
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.corpus import DistinctWords
+from elmo_fast.devices import sent_together
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.ops._transfer import sent_together
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.step.regularization import dropout_masks, rows_to_reset
 

@@ -1,12 +1,15 @@
-"""Philox4x32-10, the counter-based generator of every draw (csrc/common/philox.h: in C++).
+"""What the samplers share: Philox4x32-10, the counter-based generator of every draw, and the copy of a draw to a GPU.
 
-Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+Philox (in C++: csrc/common/philox.h): Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 """
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from elmo_fast.devices import sent
+from elmo_fast.errors import ElmoFastError
 
 LOW = 0xFFFFFFFF
 
@@ -34,3 +37,18 @@ def uniforms(seed: int, offset: int, first: int, blocks: int) -> Tensor:
     a, b, c, d = philox4x32((seed & LOW, seed >> 32), counter)
     bits = torch.stack([a | b << 32, c | d << 32], dim=1).flatten()
     return ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
+
+
+def drawn_to(op: str, drawn: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+    """Copies what `op` drew on the CPU to a device without waiting, to a GPU through pinned memory.
+
+    Raises ElmoFastError while a CUDA graph is captured, because each replay would copy the same numbers.
+    """
+    if device.type != "cuda":
+        return tuple(tensor.to(device) for tensor in drawn)
+    if not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing():
+        raise ElmoFastError(
+            f"{op}: a CUDA graph cannot hold a sample drawn on the CPU, which every replay would repeat; "
+            "draw before the graph, or by a backend of the GPU where the op has one"
+        )
+    return tuple(sent(tensor, device) for tensor in drawn)
