@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_fast.ops import PRECISIONS, highway
-from elmo_fast.ops.highway import host
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients, needs_triton, skip_unless_served
 from tests.tolerances import assert_no_worse
 
@@ -41,27 +40,6 @@ def test_is_no_worse_than_torch(
 ) -> None:
     skip_unless_served(backend, precision=precision)
     assert_matches_truth(case(rows, width, layers, projection, bias), precision, backend)
-
-
-@needs_triton
-@pytest.mark.parametrize("backend", ["triton"])
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("tile", range(len(host.HALF)))
-def test_every_tile(tile: int, precision: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule takes the large ones only for shapes that are too large for the interpreter."""
-    skip_unless_served(backend, precision=precision)
-    choices = host.FULL if precision == "float32" else host.HALF
-    chosen = choices[tile % len(choices)]
-    monkeypatch.setattr(host, "tiles", lambda *_: chosen)
-    assert_matches_truth(case(chosen.rows + 2, chosen.columns + 6, 1, 0), precision, backend)
-
-
-def test_tiles_grow_with_the_work() -> None:
-    """Few rows: tiles small enough for every multiprocessor; many: the largest; no wave half empty where avoidable."""
-    picked = [host.tiles(rows, 2048, torch.float16) for rows in (1, 64, 256, 2560, 20480)]
-    assert picked[0] == picked[1] == host.HALF[-1]
-    assert picked[3] == picked[4] == host.HALF[0]
-    assert [t.rows * t.columns for t in picked] == sorted(t.rows * t.columns for t in picked)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

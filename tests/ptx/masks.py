@@ -25,7 +25,7 @@ LEFT = {
     "hierarchical_softmax: tl.load(bias + node * bias_step, mask=on, other=0.0)": PATH,
     "hierarchical_softmax: tl.load(codes + step, mask=on, other=0)": PATH,
     "hierarchical_softmax: tl.load(nodes + step, mask=(j < longest) & (length > 0), other=0)": PATH,
-    "highway: tl.load(bias_ptr + column + c, mask=c_inside, other=0.0)": (
+    "highway: tl.load(bias_ptr + c, mask=within, other=0.0)": (
         "beyond the transform's biases lie the gate's, for columns that are not stored"
     ),
     "ops: tl.load(bias + word * bias_step, mask=inside, other=0.0)": CLAMPED,
