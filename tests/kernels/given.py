@@ -62,7 +62,7 @@ def ttir(launch, capability):
         module = source_of(launch).make_ir(
             target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
-    return re.sub(r"@elmo_fast(?:\.\w+)*\.", "@", module.str_nodebug())
+    return re.sub(r'(@"?)elmo_fast(?:\.\w+)*\.', r"\1", module.str_nodebug())
 
 
 def digest(launch, capability, code):
