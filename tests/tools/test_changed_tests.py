@@ -10,7 +10,7 @@ from tools import changed_tests
 @pytest.mark.parametrize(
     ("file", "wanted"),
     [
-        ("elmo_fast/ops/unique_rows/kernels.py", ["tests/ops/test_unique_rows.py"]),
+        ("elmo_fast/ops/unique_rows/native.py", ["tests/ops/test_unique_rows.py"]),
         ("csrc/unique_rows/group.cpp", ["tests/ops/test_unique_rows.py"]),
         ("elmo_fast/memory.py", ["tests/test_memory.py"]),
         ("elmo_fast/text/vocabulary.py", ["tests/text/test_vocabulary.py"]),

@@ -1,15 +1,100 @@
-"""hierarchical_softmax in Triton: each row's path over the table itself, one launch each way; no host sync."""
+"""hierarchical_softmax in Triton: a program per row walks its path over the table itself, one launch each way.
+
+No host sync.
+"""
 
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._autograd import Backward
+from elmo_fast.ops._kernels import logistic, softplus
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch, operand_dtype
-from elmo_fast.ops.hierarchical_softmax import kernels
 from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
+
+
+@triton.jit
+def paths(
+    hidden, hidden_row, hidden_col, targets, targets_step, weight, weight_row, weight_col, bias, bias_step,
+    first, nodes, codes, operands, losses, slopes, ids, words, steps, inner, width, longest,
+    STEPS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """losses [N]; hidden -> operands; of all `longest` steps of a row the slope d loss / d score, 0 past its path, and
+    the node, past the path that of its last step.
+
+    The loss of a word off the tree, or of a path that leaves it, is NaN. Bound by memory: each step reads its node's
+    row of the table, 4 bytes per element, those near the root from L2.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets + row * targets_step)
+    known = (target >= 0) & (target < words)
+    target = tl.minimum(tl.maximum(target, 0), words - 1).to(tl.int64)
+    begin, end = tl.load(first + target), tl.load(first + target + 1)
+    known = known & (begin >= 0) & (begin <= end) & (end <= steps) & (end - begin <= longest)
+    begin = tl.minimum(tl.maximum(begin, 0), steps)
+    length = tl.minimum(tl.minimum(tl.maximum(end, begin), steps) - begin, longest).to(tl.int32)
+    loss = 0.0
+    for start in range(0, longest, STEPS):
+        j = start + tl.arange(0, STEPS)
+        on = j < length
+        step = begin + tl.maximum(tl.minimum(j, length - 1), 0)
+        node = tl.load(nodes + step, mask=(j < longest) & (length > 0), other=0)
+        fine = (node >= 0) & (node < inner) & known
+        node = tl.maximum(tl.minimum(node, inner - 1), 0)
+        score = tl.zeros([STEPS], tl.float32)
+        for left in range(0, width, WIDTH):
+            col = left + tl.arange(0, WIDTH)
+            h = tl.load(hidden + row * hidden_row + col.to(tl.int64) * hidden_col, mask=col < width, other=0.0)
+            h = h.to(operands.dtype.element_ty)
+            tl.store(operands + row * width + col, h, mask=(col < width) & (start == 0))
+            w_at = weight + node[:, None] * weight_row + col.to(tl.int64)[None, :] * weight_col
+            w = tl.load(w_at, mask=on[:, None] & (col < width)[None, :], other=0.0)
+            w = w.to(operands.dtype.element_ty).to(tl.float32)
+            score += tl.sum(w * h.to(tl.float32)[None, :], axis=1)
+        score += tl.load(bias + node * bias_step, mask=on, other=0.0)
+        sign = tl.where(tl.load(codes + step, mask=on, other=0) == 0, -1.0, 1.0)
+        score = tl.where(fine, sign * score, float("nan"))
+        loss += tl.sum(tl.where(on, softplus(score), 0.0))
+        at = row * longest + j
+        tl.store(slopes + at, tl.where(on, sign * logistic(score), 0.0), mask=j < longest)
+        tl.store(ids + at, node, mask=j < longest)
+    tl.store(losses + row, tl.where(known, loss, float("nan")))
+
+
+@triton.jit
+def path_gradients(
+    grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, d_hidden, d_rows, d_offsets,
+    width, longest, STEPS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """d_hidden [N, D]: the nodes of a path, times slope and g, in order; d_rows [N longest, D], d_offsets [N longest]:
+    hidden, times slope and g. A slope of 0 reads no node and gives 0.
+
+    Bound by memory: 4 bytes read and 4 written per element and step.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    g = tl.load(grad + row * grad_step)
+    h = tl.load(operands + row * width + col, mask=col < width, other=0.0)
+    total = tl.zeros([WIDTH], tl.float32)
+    for start in range(0, longest, STEPS):
+        j = start + tl.arange(0, STEPS)
+        at = row * longest + j
+        slope = tl.load(slopes + at, mask=j < longest, other=0.0)
+        d, on = slope * g, slope != 0
+        d = tl.where(on, d, 0.0)
+        node = tl.load(ids + at, mask=on, other=0)
+        w_at = weight + node[:, None] * weight_row + col.to(tl.int64)[None, :] * weight_col
+        w = tl.load(w_at, mask=on[:, None] & (col < width)[None, :], other=0.0).to(h.dtype).to(tl.float32)
+        total += tl.sum(d[:, None] * w, axis=0)
+        rows = tl.where(on[:, None], d[:, None] * h.to(tl.float32)[None, :], 0.0)
+        mask = (j < longest)[:, None] & (col < width)[None, :]
+        tl.store(d_rows + at[:, None] * width + col[None, :], rows, mask=mask)
+        tl.store(d_offsets + at, d, mask=(j < longest) & (tl.program_id(1) == 0))
+    tl.store(d_hidden + row * width + col, total, mask=col < width)
 
 
 def run(a: HierarchicalSoftmaxArguments) -> Tensor:
@@ -33,7 +118,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
         ids = torch.empty(count * a.longest, dtype=torch.int64, device=device)
     tree = a.first.contiguous(), a.nodes.contiguous(), a.codes.contiguous()
     launch(
-        kernels.paths, (count,), a.hidden, *a.hidden.stride(), a.targets, a.targets.stride(0), a.weight,
+        paths, (count,), a.hidden, *a.hidden.stride(), a.targets, a.targets.stride(0), a.weight,
         *a.weight.stride(), a.bias, a.bias.stride(0), *tree, operands, losses, slopes, ids, len(a.first) - 1,
         len(a.nodes), len(a.weight), width, a.longest, **_tile(width),
     )  # fmt: skip
@@ -50,7 +135,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)
     tile = _tile(width)
     launch(
-        kernels.path_gradients, (count, max(1, cdiv(width, tile["WIDTH"]))), a.grad, a.grad.stride(0), a.slopes,
+        path_gradients, (count, max(1, cdiv(width, tile["WIDTH"]))), a.grad, a.grad.stride(0), a.slopes,
         a.operands, a.ids, a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, width, longest, **tile,
     )  # fmt: skip
     return d_hidden, d_rows, d_offsets

@@ -3,6 +3,8 @@
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _triton
@@ -10,9 +12,105 @@ from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._kernels import segment_sum
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 from elmo_fast.ops.adagrad.op import RowOrder
-from elmo_fast.ops.unique_rows import kernels
 
 HASH_BITS = 56  # with the 7 bits of the length above them the keys of the sort stay positive
+
+
+@triton.jit
+def _mixed(x):
+    """A bijection of 64 bits after which every bit depends on every bit (multiply and shift, twice)."""
+    x = (x ^ (x >> 32)) * 0x1B873593CC9E2D51
+    x = (x ^ (x >> 29)) * 0x2545F4914F6CDD1D
+    return x ^ (x >> 32)
+
+
+@triton.jit
+def keys(
+    ids, row_stride, column_stride, out, rows, columns, BITS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out[n] = (127 - slot where the trailing run of equal ids begins, at most 127) · 2^56 + hash of row n, BITS bits.
+
+    So rows come longest first when sorted: the convolutions work on tiles of words of one length. ids [N, C]; out [N]
+    int64. Floor: the ids once.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = row < rows
+    base = ids + row.to(tl.int64)[:, None] * row_stride
+    end = tl.zeros((1, 1), dtype=tl.int64) + (columns - 1)
+    last = tl.load(base + end * column_stride, mask=live[:, None], other=0)
+    total = tl.zeros((ROWS,), dtype=tl.uint64)
+    tail = tl.zeros((ROWS,), dtype=tl.int32)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        mask = live[:, None] & (column < columns)[None, :]
+        x = tl.load(base + column.to(tl.int64)[None, :] * column_stride, mask=mask, other=0)
+        place = (column + 1).to(tl.uint64)[None, :] * 0x1E3779B97F4A7C15
+        total += tl.sum(tl.where(mask, _mixed(x.to(tl.uint64) * 0x2127599BF4325C37 + place), 0), axis=1)
+        tail = tl.maximum(tail, tl.max(tl.where(mask & (x != last), (column + 1)[None, :], 0), axis=1))
+    length = (127 - tl.minimum(tail, 127)).to(tl.int64) << 56
+    tl.store(out + row, length | (_mixed(total) & ((1 << BITS) - 1)).to(tl.int64), mask=live)
+
+
+@triton.jit
+def firsts(
+    ids, row_stride, column_stride, order, sorted_keys, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out[i] = 1 where place i of the sorted rows differs, in full, from the place before it, else 0 (int32)."""
+    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = (place > 0) & (place < rows)
+    alike = tl.load(sorted_keys + place, mask=live, other=0) == tl.load(sorted_keys + place - 1, mask=live, other=0)
+    alike = alike & live
+    here = tl.load(order + place, mask=live, other=0)[:, None] * row_stride
+    before = tl.load(order + place - 1, mask=live, other=0)[:, None] * row_stride
+    differ = tl.zeros((ROWS,), dtype=tl.int32)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        at = ids + column.to(tl.int64)[None, :] * column_stride
+        mask = alike[:, None] & (column < columns)[None, :]
+        other = tl.load(at + here, mask=mask, other=0) != tl.load(at + before, mask=mask, other=0)
+        differ = tl.maximum(differ, tl.max(other.to(tl.int32), axis=1))
+    tl.store(out + place, tl.where(alike, differ, 1), mask=place < rows)
+
+
+@triton.jit
+def scatter(
+    ids, row_stride, column_stride, order, first, rank, unique, inverse, ordered, count, rows, columns,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """unique [N, C]: the rows that are the first of their kind at place rank - 1, then zeros; inverse [N], and sorted,
+    as `order` has it; count []."""
+    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = place < rows
+    number = tl.load(rank + rows - 1)
+    if tl.program_id(0) == 0:
+        tl.store(count, number)
+    source = tl.load(order + place, mask=live, other=0)
+    target = tl.load(rank + place, mask=live, other=1) - 1
+    tl.store(inverse + source, target, mask=live)
+    tl.store(ordered + place, target, mask=live)
+    new = live & (tl.load(first + place, mask=live, other=0) != 0)
+    past = live & (place >= number)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = (column < columns)[None, :]
+        at = source[:, None] * row_stride + column.to(tl.int64)[None, :] * column_stride
+        x = tl.load(ids + at, mask=new[:, None] & inside, other=0)
+        tl.store(unique + target[:, None] * columns + column[None, :], x, mask=new[:, None] & inside)
+        nothing = tl.zeros((ROWS, BLOCK), dtype=unique.dtype.element_ty)
+        there = unique + place.to(tl.int64)[:, None] * columns + column[None, :]
+        tl.store(there, nothing, mask=past[:, None] & inside)
+
+
+@triton.jit
+def take(table, inverse, out, entries, rows, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """out [N, D] = table[inverse], NaN where inverse points outside the table. Floor: reading and writing N·D."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    live = (row < rows)[:, None] & (column < width)[None, :]
+    entry = tl.load(inverse + row, mask=row < rows, other=0)[:, None]
+    known = (entry >= 0) & (entry < entries)
+    x = tl.load(table + entry * width + column[None, :], mask=live & known, other=float("nan"))
+    tl.store(out + row.to(tl.int64)[:, None] * width + column[None, :], x, mask=live)
 
 
 def run(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,16 +131,16 @@ def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, ...]:
     count = torch.zeros((), dtype=torch.int64, device=ids.device)
     if rows == 0:
         return unique, inverse, count, sorted_inverse, torch.empty_like(sorted_inverse)
-    keys, first = new(rows, dtype=torch.int64), new(rows, dtype=torch.int32)
+    hashes, first = new(rows, dtype=torch.int64), new(rows, dtype=torch.int32)
     view = (ids, *ids.stride())
     tile: dict[str, Any] = {"ROWS": 16, "BLOCK": ceil_power_of_two(columns, 16, 64), "num_warps": 4}
     grid = (cdiv(rows, tile["ROWS"]),)
-    launch(kernels.keys, grid, *view, keys, rows, columns, BITS=bits, **tile)
-    ordered, order = torch.sort(keys, stable=True)
-    launch(kernels.firsts, grid, *view, order, ordered, first, rows, columns, **tile)
+    launch(keys, grid, *view, hashes, rows, columns, BITS=bits, **tile)
+    ordered, order = torch.sort(hashes, stable=True)
+    launch(firsts, grid, *view, order, ordered, first, rows, columns, **tile)
     rank = torch.cumsum(first, 0, dtype=torch.int64)
     results = unique, inverse, sorted_inverse, count
-    launch(kernels.scatter, grid, *view, order, first, rank, *results, rows, columns, **tile)
+    launch(scatter, grid, *view, order, first, rank, *results, rows, columns, **tile)
     # Ranks rise with the keys, and equal keys keep their order: sorting `inverse` would give `order` again.
     return unique, inverse, count, sorted_inverse, order
 
@@ -59,7 +157,7 @@ def _gather(a: Any) -> Tensor:
     block = ceil_power_of_two(width, 16, 512)
     tile: dict[str, Any] = {"ROWS": 2048 // block, "BLOCK": block, "num_warps": 4}
     grid = (cdiv(rows, tile["ROWS"]), cdiv(width, block))
-    launch(kernels.gather, grid, table, inverse, out, table.shape[0], rows, width, **tile)
+    launch(take, grid, table, inverse, out, table.shape[0], rows, width, **tile)
     return out
 
 
