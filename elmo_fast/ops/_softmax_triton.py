@@ -15,11 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import plus_product, power_of_two
 from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops._triton import (
     Tiles,
-    add_product,
     cdiv,
     ceil_power_of_two,
     explained,
@@ -542,8 +542,8 @@ def gradients(
         n = min(step, count - i)
         d = chunk.narrow(0, 0, n)
         write(d, column_sums, i // tile.rows, slice(i, i + n), scale, tile)
-        add_product(d_hidden.narrow(0, i, n), d, a.rows, accumulate=False)
-        add_product(d_sampled, d.t(), a.operands.narrow(0, i, n), accumulate=i > 0)
+        _triton.add_product(d_hidden.narrow(0, i, n), d, a.rows, accumulate=False)
+        _triton.add_product(d_sampled, d.t(), a.operands.narrow(0, i, n), accumulate=i > 0)
     torch.sum(column_sums, 0, out=sampled_offsets)
     if scale is not None:
         torch._foreach_mul_([d_sampled, sampled_offsets], scale.select(0, 1))

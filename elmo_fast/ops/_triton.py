@@ -1,4 +1,4 @@
-"""Shared by all Triton backends: how to define ops, launch and record kernels, refuse devices, what to know of a GPU.
+"""Shared by all Triton backends: how to define ops, launch kernels, refuse devices, what to know of a GPU.
 
 Triton is optional."""
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
-from elmo_fast.ops._native import no_gpu_for, of_amd, only_float32
+from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
 from elmo_fast.sizes import size
 
 WHY_NOT: str | None = None
@@ -33,34 +33,7 @@ NAMESPACE = "elmo_fast_triton"
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 
 
-class Launch(NamedTuple):
-    """One launch: what ahead-of-time compilation needs to build the same kernel, and over which grid it runs."""
-
-    kernel: Any
-    arguments: tuple[Any, ...]
-    constants: dict[str, Any]
-    options: dict[str, Any]
-    grid: tuple[int, ...] = ()
-
-
-_recorded: list[Launch] | None = None
 _undispatched: dict[str, Callable[..., Any]] = {}
-
-
-@contextlib.contextmanager
-def recording() -> Iterator[list[Launch]]:
-    """Within it, `launch` runs nothing and records its arguments (for tests, with tensors of FakeTensorMode)."""
-    global _recorded
-    _recorded = []
-    try:
-        yield _recorded
-    finally:
-        _recorded = None
-
-
-def is_recording() -> bool:
-    """Whether launches are recorded, and run nothing."""
-    return _recorded is not None
 
 
 def launch(
@@ -79,31 +52,34 @@ def launch(
     RuntimeError on bfloat16 under the interpreter, which would multiply bit patterns.
     """
     options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
-    if launch_pdl and (_recorded is not None or _launches_early(next(a for a in arguments if isinstance(a, Tensor)))):
+    if launch_pdl and _launches_early(next(a for a in arguments if isinstance(a, Tensor))):
         options["launch_pdl"] = True
-    if _recorded is not None:
-        _recorded.append(Launch(kernel, arguments, constants, options, tuple(grid)))
-        return
+    start(kernel, tuple(grid), arguments, constants, options)
+
+
+def start(
+    kernel: Any,
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    constants: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Start a kernel as `launch` has put it together; every launch comes here."""
     if not all(grid):
         return
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     if INTERPRETED:
         if any(t.dtype == torch.bfloat16 for t in tensors):
             raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; take float16 or float32")
-        kernel[tuple(grid)](*arguments, **constants)
+        kernel[grid](*arguments, **constants)
         return
     with torch.cuda.device_of(tensors[0]):
-        kernel[tuple(grid)](*arguments, **constants, **options, enable_fp_fusion=False)
+        kernel[grid](*arguments, **constants, **options, enable_fp_fusion=False)
 
 
 def _launches_early(tensor: Tensor) -> bool:
     """Whether this tensor's GPU has programmatic dependent launch."""
-    return tensor.is_cuda and _capability(tensor.device) >= (9, 0)
-
-
-@functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
+    return tensor.is_cuda and (capability(tensor.device.index) or (0, 0)) >= (9, 0)
 
 
 def why_never() -> str | None:
@@ -181,7 +157,7 @@ def input_precision(dtype: torch.dtype, device: torch.device) -> str:
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """Multiprocessors of the GPU; of an H100 if there is none, as launches are then only recorded."""
+    """Multiprocessors of the GPU; of an H100 if there is none, for tests of what would be launched."""
     if not torch.cuda.is_available():
         return MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -291,12 +267,7 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
-    """out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it: as `matmul`, in place.
-
-    While launches are recorded nothing runs, because FakeTensorMode has no addmm of 16-bit operands into float32.
-    """
-    if _recorded is not None:
-        return
+    """out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it: as `matmul`, in place."""
     if a.device.type == "cuda" and a.dtype != torch.float32:
         if accumulate:
             torch.addmm(out, a, b, out_dtype=torch.float32, out=out)

@@ -17,6 +17,7 @@ from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.step import captured_step, step_inputs, training_step
 from elmo_fast.pretrain.step.adagrad import AdaGrad
 from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits
+from tests.kernels.launch import recording
 
 BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5000, 50
 
@@ -152,7 +153,7 @@ def watched(work, device, precision):
     """What the host code of one kind of work did in its last call."""
     differences.clear(), calls.clear()
     before, same = None, False
-    with FakeTensorMode(allow_non_fake_inputs=True), _triton.recording() as launches:
+    with FakeTensorMode(allow_non_fake_inputs=True), recording() as launches:
         once = work(torch.device(device), precision)
         # The first makes copies of weights, the second carries a state, the third is captured where steps are.
         for number in range(5 if work is replay else 4):

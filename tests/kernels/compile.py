@@ -3,7 +3,7 @@
 `python -m tests.kernels.compile [OP ...]` prints, per kernel and architecture, what the assembler says of it, as JSON.
 A row of the golden table tests/kernels/<op>.json whose digest (given.py) is that of today is taken from there; with
 --write (`make kernels`) the others become part of the table. Nothing is described twice: the op's own host functions
-run on FakeTensorMode's CUDA tensors, `ops._triton.recording` keeps their launches (launch.py), and those are compiled.
+run on FakeTensorMode's CUDA tensors, launch.py keeps their launches, and those are compiled.
 On small cards host functions may choose other tiles and launches: theirs are recorded apart.
 """
 

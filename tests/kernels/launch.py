@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -67,6 +68,34 @@ def specialised(launch):
     return signature, constants, attributes
 
 
+class Launch(NamedTuple):
+    """One launch: what ahead-of-time compilation needs to build the same kernel, and over which grid it runs."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+    options: dict[str, Any]
+    grid: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def recording():
+    """Within it nothing is launched: a list has what would be, as on Hopper (for tensors of FakeTensorMode)."""
+    launches = []
+
+    def start(kernel, grid, arguments, constants, options):
+        launches.append(Launch(kernel, arguments, constants, options, grid))
+
+    replaced = {
+        "start": start,
+        "_launches_early": lambda tensor: True,
+        # FakeTensorMode has no addmm of 16-bit operands into float32.
+        "add_product": lambda *given, **options: None,
+    }
+    with mock.patch.multiple(_triton, **replaced):
+        yield launches
+
+
 def named(launch):
     """The kernel's name with those of its constants that are switches and on."""
     switches = [name for name, value in launch.constants.items() if value is True]
@@ -75,7 +104,7 @@ def named(launch):
 
 def recorded(call):
     """The launches that `call` asks for, on tensors without memory."""
-    with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), _triton.recording() as launches:
+    with FakeTensorMode(), torch.device("cuda"), WithoutCuda(), recording() as launches:
         call()
     return launches
 

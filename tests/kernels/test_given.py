@@ -45,7 +45,7 @@ REMARKS = {
 DIGESTS = """
 import importlib.util, json, sys, torch
 from tests.kernels.given import digests
-from elmo_fast.ops._triton import Launch
+from tests.kernels.launch import Launch
 found = {}
 for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
     path = f"{sys.argv[1]}/kernel{number}.py"

@@ -19,6 +19,7 @@ from elmo_fast.ops import (
 )
 from elmo_fast.threads import torch_threads
 from tests.backends import backends
+from tests.kernels.launch import recording
 from tests.ops.adagrad_cases import NO_NUMBER, every, tensors, triton, written_out
 from tests.tolerances import assert_close, assert_no_worse
 
@@ -72,7 +73,7 @@ def test_a_learning_rate_in_a_tensor_runs_the_kernels_of_a_number():
     found = []
     for rate in (0.2, torch.tensor(0.2)):
         weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
-        with _triton.recording() as launches:
+        with recording() as launches:
             adagrad_(weights, sums, gradients, rate, torch.tensor(0.3), backend="triton")
             adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1]), gradients[0][:2], rate, backend="triton")
         kinds = [(each.kernel, list(map(type, each.arguments)), each.constants) for each in launches]

@@ -47,24 +47,24 @@ def test_right_kernels_pass(op, precision, backend):
 def raising(error):
     """A launch that raises."""
 
-    def launch(*arguments, **constants):
+    def start(*launched):
         raise error
 
-    return launch
+    return start
 
 
 def after(change, kernel, precision=None):
     """A launch that changes the floating-point tensors of the kernel of this name, at one precision or at all."""
-    whole = _triton.launch
+    whole = _triton.start
 
-    def launch(launched, grid, *arguments, **constants):
-        whole(launched, grid, *arguments, **constants)
+    def start(launched, grid, arguments, constants, options):
+        whole(launched, grid, arguments, constants, options)
         tensors = [each for each in arguments if isinstance(each, torch.Tensor) and each.is_floating_point()]
         meant = precision is None or any(each.dtype == getattr(torch, precision) for each in tensors)
         for each in tensors if meant and launched.fn.__name__ == kernel else ():
             change(each)
 
-    return launch
+    return start
 
 
 class CompilationError(Exception):
@@ -91,8 +91,8 @@ BROKEN = {
 @needs_interpreter
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_kernel_broken_on_purpose_is_wrong(name):
-    launch, precision, said = BROKEN[name]
-    with mock.patch.object(_triton, "launch", launch):
+    start, precision, said = BROKEN[name]
+    with mock.patch.object(_triton, "start", start):
         why, lost = check.why_wrong("scalar_mix", "triton", precision, CPU)
     assert re.match(said, str(why))
     assert not lost
@@ -103,7 +103,7 @@ def test_a_kernel_broken_on_purpose_is_wrong(name):
 def test_the_command_prints_a_line_for_each_op_and_ends_with_status_1_where_one_is_wrong(monkeypatch, capsys, wrong):
     monkeypatch.setattr(cases, "CASES", {"scalar_mix": cases.CASES["scalar_mix"]})
     if wrong:
-        monkeypatch.setattr(_triton, "launch", raising(RuntimeError("out of resource")))
+        monkeypatch.setattr(_triton, "start", raising(RuntimeError("out of resource")))
     assert main(["check", "--device", "cpu"]) == int(wrong)
     native, triton, last = capsys.readouterr().out.splitlines()
     assert re.fullmatch("scalar_mix +native +right", native)

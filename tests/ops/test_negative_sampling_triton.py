@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.ops import _triton, negative_sampling
+from tests.kernels.launch import recording
 from tests.kernels.negative_sampling import both_passes
 from tests.ops.output_layer import SOME_IDS, alone, check_no_word_leaves_the_table, losses_and_gradients
 from tests.ops.test_negative_sampling import problem
@@ -59,7 +60,7 @@ def test_no_value_is_read_on_the_host():
         hidden, weight, bias = (torch.empty(n) for n in ((256, 64), (9000, 64), (9000,)))
         targets, samples = torch.empty(256, dtype=torch.int64), torch.empty(512, dtype=torch.int64)
         assert negative_sampling(hidden, targets, weight, bias, samples, backend="triton").shape == (256,)
-        with _triton.recording() as launches:
+        with recording() as launches:
             both_passes(256, "float16")
     assert [each.kernel.fn.__name__ for each in launches] == [
         "true_logits", "gather_samples", "softplus_sums", "finish", "power_of_two", "score_gradients", "finish_rows",

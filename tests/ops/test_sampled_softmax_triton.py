@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elmo_fast.ops import _triton, sampled_softmax
 from elmo_fast.ops._table_rows import table_gradient
 from tests.backends import device_of
+from tests.kernels.launch import recording
 from tests.ops.output_layer import IDS, SOME_IDS, alone, check_no_word_leaves_the_table, losses_and_gradients
 from tests.ops.test_sampled_softmax import problem
 
@@ -93,7 +94,7 @@ def test_no_value_is_read_on_the_host():
         for tries in (torch.empty((), dtype=torch.int64), 600):
             losses = sampled_softmax(hidden, targets, weight, bias, samples, tries, backend="triton")
             assert losses.shape == (256,)
-        with _triton.recording() as launches:
+        with recording() as launches:
             tries = torch.empty((), dtype=torch.int64)
             both_passes(hidden, targets, weight, bias, samples, tries, 2**20, "float16")
         assert len(launches) == 7
@@ -147,7 +148,7 @@ def test_memory_is_a_tenth_of_eagers(count):
             d_true, d_sampled = d_logits.split([1, size], 1)
             d_hidden, d_rows = d_sampled @ sample_rows + d_true * true_rows, d_sampled.t() @ hidden
             d_true_rows = d_true * hidden
-        with _triton.recording(), _Peak() as ours:
+        with recording(), _Peak() as ours:
             both_passes(hidden, targets, weight, bias, samples, tries, 32 * 2**20, "bfloat16")
     assert eager.most > 3 * count * size * 4
     assert d_hidden.shape == d_true_rows.shape

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from elmo_fast.ops import _triton
+from tests.kernels.launch import Launch as Recorded
 from tests.kernels.launch import identity, recorded
 from tests.ptx.counts import Counts
 from tests.ptx.global_memory import APART, GlobalMemory, Region
@@ -67,16 +68,16 @@ def is_far(value: Any) -> bool:
     return torch.is_tensor(value) and value.numel() > 0 and extent(value) > FAR
 
 
-def launches(call: Callable[[], None]) -> dict[str, _triton.Launch]:
+def launches(call: Callable[[], None]) -> dict[str, Recorded]:
     """Of each kernel that is given a far tensor the launch with the largest step, or the last; "name", "name 2", ..."""
-    kept: dict[str, tuple[int, _triton.Launch]] = {}
+    kept: dict[str, tuple[int, Recorded]] = {}
     for each in recorded(call):
         names = dict(zip(each.kernel.arg_names, each.arguments, strict=False))
         if any(map(is_far, each.arguments)) and all(each.grid):
             key, step = identity(each), names.get("step", 0)
             if key not in kept or step >= kept[key][0]:
                 kept[key] = step, each
-    found: dict[str, _triton.Launch] = {}
+    found: dict[str, Recorded] = {}
     for _, each in kept.values():
         name = each.kernel.fn.__name__
         others = sum(other.split()[0] == name for other in found)
@@ -84,7 +85,7 @@ def launches(call: Callable[[], None]) -> dict[str, _triton.Launch]:
     return found
 
 
-def run(emulator: Any, launch: _triton.Launch, values: Values, first: bool = False) -> dict[str, int | None]:
+def run(emulator: Any, launch: Recorded, values: Values, first: bool = False) -> dict[str, int | None]:
     """The last block, or the first, of a recorded launch; of each far tensor the first element that it accesses."""
     names = launch.kernel.arg_names
     arguments = [given(name, value, values) for name, value in zip(names, launch.arguments, strict=False)]

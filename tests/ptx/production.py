@@ -20,7 +20,7 @@ import triton
 from benchmarks import gpu_model
 from benchmarks.op_calls import OpCalls
 from elmo_fast import ops
-from elmo_fast.ops import _softmax_triton, _triton
+from elmo_fast.ops import _triton
 from tests.ptx import cuda
 from tests.ptx.counts import SECTOR, Counts
 from tests.ptx.global_memory import APART, GlobalMemory
@@ -144,7 +144,7 @@ def watching(emulator) -> Iterator[list[dict]]:
 
     with (
         mock.patch.object(_triton, "matmul", product),
-        mock.patch.object(_softmax_triton, "add_product", add_product),
+        mock.patch.object(_triton, "add_product", add_product),
         mock.patch.object(torch.Tensor, "new_empty", new_zeros),
     ):
         emulator.launch = launch

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _softmax_triton
+from elmo_fast.ops import _softmax_triton, _triton
 from elmo_fast.ops._autograd import Backward
-from elmo_fast.ops._triton import add_product, cdiv, define, explained, operand_dtype
+from elmo_fast.ops._triton import cdiv, define, explained, operand_dtype
 from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 
 # Words per launch, so that 32-bit offsets within a tile of any [rows, words] hold.
@@ -94,8 +94,8 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
             _softmax_triton.launch_logit_gradients(
                 d, sums, 0, h, rows, bias.narrow(0, j, words), target, None, j, total, loss, g, scale, tile
             )
-            add_product(d_h, d, rows, accumulate=j > 0)
-            add_product(d_weight.narrow(0, j, words), d.t(), h, accumulate=i > 0)
+            _triton.add_product(d_h, d, rows, accumulate=j > 0)
+            _triton.add_product(d_weight.narrow(0, j, words), d.t(), h, accumulate=i > 0)
             if i == 0:
                 torch.sum(sums, 0, out=d_bias.narrow(0, j, words))
             else:
