@@ -29,7 +29,7 @@ def main() -> None:
             for (batch, length), each in zip(SHAPES, seconds, strict=True)
             for p in each
         )
-        print(f'    "{isa}": {{{", ".join(speeds)}}},  # tokens/s: {rates}', flush=True)
+        print(f'    "{isa}": speeds={{{", ".join(speeds)}}},  # tokens/s: {rates}', flush=True)
 
 
 def _weights() -> LSTMWeights:

@@ -18,12 +18,24 @@ from elmo_fast.ops._precision import check_precision
 
 BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
-# For a backend module without `unsupported`: plain torch supports every device and dtype.
-_ASKED: dict[str, Unsupported] = {
-    "native": _native.unsupported,
-    "cuda": _native.cuda_unsupported,
-    "triton": _triton.unsupported,
-    "reference": lambda device, dtype, precision: None,
+
+
+class _Kind(NamedTuple):
+    """What all backends of one name share."""
+
+    device: str | None
+    """that they are made for; None: all. A refusal of another slows nothing down, so it causes no warning"""
+    why_never: Callable[[], str | None]
+    """why this installation lacks them, whatever the device"""
+    unsupported: Unsupported
+    """of a backend module without its own"""
+
+
+_KINDS = {
+    "native": _Kind("cpu", lambda: _native.WHY_NOT, _native.unsupported),
+    "cuda": _Kind("cuda", _native.why_no_cuda, _native.cuda_unsupported),
+    "triton": _Kind("cuda", _triton.why_never, _triton.unsupported),
+    "reference": _Kind(None, lambda: None, lambda device, dtype, precision: None),
 }
 
 
@@ -63,7 +75,7 @@ def _implementation(package: str, backend: str) -> Implementation:
         if (why := _triton.WHY_NOT) is None:
             raise
         return Implementation(None, lambda device, dtype, precision: why)
-    return Implementation(module, getattr(module, "unsupported", None) or _ASKED[backend])
+    return Implementation(module, getattr(module, "unsupported", _KINDS[backend].unsupported))
 
 
 def op_names() -> list[str]:
@@ -77,16 +89,6 @@ def backends_of(op: str) -> Mapping[str, Implementation]:
     return REGISTRY[op]
 
 
-# The device that a backend is made for. Its refusal of another device slows nothing down, so it causes no warning.
-_MADE_FOR = {"native": "cpu", "cuda": "cuda", "triton": "cuda"}
-# Why this installation lacks a backend, whatever the device.
-_ABSENT: dict[str, Callable[[], str | None]] = {
-    "native": lambda: _native.WHY_NOT,
-    "cuda": _native.why_no_cuda,
-    "triton": _triton.why_never,
-}
-
-
 class Choice(NamedTuple):
     """The backend chosen for an op, and the refusals of those asked before it."""
 
@@ -98,7 +100,7 @@ class Choice(NamedTuple):
 
 def made_for(backend: str, device: torch.device) -> bool:
     """Whether a backend is made for this kind of device (the reference is for all)."""
-    return _MADE_FOR.get(backend, device.type) == device.type
+    return _KINDS[backend].device in (None, device.type)
 
 
 def backend_for(op: str, backend: str) -> str:
@@ -114,7 +116,7 @@ def why_never(op: str, backend: str) -> str | None:
 
     Also None for a backend that the op lacks, for which `backend_for` returns "auto".
     """
-    return _ABSENT[backend]() if backend in _ABSENT and backend in backends_of(op) else None
+    return _KINDS[backend].why_never() if backend in backends_of(op) else None
 
 
 def explain(

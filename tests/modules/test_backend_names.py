@@ -44,7 +44,9 @@ def test_an_unknown_name_is_refused_when_the_module_is_made():
 def test_a_backend_that_this_installation_lacks_is_refused_when_the_model_is_made(backend, files, monkeypatch):
     """And not where a device may still serve it: the model may be moved there. ScalarMix has no CUDA kernel: "auto"."""
     options_file, weight_file = files()
-    monkeypatch.setitem(_dispatch._ABSENT, backend, lambda: "no compiler built it; reinstall")
+    kinds = _dispatch._KINDS
+    lacking = kinds[backend]._replace(why_never=lambda: "no compiler built it; reinstall")
+    monkeypatch.setitem(kinds, backend, lacking)
     with pytest.raises(
         ElmoFastError, match=f"backend '{backend}' can run .* on no device of this installation .no compiler"
     ):
@@ -55,7 +57,7 @@ def test_a_backend_that_this_installation_lacks_is_refused_when_the_model_is_mad
         else pytest.raises(ElmoFastError, match="can run scalar_mix on no device")
     ):
         ScalarMix(2, backend=backend)
-    monkeypatch.setitem(_dispatch._ABSENT, backend, lambda: None)
+    monkeypatch.setitem(kinds, backend, lacking._replace(why_never=lambda: None))
     BiLM(options_file, weight_file, backend=backend)
 
 
