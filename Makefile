@@ -25,7 +25,7 @@ help:
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm ops\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place"
-	@echo "make wheel   one wheel for every Python from 3.11 and torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
+	@echo "make wheel   a wheel for this Python and every torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
 	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
 	@echo "make mutants N=300 SEED=0   change one line at random, N times, and see whether a test notices (hours); docs/trust.md"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'elmo_fast needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja
+	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13"
 	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[dev,plots,hub,tb,static,spacy,docs,zst,parquet,datasets,ray]"
 	touch $@
 

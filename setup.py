@@ -12,13 +12,11 @@ import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-try:
-    from setuptools.command.bdist_wheel import bdist_wheel
-except ImportError:  # a new environment of Python 3.11 brings setuptools 65, and --no-build-isolation keeps it
+if int(setuptools.__version__.partition(".")[0]) < 77:  # a new environment of Python 3.11 brings setuptools 65
     raise SystemExit(
         f"elmo_fast is built with setuptools 77 or newer, and this is {setuptools.__version__}: "
         'pip install "setuptools>=77"'
-    ) from None
+    )
 
 HERE = pathlib.Path(__file__).parent.resolve()
 NOTE = "_build_failure.txt"  # read by elmo_fast/ops/_native.py
@@ -56,8 +54,10 @@ def first_error(output: str) -> str:
 def advice(error: str, log: pathlib.Path) -> str:
     """What to do about a build that failed with this error."""
     if any(words in error for words in ("CMAKE_CXX_COMPILER", "CMAKE_MAKE_PROGRAM", "No module named", "No such file")):
-        missing = "a C++20 compiler" if "CMAKE_CXX_COMPILER" in error else "cmake, ninja and torch"
+        missing = "a C++20 compiler" if "CMAKE_CXX_COMPILER" in error else "cmake, ninja, pybind11 and torch"
         return f"install {missing}"
+    if "Could NOT find Python" in error or "Python.h" in error:
+        return "install the headers of this Python (Debian: python3-dev)"
     if any(words in error for words in ("CXX20", "cxx_std_20", "c++20", "c++2a", "gnu++20", "gnu++2a")):
         return "install a newer C++ compiler, one that knows C++20"
     return f"read what failed in {log}, correct it" if log.is_file() else "correct that"
@@ -92,10 +92,6 @@ def run(*command: str, log: pathlib.Path | None = None) -> None:
 class CMakeBuild(build_ext):
     """Compiles the extension, or leaves a note in its place; with ELMO_FAST_REQUIRE_NATIVE=1 a failure is an error."""
 
-    def get_ext_filename(self, fullname: str) -> str:
-        """A plain library, which every Python loads alike; with a dot in its name, so that it passes for no module."""
-        return "/".join([*fullname.split(".")[:-1], "_C.ops.so"])
-
     def build_extension(self, ext: Extension) -> None:
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
         note = target.parent / NOTE
@@ -114,16 +110,19 @@ class CMakeBuild(build_ext):
             print(f"elmo_fast._C was not built: {error}; {what_to_do}; plain torch runs instead", file=sys.stderr)
 
     def compile(self, target: pathlib.Path) -> None:
-        """Configures and builds into the folder of `target`; needs torch, cmake and ninja to be installed."""
+        """Configures and builds into the folder of `target`; needs torch, pybind11, cmake and ninja to be installed."""
+        import pybind11
         import torch
 
-        build = HERE / "build" / f"cmake-torch{torch.__version__}"
+        build = HERE / "build" / f"cmake-torch{torch.__version__}-{sys.implementation.cache_tag}"
         run(
             tool("cmake"),
             f"-S{HERE}",
             f"-B{build}",
             "-GNinja",
             f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             "-DCMAKE_BUILD_TYPE=Release",
             f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}",
             f"-DTORCH_CUDA_VERSION={torch.version.cuda or ''}",  # what torch was built for; no GPU is asked
@@ -138,8 +137,7 @@ class CMakeBuild(build_ext):
         built, here = pathlib.Path(self.build_lib) / "elmo_fast" / NOTE, HERE / "elmo_fast" / NOTE
         here.unlink(missing_ok=True)
         DIGEST.unlink(missing_ok=True)
-        for old in here.parent.glob("_C.cpython-*"):  # of older builds: Python would prefer it to _C.py
-            old.unlink()
+        here.with_name("_C.ops.so").unlink(missing_ok=True)  # of older versions
         if built.is_file():
             for ext in self.extensions:
                 (HERE / self.get_ext_filename(ext.name)).unlink(missing_ok=True)
@@ -149,15 +147,8 @@ class CMakeBuild(build_ext):
         super().copy_extensions_to_source()
 
 
-class Wheel(bdist_wheel):
-    """A wheel of one platform and of every Python 3."""
-
-    def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]
-
-
 if __name__ == "__main__":
     setup(
         ext_modules=[Extension("elmo_fast._C", sources=[], optional=True)],
-        cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Wheel},
+        cmdclass={"build_ext": CMakeBuild},
     )

@@ -1,9 +1,10 @@
-"""What setuptools packs: the package's files, the compiled library, and nothing else; a wheel of every Python."""
+"""What setuptools packs: the package's files, the compiled module, and nothing else; a wheel of one Python."""
 
 import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 
@@ -30,6 +31,7 @@ def packed(tracked, tmp_path_factory):
         if not name.startswith(NOT_PACKED):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, tree / name)
+    (tree / "elmo_fast" / "_C.cpython-310-x86_64-linux-gnu.so").touch()
     (tree / "elmo_fast" / "__pycache__").mkdir()
     (tree / "elmo_fast" / "__pycache__" / "old.cpython-311.pyc").touch()
     (library := tree / "library.so").write_bytes(b"compiled")
@@ -52,13 +54,15 @@ def packed(tracked, tmp_path_factory):
     return dist
 
 
-def test_the_wheel_is_the_package_and_its_library_for_every_python(packed, tracked):
+def test_the_wheel_is_the_package_and_its_module_for_this_python(packed, tracked):
+    """Not those of other Pythons, which lie beside it in a checkout that was built for several."""
     (path,) = packed.glob("*.whl")
-    assert path.name.split("-", 2)[2].startswith("py3-none-linux")
+    assert path.name.split("-", 2)[2].startswith("cp{0}{1}-cp{0}{1}-linux".format(*sys.version_info))
+    module = f"elmo_fast/_C{sysconfig.get_config_var('EXT_SUFFIX')}"
     with zipfile.ZipFile(path) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        assert names == {name for name in tracked if name.startswith("elmo_fast/")} | {"elmo_fast/_C.ops.so"}
-        assert wheel.read("elmo_fast/_C.ops.so") == b"compiled"
+        assert names == {name for name in tracked if name.startswith("elmo_fast/")} | {module}
+        assert wheel.read(module) == b"compiled"
 
 
 def test_the_sdist_builds_and_tests_and_holds_nothing_compiled(packed, tracked):

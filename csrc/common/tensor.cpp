@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <mutex>
 
@@ -218,7 +217,7 @@ Tensor empty(IntArrayRef sizes, const Options& options) {
       static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number_of(options.type), options.device_type,
       options.device_index, &made));
   const Tensor tensor(made);
-  if (fills_new_memory() && !tensor.is_cuda()) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
+  if (fills.load(std::memory_order_relaxed) && !tensor.is_cuda()) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
   return tensor;
 }
 
@@ -263,23 +262,10 @@ void mark_written(const Tensor& tensor) {
   call("aten::zero_", "", call("aten::narrow", "", all, int64_t{0}, int64_t{0}, int64_t{0}));
 }
 
-bool fills_new_memory() { return fills.load(std::memory_order_relaxed); }
-
-// No stable call says whether torch was asked to, so a new tensor is asked. Where it was not, NaN by chance costs a little time.
-void look_whether_memory_is_filled() {
-  constexpr int64_t kNumbers = 16;
-  static const Tensor* const like = new Tensor(empty({}, Options{}));  // never destroyed: torch may end before this library
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch_aten_new_empty(like->handle(), &kNumbers, 1, nullptr, nullptr, nullptr, 0, nullptr, &made));
-  const Tensor fresh(made);
-  auto* numbers = fresh.mutable_data_ptr<float>();
-  fills.store(std::all_of(numbers, numbers + kNumbers, [](float number) { return std::isnan(number); }), std::memory_order_relaxed);
-  std::fill_n(numbers, kNumbers, 0.0f);  // so that the next one does not find these
-}
+void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }
 
 void fill_if_asked(void* memory, int64_t bytes) {
-  if (bytes > 0 && fills_new_memory()) std::memset(memory, 0xff, bytes);
+  if (bytes > 0 && fills.load(std::memory_order_relaxed)) std::memset(memory, 0xff, bytes);
 }
 
 }  // namespace elmo_fast

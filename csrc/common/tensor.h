@@ -167,10 +167,8 @@ int64_t watch_storage(const Tensor& tensor);
 // Tells autograd, and whoever keeps copies, that these numbers changed.
 void mark_written(const Tensor& tensor);
 
-// Whether torch was asked to fill new memory (torch.utils.deterministic.fill_uninitialized_memory), seen when an op begins.
-bool fills_new_memory();
-void look_whether_memory_is_filled();
-// Fills memory that nothing has written with bytes that make every float NaN, where torch was asked to.
+// Whether memory that nothing has written is filled with bytes that make every float NaN, so that tests see an output that nothing wrote.
+void fill_new_memory(bool fill);
 void fill_if_asked(void* memory, int64_t bytes);
 
 // A text as ops take it: torch 2.13's own conversion to std::string never frees what it made.
@@ -189,7 +187,6 @@ struct TakesNames<Result(Arguments...)> {
 template <typename F, F* kernel>
 void boxed(StableIValue* stack, uint64_t arguments, uint64_t results) {
   static_assert(TakesNames<F>::value, "texts of ops are of type Name");
-  look_whether_memory_is_filled();
   torch::stable::detail::boxer<F, kernel>::boxed_fn(stack, arguments, results);
 }
 #define ELMO_BOX(kernel) (&::elmo_fast::boxed<std::remove_pointer_t<decltype(&kernel)>, &kernel>)

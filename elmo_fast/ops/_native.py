@@ -14,7 +14,7 @@ C: ModuleType | None = None
 WHY_NOT: str | None = None
 
 try:
-    from elmo_fast import _C as C
+    from elmo_fast import _C as C  # type: ignore[no-redef]
 except ImportError as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _told = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]

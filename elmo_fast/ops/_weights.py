@@ -7,6 +7,7 @@ not trained; the C++ cache (csrc/common/packed.h) hashes all others whole. On a 
 fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
 
+import itertools
 import os
 import threading
 import weakref
@@ -36,6 +37,34 @@ def _holders(storage: torch.UntypedStorage) -> int:
     return torch._C._storage_Use_Count(storage._cdata)
 
 
+# torch's stable ABI has no weak reference to a storage, which the C++ cache needs: this is the one to Python's.
+_numbers = itertools.count(1)
+_storages: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
+
+
+def _number_of(storage: torch.UntypedStorage) -> int:
+    """Return the number of a living storage, which no other one ever has; what was packed of it is dropped with it."""
+    key, number = id(storage), next(_numbers)
+
+    def forget(dead: weakref.ref[torch.UntypedStorage]) -> None:
+        if (at := _storages.get(key)) is not None and at[0] is dead:
+            del _storages[key]
+        if _native.C is not None:
+            _native.C.forget_packed(number)
+
+    while True:  # no lock: another thread may number the same storage, and a forked child has no such thread
+        known = _storages.get(key) or _storages.setdefault(key, (weakref.ref(storage, forget), number))
+        if known[0]() is storage:
+            return known[1]
+        _storages.pop(key, None)
+
+
+_python_ops = torch.library.Library("elmo_fast_python", "DEF")
+if _native.C is not None:  # what C++ calls before it keeps a copy, also of a compiled graph
+    _python_ops.define("watch_storage(Tensor tensor) -> int")
+    _python_ops.impl("watch_storage", lambda each: _number_of(each.untyped_storage()), "CompositeExplicitAutograd")
+    _native.C.hear_of_deaths()
+
 _ALONE = _holders(torch.UntypedStorage(0)) + 1  # the storage as Python's object, and one tensor
 
 
@@ -58,7 +87,7 @@ def stamps(*weights: Tensor | None) -> list[int]:
     given = [weight for weight in weights if weight is not None]
     if _native.C is None or torch.compiler.is_compiling():
         return [0] * len(given)
-    return [_native.C.number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in given]
+    return [_number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in given]
 
 
 def _is_frozen(weight: Tensor) -> bool:

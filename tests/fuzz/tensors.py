@@ -10,13 +10,15 @@ from torch.overrides import TorchFunctionMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
-from elmo_fast.ops import _dispatch
+from elmo_fast.ops import _dispatch, _native
 from tests.fuzz.judge import Wrong, sentence
 from tests.tolerances import RATIO, SMALL
 
 # An output that nothing wrote is NaN, and is seen.
 torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True
+if _native.C is not None:
+    _native.C.fill_new_memory(True)
 CPU = torch.device("cpu")
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-11,
         "int8": 2.0**-24}  # fmt: skip

@@ -1,6 +1,4 @@
-"""Large buffers: memory of dead tensors serves the next ones, is never shared with a live one, and is bounded. New
-memory is NaN where torch fills its own, which is how the tests see an output that nothing wrote.
-"""
+"""Large buffers: memory of dead tensors serves the next ones, is never shared with a live one, and is bounded."""
 
 import gc
 
@@ -57,27 +55,3 @@ def test_at_most_a_gibibyte_is_kept():
     assert 0 < _native.C.idle_buffer_bytes() <= 1 << 30
     _native.C.clear_idle_buffers()
     assert _native.C.idle_buffer_bytes() == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("count", [1, 5, (1 << 19) + 7], ids=str)
-def test_new_memory_is_nan_where_torch_fills_its_own(count, dtype):
-    """tests/conftest.py asks torch to; a buffer that was used and holds numbers is filled again, to its last one."""
-    like = torch.empty(count, dtype=dtype)
-    for _ in range(2):
-        tensor, buffer = torch.ops.elmo_fast.unwritten(like)
-        assert tensor.isnan().all()
-        assert buffer.isnan().all()
-        tensor.zero_(), buffer.zero_()
-        del tensor, buffer
-
-
-def test_new_memory_is_left_as_it_is_where_torch_fills_none():
-    like = torch.empty(1 << 20)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # tests/conftest.py sets it for each test
-    _, buffer = torch.ops.elmo_fast.unwritten(like)
-    place = buffer.fill_(3).data_ptr()
-    del buffer
-    _, again = torch.ops.elmo_fast.unwritten(like)
-    assert again.data_ptr() == place
-    assert (again == 3).all()

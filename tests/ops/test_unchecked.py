@@ -41,16 +41,6 @@ GLOVE = {
     "squares": [numbers(V, D), numbers(V, D), numbers(V), numbers(V)],
     "learning_rate": 0.1, "x_max": 100.0, "alpha": 0.75,
 }  # fmt: skip
-COUNT = {
-    "numbers": words(7, dtype=torch.int32), "begin": 0, "end": 7, "table": words(2, dtype=torch.int32),
-    "weights": words(2), "num_words": 3, "product": 0, "symmetric": True, "corner": words(1, 0),
-}  # fmt: skip
-MERGE = {
-    "keys": [torch.tensor([1])], "sums": [torch.tensor([5])], "corner": words(1, 0),
-    "sizes": torch.tensor([[1, 0, 0], [0, 1, 0]]), "product": 0, "symmetric": True, "scale": 1,
-    "rows": words(2, dtype=torch.int32),
-    "columns": words(2, dtype=torch.int32), "values": numbers(2),
-}  # fmt: skip
 
 # Of each op good arguments, and changes to them with what is said.
 CASES = {
@@ -59,8 +49,6 @@ CASES = {
         ({"a": numbers(3)}, r"a must have shape \[any, any\], Float or Double; got shape \[3\]"),
         ({"precision": "int7"}, "precision must be one of float32, bfloat16, float16; got int7"),
     ]),
-    "activations": ({"x": numbers(4)}, [({"x": numbers(4, 4).t()[::2]}, "x must be contiguous")]),
-    "unwritten": ({"like": numbers(4)}, []),
     "adagrad_": (
         {"parameters": [numbers(N, D)], "accumulators": [numbers(N, D)], "gradients": [numbers(N, D)],
          "learning_rate": 0.1, "scale": None},
@@ -234,31 +222,6 @@ CASES = {
             ({"d_true": numbers(2)}, r"d_true must have shape \[4\]"),
         ],
     ),
-    "cooccurrence_corner_cells": ({"num_words": 3, "product": 4, "symmetric": True}, []),
-    "count_cooccurrences": (COUNT, [
-        ({"numbers": words(7, dtype=torch.int32) + 2}, "numbers must lie from 0 to 1; got 2 to 2"),
-        ({"numbers": words(7, dtype=torch.int32) + 2, "begin": 7}, "number 2 of a table of 2"),
-        ({"table": words(2, dtype=torch.int32) + 3}, "table must hold words below num_words = 3"),
-        ({"end": 8}, "begin and end must lie within numbers; got 0 and 8"),
-        ({"weights": words(256)}, "weights must be 1 to 255; got 256"),
-        ({"corner": words(1, 4)}, r"corner must have shape \[any, 0\]"),
-        ({"numbers": words(14, dtype=torch.int32)[::2]}, "must be contiguous"),
-    ]),
-    "cooccurrence_row_sizes": (
-        {"keys": [words(1)], "sums": [words(1)], "corner": words(1, 0), "num_words": 3, "product": 0,
-         "symmetric": True},
-        [
-            ({"sums": [words(2)]}, r"sums must have shape \[1\]"),
-            ({"sums": []}, "keys and sums must be as many; got 1 and 0"),
-            ({"num_words": 0}, "num_words must be from 1 to"),
-            ({"keys": [words(1) + 3]}, "column 3 of 3 words"),
-        ],
-    ),
-    "merge_cooccurrences": (MERGE, [
-        ({"sizes": torch.tensor([[2, 0, 0], [0, 0, 0]])}, "sizes are not those of these entries"),
-        ({"rows": words(3, dtype=torch.int32)}, r"columns must have shape \[3\]"),
-        ({"sizes": words(2, 3)}, "rows must have room for 0 entries; got 2"),
-    ]),
     "glove": (GLOVE, [
         ({"rows": words(3, dtype=torch.int32) + 9}, "rows must lie from 0 to 8; got 9 to 9"),
         ({"columns": words(3, dtype=torch.int32) - 1}, "columns must lie from 0 to 8"),
@@ -271,18 +234,6 @@ CASES = {
         ({"squares": [numbers(V, D), numbers(V, 2), numbers(V), numbers(V)]}, r"must have shape \[9, 3\]"),
         ({"weights": [numbers(D, V).t(), *GLOVE["weights"][1:]]}, "weights and squares must be contiguous"),
     ]),
-    "read_vector_text": ({"data": torch.tensor(list(b"a 1\n"), dtype=torch.uint8), "dimension": 1}, [
-        ({"dimension": 0}, "dimension must be at least 1; got 0"),
-        ({"data": words(3)}, r"data must have shape \[any\], Byte"),
-    ]),
-    "write_vector_text": (
-        {"words": words(3, dtype=torch.uint8), "ends": torch.tensor([1, 3]), "matrix": numbers(2, 2)},
-        [
-            ({"ends": torch.tensor([1, 4])}, "ends must rise from 0 to 3; got 4"),
-            ({"ends": torch.tensor([2, 1])}, "ends must rise"),
-            ({"ends": words(1)}, r"ends must have shape \[2\]"),
-        ],
-    ),
     "full_softmax": (TABLE | PRECISION, [
         ({"weight": numbers(0, D), "bias": numbers(0)}, "weight must hold at least one word"),
         ({"targets": words(N) + 9}, "targets must lie from 0 to 8; got 9 to 9"),

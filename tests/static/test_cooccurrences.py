@@ -104,7 +104,7 @@ def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetri
     monkeypatch.setattr(kernels.Runs, "_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
     if rare != "table":
         monkeypatch.setattr(kernels, "LONGEST_STRETCH", 700)
-        monkeypatch.setattr(kernels, "corner_product", lambda *_: 50)
+        monkeypatch.setattr(kernels, "most_cells", lambda *_: 100)
     if rare == "runs in files":
         monkeypatch.setattr(kernels, "Runs", lambda most_bytes, folder, kind=kernels.Runs: kind(10_000, folder))
     before = torch.get_num_threads()
@@ -144,28 +144,6 @@ def test_progress_counts_to_the_end(monkeypatch):
     assert said == [(300, 1000), (400, 1000), (700, 1000), (1000, 1000)]
 
 
-@native
-def test_opcheck():
-    numbers, words = zipf(200, 30)
-    weights, corner = (
-        torch.tensor([2, 1]),
-        torch.zeros(1, torch.ops.elmo_fast.cooccurrence_corner_cells(30, 20, True)).long(),
-    )
-    keys, sums = torch.ops.elmo_fast.count_cooccurrences(numbers, 0, 200, words, weights, 30, 20, True, corner)
-    sizes = torch.ops.elmo_fast.cooccurrence_row_sizes(keys, sums, corner, 30, 20, True)
-    rows, columns = (torch.empty(int(sizes.sum()), dtype=torch.int32) for _ in "ij")
-    values = torch.empty(len(rows))
-    # Functionalisation serves no op that changes a tensor and returns a list.
-    some = ("test_schema", "test_autograd_registration", "test_faketensor")
-    for op, arguments in (
-        ("count_cooccurrences", (numbers, 0, 200, words, weights, 30, 20, True, corner)),
-        ("cooccurrence_row_sizes", (keys, sums, corner, 30, 20, True)),
-        ("merge_cooccurrences", (keys, sums, corner, sizes, 20, True, 2, rows, columns, values)),
-    ):
-        more = {"test_utils": some} if op == "count_cooccurrences" else {}
-        torch.library.opcheck(getattr(torch.ops.elmo_fast, op), arguments, **more)
-
-
 WORDS = torch.tensor([0, 1, BOUNDARY], dtype=torch.int32)
 
 
@@ -191,11 +169,62 @@ def test_bad_arguments_say_what_was_wanted(change, message):
         cooccurrences(**{**good, **change})
 
 
+def counter(**changed):
+    good = {
+        "table": np.array([0, 1, BOUNDARY], np.int32), "weights": np.array([2, 1]), "num_words": 3, "symmetric": True,
+        "most_cells": 0, "threads": 1,
+    }  # fmt: skip
+    return _native.C.CooccurrenceCounter(**good | changed)
+
+
 @native
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_the_table_of_frequent_pairs_is_as_large_as_fits(symmetric):
+    """Cells (row + 1)(column + 1) <= product, of the largest product that fits."""
+
+    def cells(product):
+        pairs = itertools.product(range(30), range(30))
+        return sum((i + 1) * (j + 1) <= product and (i <= j or not symmetric) for i, j in pairs)
+
+    sizes = [cells(product) for product in range(30**2 + 1)]
     for most in (0, 1, 7, 50, 400, 10_000):
-        product = kernels.corner_product(30, symmetric, most)
-        cells = [torch.ops.elmo_fast.cooccurrence_corner_cells(30, product + more, symmetric) for more in (0, 1)]
-        assert cells[0] <= most
-        assert cells[1] > most or product == 30**2
+        found = counter(num_words=30, symmetric=symmetric, most_cells=most).cells
+        assert found == max(size for size in sizes if size <= most)
+
+
+TEXT = np.array([0, 1, 2, 1], np.int32)
+RUN = np.array([1]), np.array([5])
+
+
+@native
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: counter(num_words=0), ValueError, "num_words must be from 1 to"),
+        (lambda: counter(num_words=2**27), ValueError, "num_words must be from 1 to"),
+        (lambda: counter(num_words=1), ValueError, "table must hold words below num_words = 1"),
+        (lambda: counter(weights=np.ones(256, np.int64)), ValueError, "weights must be 1 to 255; got 256"),
+        (lambda: counter(threads=0), ValueError, "threads must be at least 1"),
+        (lambda: counter(table=np.zeros(3)), TypeError, "incompatible"),
+        (lambda: counter(table=np.zeros(6, np.int32)[::2]), TypeError, "incompatible"),
+        (lambda: counter().count(TEXT + 1, 0, 4), IndexError, "numbers must lie from 0 to 2; got 3"),
+        (lambda: counter().count(TEXT - 1, 0, 4), IndexError, "numbers must lie from 0 to 2; got -1"),
+        (lambda: counter().count(TEXT + 1, 3, 4), IndexError, "numbers must lie from 0 to 2; got 3"),
+        (lambda: counter().count(TEXT, 0, 5), ValueError, "begin and end must lie within numbers; got 0 and 5"),
+        (lambda: counter().count(TEXT, -1, 2), ValueError, "begin and end must lie within numbers"),
+        (lambda: counter().count(TEXT.astype(np.int64), 0, 4), TypeError, "incompatible"),
+        (lambda: counter().merge([(RUN[0], np.array([1, 2]))], 1), ValueError, "keys and sums must be as many"),
+        (lambda: counter().merge([(RUN[0] + 2, RUN[1])], 1), IndexError, "column 3 of 3 words"),
+    ],
+)
+def test_memory_is_safe_where_the_kernels_are_called_alone(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@native
+def test_keys_of_rows_that_are_none_are_left_out():
+    """And falling keys, which no run has, end too."""
+    assert counter().merge([(np.array([-1]), RUN[1])], 1)[2].tolist() == []
+    assert counter().merge([(np.array([1, 1 << 40]), np.array([5, 7]))], 1)[2].tolist() == [5, 5]
+    assert len(counter().merge([(np.array([4, 1]), np.array([5, 7]))], 1)[2]) <= 4

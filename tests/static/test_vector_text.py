@@ -166,6 +166,7 @@ def test_a_number_ends_with_the_text_whatever_lies_behind_it(backend):
     assert words.tolist() == [[0, 1]]
 
 
+TEXT, MATRIX = np.frombuffer(b"a 1\n", np.uint8), np.ones((2, 3), np.float32)
 BAD_WORDS = [b"a b\n", b" a", b"a\t", b"x 12", b"\r", b"1 -1e3"]
 
 
@@ -176,12 +177,23 @@ def test_a_word_that_would_not_be_read_back_is_refused(word):
 
 
 @native
-def test_opcheck():
-    lines = text_of(b"a 1 2\nbc 3 4\n")
-    torch.library.opcheck(torch.ops.elmo_fast.read_vector_text, (lines, 2))
-    torch.library.opcheck(
-        torch.ops.elmo_fast.write_vector_text, (text_of(b"abc"), torch.tensor([1, 3]), torch.ones(2, 2))
-    )
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c: c.read_vector_text(TEXT, 0), ValueError, "dimension must be at least 1; got 0"),
+        (lambda c: c.read_vector_text(TEXT.astype(int), 1), TypeError, "incompatible"),
+        (lambda c: c.read_vector_text(TEXT[::2], 1), TypeError, "incompatible"),
+        (lambda c: c.write_vector_text(TEXT, np.array([1, 5]), MATRIX), ValueError, "ends must rise from 0 to 4"),
+        (lambda c: c.write_vector_text(TEXT, np.array([2, 1]), MATRIX), ValueError, "0 to 4; got 1"),
+        (lambda c: c.write_vector_text(TEXT, np.array([-1, 1]), MATRIX), ValueError, "ends must rise"),
+        (lambda c: c.write_vector_text(TEXT, np.array([1]), MATRIX), ValueError, "matrix must have a row for each"),
+        (lambda c: c.write_vector_text(TEXT, np.array([1, 2]), MATRIX.T), TypeError, "incompatible"),
+        (lambda c: c.write_vector_text(TEXT, np.array([1, 2]), MATRIX[0]), ValueError, "matrix must have a row"),
+    ],
+)  # fmt: skip
+def test_memory_is_safe_where_the_kernels_are_called_alone(call, error, message):
+    with pytest.raises(error, match=message):
+        call(_native.C)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+// The Python module elmo_fast._C. Importing it registers the ops (library.cpp); it has as functions what is no op of tensors. No other file
+// knows of Python.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "common/buffer.h"
+#include "common/isa.h"
+#include "common/packed.h"
+#include "static/cooccurrences.h"
+#include "static/vector_text.h"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+// Of exactly this type and contiguous: arguments say noconvert(), so that nothing is copied.
+template <typename T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <typename T>
+std::span<const T> span_of(const Array<T>& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+std::string_view text_of(const Array<uint8_t>& array) { return {reinterpret_cast<const char*>(array.data()), static_cast<size_t>(array.size())}; }
+
+template <typename T>
+py::array array_of(std::unique_ptr<T[]> numbers, std::vector<py::ssize_t> shape) {
+  const py::capsule owner(numbers.get(), [](void* data) { delete[] static_cast<T*>(data); });
+  using Number = std::conditional_t<std::is_same_v<T, char>, uint8_t, T>;
+  return py::array_t<Number>(std::move(shape), reinterpret_cast<Number*>(numbers.release()), owner);
+}
+
+// The result of `compute`, which runs while other threads of Python do.
+template <typename F>
+auto unlocked(const F& compute) {
+  const py::gil_scoped_release released;
+  return compute();
+}
+
+py::tuple read_vector_text(const Array<uint8_t>& data, int64_t dimension) {
+  auto read = unlocked([&] { return elmo_fast::read_vector_text(text_of(data), dimension); });
+  return py::make_tuple(
+      array_of(std::move(read.matrix), {read.rows, dimension}), array_of(std::move(read.words), {read.rows, 2}),
+      py::make_tuple(read.fault[0], read.fault[1], read.fault[2]));
+}
+
+py::array write_vector_text(const Array<uint8_t>& words, const Array<int64_t>& ends, const Array<float>& matrix) {
+  if (matrix.ndim() != 2 || matrix.shape(0) != ends.size()) throw py::value_error("matrix must have a row for each of ends");
+  auto text = unlocked([&] { return elmo_fast::write_vector_text(text_of(words), span_of(ends), span_of(matrix)); });
+  return array_of(std::move(text.bytes), {text.size});
+}
+
+using elmo_fast::CooccurrenceCounter;
+using Runs = std::vector<std::pair<Array<int64_t>, Array<int64_t>>>;
+
+py::list count(CooccurrenceCounter& counter, const Array<int32_t>& numbers, int64_t begin, int64_t end) {
+  auto runs = unlocked([&] { return counter.count(span_of(numbers), begin, end); });
+  py::list found;
+  for (auto& run : runs) found.append(py::make_tuple(array_of(std::move(run.keys), {run.size}), array_of(std::move(run.sums), {run.size})));
+  return found;
+}
+
+py::tuple merge(const CooccurrenceCounter& counter, const Runs& runs, int64_t scale) {
+  std::vector<elmo_fast::RunView> views;
+  for (const auto& [keys, sums] : runs) views.push_back({span_of(keys), span_of(sums)});
+  auto found = unlocked([&] { return counter.merge(std::move(views), scale); });
+  return py::make_tuple(
+      array_of(std::move(found.rows), {found.size}), array_of(std::move(found.columns), {found.size}),
+      array_of(std::move(found.values), {found.size}));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "The kernels in C++: importing this registers torch.ops.elmo_fast.*; its functions are those that are no ops of tensors.";
+#if defined(ELMO_FAST_NO_CUDA)
+  m.attr("why_no_cuda") = ELMO_FAST_NO_CUDA;
+#else
+  m.attr("why_no_cuda") = py::none();
+#endif
+  m.attr("has_cuda") = m.attr("why_no_cuda").is_none();
+
+  m.def("isa", &elmo_fast::isa_name, "Return the instruction set that products use.");
+  m.def("isas", &elmo_fast::isa_names, "Return those that this CPU has, slowest first.");
+  m.def("limit_isa", &elmo_fast::limit_isa, "name"_a, "Let products use this one from now on, for tests; \"\" takes the fastest again.");
+
+  m.def("packed_count", &elmo_fast::packed_count, "Return how many packed copies of weights are kept.");
+  m.def("packed_bytes", &elmo_fast::packed_bytes, "Return their size, in bytes.");
+  m.def("clear_packed", &elmo_fast::clear_packed, "Drop all packed copies.");
+  m.def("hear_of_deaths", &elmo_fast::hear_of_deaths, "Declare that `forget_packed` is called when a storage dies: copies are kept from now on.");
+  m.def("forget_packed", &elmo_fast::forget_packed, "storage"_a, "Drop the copies of a storage's weights, by its number.");
+
+  m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Return the memory of dead tensors that is kept for the next ones, in bytes.");
+  m.def("clear_idle_buffers", &elmo_fast::clear_idle_buffers, "Give that memory back to the system.");
+  m.def("fill_new_memory", &elmo_fast::fill_new_memory, "fill"_a, "Fill the memory of new tensors with NaN from now on, or no longer.");
+
+  m.def(
+      "read_vector_text", &read_vector_text, "data"_a.noconvert(), "dimension"_a,
+      "Return the matrix of lines of a word and `dimension` numbers, the places [N, 2] of the words in `data`, and the number, begin and end of\n"
+      "the first line that could not be read, or -1, 0, 0.");
+  m.def(
+      "write_vector_text", &write_vector_text, "words"_a.noconvert(), "ends"_a.noconvert(), "matrix"_a.noconvert(),
+      "Return lines of a word, which ends at ends[i] in `words`, and the numbers of row i.");
+
+  py::class_<CooccurrenceCounter>(m, "CooccurrenceCounter", "Counts how often words occur near each other.")
+      .def(
+          py::init([](const Array<int32_t>& table, const Array<int64_t>& weights, int64_t num_words, bool symmetric, int64_t most_cells,
+                      int64_t threads) {
+            return CooccurrenceCounter(span_of(table), span_of(weights), num_words, symmetric, most_cells, threads);
+          }),
+          "table"_a.noconvert(), "weights"_a.noconvert(), "num_words"_a, "symmetric"_a, "most_cells"_a, "threads"_a,
+          "Take the word of each number (-1 between sentences, -2 left out), the weight of each distance, and of how many pairs of frequent words\n"
+          "each thread may keep a sum.")
+      .def_property_readonly("cells", &CooccurrenceCounter::cells, "Of how many pairs of frequent words a thread keeps a sum.")
+      .def(
+          "count", &count, "numbers"_a.noconvert(), "begin"_a, "end"_a,
+          "Count the pairs whose second word stands in numbers[begin:end]; return runs of the rare ones, sorted keys and their sums.")
+      .def("merge", &merge, "runs"_a.noconvert(), "scale"_a, "Return the rows, columns and values of all that was counted, divided by `scale`.");
+}
