@@ -107,4 +107,4 @@ mutants: $(STAMP)
 	$(BIN)/python -m tools.mutants --n $(N) --seed $(SEED)
 
 clean:
-	rm -rf build dist demo *.egg-info elmo_fast/_C*.so elmo_fast/_C.digest
+	rm -rf build dist demo *.egg-info elmo_fast/_C.*

@@ -100,13 +100,14 @@ def test_the_cpu_kernels_are_configured_without_a_fit_compiler(tmp_path, nvcc, w
     """The whole CMakeLists.txt, for a torch of CUDA 13.0: it ends well, with the reason in place of CUDA's kernels."""
     import torch
 
+    pybind11 = pytest.importorskip("pybind11")
     ninja = shutil.which("ninja", path=str(pathlib.Path(sys.executable).parent)) or shutil.which("ninja")
     if ninja is None:
         pytest.skip("ninja is not installed")
     command = [
         cmake, f"-S{ROOT}", f"-B{tmp_path / 'build'}", "-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}",
         f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}", "-DTORCH_CUDA_VERSION=13.0",
-        f"-DELMO_FAST_NVCC={fake_nvcc(tmp_path, *nvcc)}",
+        f"-Dpybind11_DIR={pybind11.get_cmake_dir()}", f"-DELMO_FAST_NVCC={fake_nvcc(tmp_path, *nvcc)}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`make wheel`: one wheel of the CPU's kernels for every Python from 3.11 and every torch from 2.11 on, in dist/.
+"""`make wheel`: a wheel of the CPU's kernels for this Python and every torch from 2.11 on, in dist/.
 
 python tools/wheel.py [--out dist]
 
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 
@@ -57,8 +58,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         wheel = audit(build(pathlib.Path(scratch)), out)
     found = libraries(wheel)
-    if found != ["elmo_fast/_C.ops.so"]:
-        print(f"{wheel} holds other libraries than elmo_fast/_C.ops.so: {found}", file=sys.stderr)
+    if found != [module := f"elmo_fast/_C{sysconfig.get_config_var('EXT_SUFFIX')}"]:
+        print(f"{wheel} holds other libraries than {module}: {found}", file=sys.stderr)
         return 1
     print(wheel)
     return 0

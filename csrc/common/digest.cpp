@@ -49,7 +49,8 @@ uint64_t digest_of_bytes(const char* bytes, int64_t count) {
   return digest;
 }
 
-// Whether its numbers fill one piece of memory, in whatever order of dimensions.
+}  // namespace
+
 bool is_dense(const Tensor& t) {
   std::vector<int64_t> order(t.dim());
   for (int64_t d = 0; d < t.dim(); ++d) order[d] = d;
@@ -63,13 +64,10 @@ bool is_dense(const Tensor& t) {
   return true;
 }
 
-}  // namespace
-
 uint64_t digest_of(const Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
-  const Tensor dense = is_dense(tensor) ? tensor : tensor.clone();
-  const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
-  const int64_t count = dense.nbytes(), chunks = (count + kChunk - 1) / kChunk;
+  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  const int64_t count = tensor.nbytes(), chunks = (count + kChunk - 1) / kChunk;
   std::vector<uint64_t> digests(chunks);
   parallel_for(chunks, 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) digests[i] = digest_of_bytes(bytes + i * kChunk, std::min(kChunk, count - i * kChunk));
@@ -81,7 +79,7 @@ uint64_t digest_of(const Tensor& tensor) {
 
 uint64_t sampled_digest_of(const Tensor& tensor) {
   constexpr int64_t kSamples = 256;
-  if (tensor.numel() <= kSamples || !is_dense(tensor)) return digest_of(tensor);
+  if (tensor.numel() <= kSamples) return digest_of(tensor);
   const int64_t size = tensor.element_size();
   const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
   uint64_t digest = 0;

@@ -71,7 +71,8 @@ std::shared_ptr<const Packed> packed_of(
     const Tensor& weight, const std::string& layout, Operand operand, const Caching& caching, size_t number,
     const std::function<Packed()>& make) {
   const int64_t stamp = caching.stamp(number);
-  if ((stamp == kUnstamped && caching.trains) || weight.numel() == 0 || !hears_of_deaths) return std::make_shared<const Packed>(make());
+  if ((stamp == kUnstamped && caching.trains) || !hears_of_deaths || weight.numel() == 0 || !is_dense(weight))
+    return std::make_shared<const Packed>(make());
   const Key key{weight.const_data_ptr(), weight.sizes().vec(), weight.strides().vec(), layout, operand};
   Entry entry = cached(key);
   State now{stamp, stamp == kUnstamped ? kNoVersion : version_of(weight), sampled_digest_of(weight), 0};

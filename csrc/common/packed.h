@@ -20,12 +20,12 @@ struct Caching {
 
 // Returns `make()`, the packed copy of `weight` under `layout` (a name for the arrangement that `make` produces), or a cached one.
 // With a stamp a cached copy serves while storage, address, counter and a sample of the values are the same; without one, if a digest of
-// the whole weight is the same. `number`: the weight's place among the stamps.
+// the whole weight is the same. One that is not dense (a view, an expanded row) has no cached copy. `number`: the weight's place among the stamps.
 std::shared_ptr<const Packed> packed_of(
     const Tensor& weight, const std::string& layout, Operand operand, const Caching& caching, size_t number,
     const std::function<Packed()>& make);
 
-// torch's stable ABI has no weak reference to a storage: Python keeps one (elmo_fast/_C.py), numbers it and tells when it dies. Until
+// torch's stable ABI has no weak reference to a storage: Python keeps one (elmo_fast/ops/_weights.py), numbers it and tells when it dies. Until
 // Python has said that it does, no copy is cached.
 void hear_of_deaths();
 void forget_packed(int64_t storage);

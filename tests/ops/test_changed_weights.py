@@ -250,6 +250,18 @@ def test_training_caches_nothing_and_copies_die_with_their_weights():
     assert _native.C.packed_count() == 0
 
 
+def test_a_weight_that_is_not_dense_is_not_cached():
+    """A digest would read more than its memory, or make a copy first."""
+    _native.C.clear_packed()
+    shape, run = layer("float32")
+    row, wide = torch.randn(1, shape[1]), torch.randn(shape[0], 2 * shape[1])
+    for weight in (row.expand(*shape), wide[:, : shape[1]]):
+        found = run(weight)
+        assert _native.C.packed_count() == 0
+        assert torch.equal(found, run(weight.clone()))
+        _native.C.clear_packed()
+
+
 class Stream:
     """A stream that remembers for what its work waits."""
 
