@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels ptx fuzz sanitize mutants torture lint format build wheel try-wheel docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels ptx fuzz sanitize torture lint format build wheel try-wheel docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
@@ -27,7 +27,6 @@ help:
 	@echo "make build   (re)build the C++ extension in place"
 	@echo "make wheel   a wheel for this Python and every torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
 	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
-	@echo "make mutants N=300 SEED=0   change one line at random, N times, and see whether a test notices (hours); docs/trust.md"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -100,11 +99,6 @@ gpu:
 
 cuda-check:
 	$(PYTHON) tools/cuda_check.py
-
-N := 300
-SEED := 0
-mutants: $(STAMP)
-	$(BIN)/python -m tools.mutants --n $(N) --seed $(SEED)
 
 clean:
 	rm -rf build dist demo *.egg-info elmo_fast/_C.*

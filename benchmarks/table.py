@@ -246,47 +246,6 @@ def torture(content: Content) -> str:
     return "\n".join([*lines, "", f"{summary} {provenance(content)}. Reproduce: `{content['command']}`."])
 
 
-def mutants(content: Content) -> str:
-    """The score of `make mutants` and what survived it."""
-    survivors, equivalent = content["survivors"], content["equivalent"]
-    real = content["judged"] - len(equivalent)
-    none = content["refused"] + content["same"]
-    share = number(100 * content["killed"] / max(1, real))
-    fewer = "" if content["judged"] == content["asked"] else f" of the {content['asked']} asked for, in the time given"
-    lines = [
-        f"{content['judged']} mutants{fewer} (seed {content['seed']}): {len(equivalent)} change nothing that a test "
-        f"could see (`tools/mutants/equivalents.toml` explains each); of the other {real} the tests killed "
-        f"{content['killed']}, {share} %, and {len(survivors)} survived. {none} more do not count: the compiler "
-        f"refused them or produced the same object. Left out: {'; '.join(content['left_out'])}."
-    ]
-    if survivors:
-        lines += ["", *markdown("lll", ["survived", "before", "after"], *map(mutant_line, survivors))]
-    if content.get("first_draws"):
-        lines += ["", *map(first_draw_line, content["first_draws"])]
-    machine, versions = content["machine"], content["versions"]
-    about = (
-        f"{machine['cpu']}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
-        f"commit {content['commit']}, `{' '.join(content['options'])}`. Reproduce: `{content['command']}`."
-    )
-    return "\n".join([*lines, "", about])
-
-
-def first_draw_line(draw: Content) -> str:
-    """The score of mutants that no test was written for."""
-    real = draw["judged"] - draw["explained"]
-    return (
-        f"First draw of seed {draw['seed']}{', ' + draw['only'] if draw['only'] else ''}: {draw['judged']} mutants, "
-        f"{draw['explained']} known to change nothing; of the other {real} the tests killed {draw['killed']}, "
-        f"{number(100 * draw['killed'] / max(1, real))} % ({draw['date'].split()[0]}, commit {draw['commit']})."
-    )
-
-
-def mutant_line(each: Content) -> list[str]:
-    """One mutant's cells: the file, the line before and after."""
-    codes = [f"`` {each[name]} ``".replace("|", "\\|") for name in ("before", "after")]
-    return [f"`{each['file']}`", *codes]
-
-
 def fuzz(content: Content) -> str:
     """The runs of `make fuzz`, each with its commit: how many cases of what, and how many different findings."""
     rows = [["commit", "date", "ops", "files", "command lines", "findings"]]
@@ -307,7 +266,6 @@ def fuzz(content: Content) -> str:
 # Markers that are not the table of a case's rows: the case whose result they render, and how.
 RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
     "demo": ("demo", demo),
-    "mutants": ("mutants", mutants),
     "torture": ("torture", torture),
     "fuzz": ("fuzz", fuzz),
 }

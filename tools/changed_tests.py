@@ -2,7 +2,7 @@
 
 A changed test is run. Of a changed elmo_fast/LAYER/FOLDER/NAME.py the tests are those of tests/LAYER with its name or a
 folder's: test_NAME.py, test_FOLDER_*.py; where there is none, all of tests/LAYER. Those of csrc/FOLDER/NAME.cpp are in
-any layer. Of a changed page they are those of all pages. A change of what tools/mutants mutates runs its own tests too.
+any layer. Of a changed page they are those of all pages.
 """
 
 import pathlib
@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MUTATED = ("csrc/", "elmo_fast/ops/", "elmo_fast/static/")
 ALWAYS = ["tests/test_layering.py", "tests/test_public_names.py", "tests/test_tracked_files.py"]
 
 
@@ -51,8 +50,6 @@ def main() -> None:
     base = sys.argv[1] if len(sys.argv) > 1 else "main"
     files = changed(base)
     tests = {*ALWAYS, *(test for file in files for test in tests_of(file))}
-    if any(file.startswith(MUTATED) for file in files):
-        tests.add("tests/tools/test_mutants.py")  # tools/mutants/equivalents.toml may name a line that is gone
     print(*sorted(tests), sep="\n")
 
 

@@ -141,47 +141,6 @@ def test_the_demonstration_is_told_in_one_sentence(tmp_path):
     assert "12,345 held-out words fell from 4,000 to 100, 40 times lower" in said
 
 
-def test_mutants_are_scored_without_those_that_change_nothing(tmp_path):
-    """Of 5, one equivalent, 3 killed, one survivor: 75 %; a pipe in code does not end a cell."""
-    mutant = {"file": "a.cpp", "line": 3, "before": "a || b;", "after": "a && b;"}
-    content = {
-        **machine.describe("make mutants N=5 SEED=7"),
-        **{
-            "seed": 7,
-            "asked": 9,
-            "judged": 5,
-            "killed": 3,
-            "refused": 1,
-            "same": 2,
-            "options": ["-O1"],
-            "left_out": ["CUDA"],
-        },
-        **{"survivors": [mutant], "equivalent": [{**mutant, "why": "b is never true"}]},
-        "first_draws": [
-            {
-                "seed": 8,
-                "only": "csrc/",
-                "judged": 9,
-                "killed": 6,
-                "explained": 1,
-                "date": "2026-11-23 9",
-                "commit": "c",
-            }
-        ],
-    }
-    (tmp_path / "mutants.json").write_text(json.dumps(content), encoding="utf-8")
-    found = table.render("mutants", tmp_path)
-    assert found.startswith("5 mutants of the 9 asked for, in the time given (seed 7): 1 change")
-    assert "of the other 4 the tests killed 3, 75 %, and 1 survived. 3 more do not count" in found
-    assert "| `a.cpp` | `` a \\|\\| b; `` | `` a && b; `` |\n" in found
-    assert "b is never true" not in found
-    assert (
-        "First draw of seed 8, csrc/: 9 mutants, 1 known to change nothing; of the other 8 the tests killed 6, 75 %"
-        in found
-    )
-    assert found.endswith("Reproduce: `make mutants N=5 SEED=7`.")
-
-
 def test_runs_of_the_attacks_are_told_with_their_commits(tmp_path):
     """Cases by kind, findings, and their sum over all runs."""
     path = tmp_path / "fuzz.json"
