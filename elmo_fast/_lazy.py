@@ -1,6 +1,9 @@
 """Names of a package that are loaded on first use, so that importing the package costs almost nothing."""
 
 import importlib
+import pathlib
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +21,22 @@ def lazy(
 
     def load(name: str) -> Any:
         if name in homes:
-            from elmo_fast.fields import document_fields
-
             found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
             document_fields(found)
             return found
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
     return load, lambda: public
+
+
+def document_fields(kind: Any) -> None:
+    """Gives each field of a NamedTuple the string below it in the source, for help(); leaves anything else alone."""
+    if not hasattr(kind, "_fields"):
+        return
+    try:
+        source = pathlib.Path(str(sys.modules[kind.__module__].__file__)).read_text(encoding="utf-8")
+    except OSError:  # installed without its sources: help() then shows "Alias for field number 0"
+        return
+    body = source.partition(f"class {kind.__name__}(NamedTuple):")[2].partition("\n\n\n")[0]
+    for name, sentence in re.findall(r'^    (\w+): .*\n    """([^"]+)"""', body, re.MULTILINE):
+        getattr(kind, name).__doc__ = sentence

@@ -3,9 +3,12 @@
 import contextlib
 import importlib
 import os
+import pathlib
 import stat
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NoReturn
+
+_SHOWN = 8  # complaints about one file
 
 
 class ElmoFastError(ValueError):
@@ -48,6 +51,22 @@ def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         shown = os.fspath(error.filename or path)
         raise CheckpointError(f"{shown}: cannot be read ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def write_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Creates the folder of `path`; turns an OSError of the block into a CheckpointError that names `path`."""
+    try:
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def refuse(source: object, complaints: Sequence[str]) -> NoReturn:
+    """Raises the CheckpointError "source: complaint; complaint; ... and n more"."""
+    rest = f"; and {len(complaints) - _SHOWN} more" if len(complaints) > _SHOWN else ""
+    raise CheckpointError(f"{source}: {'; '.join(complaints[:_SHOWN])}{rest}")
 
 
 def shortened(text: str) -> str:

@@ -1,25 +1,51 @@
-"""Fields with a description: of configurations, for the command line, and of results, for help()."""
+"""One validator, by the types of dataclasses' fields: of configurations, of a model's options, of our own JSON files.
+
+A field may say more than its type: a sentence of help, and the range of its values. What is wrong is told at once, with
+the key, what was wanted and what was found.
+"""
 
 import dataclasses
-import math
+import difflib
+import functools
+import json
+import os
 import pathlib
-import re
-import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-# The ranges that fields name.
-_RANGES: dict[str, Callable[[float], bool]] = {
+from elmo_fast.errors import CheckpointError, read_failures_named, refuse, shortened
+
+Kind = TypeVar("Kind")
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
+_UNIONS = (Union, types.UnionType)
+
+
+def _are_pairs(value: Any) -> bool:
+    pairs = len(value) > 0 and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
+    return pairs and all(_fits(each, int, "above 0") for pair in value for each in pair)
+
+
+def _are_entries(value: Any) -> bool:
+    return all(isinstance(entry, str) and entry for entry in value) and len(set(value)) == len(value)
+
+
+# The ranges that fields name, as an error message words them.
+_RANGES: dict[str, Callable[[Any], bool]] = {
     "above 0": lambda number: number > 0,
     "0 or more": lambda number: number >= 0,
     "of at least 3": lambda number: number >= 3,
     "from 0 to 1": lambda number: 0 <= number <= 1,
     "from 0 to below 1": lambda number: 0 <= number < 1,
     "above 0 and at most 1": lambda number: 0 < number <= 1,
+    "from 1 to 1000": lambda number: 1 <= number <= 1000,
+    "from 0 to 1000": lambda number: 0 <= number <= 1000,
+    "from 3 to 10,000": lambda number: 3 <= number <= 10_000,
     "from 0 to 2^24": lambda number: 0 <= number <= 1 << 24,
     "from 1 to 2^24": lambda number: 1 <= number <= 1 << 24,
     "from 0 to 2^42": lambda number: 0 <= number <= 1 << 42,
+    "of pairs [width, number], whole numbers above 0": _are_pairs,
+    "of strings, none twice and none empty": _are_entries,
 }
 # Of the option and the field `prefix`.
 PREFIX = (
@@ -28,7 +54,6 @@ PREFIX = (
 )
 # Words that occur less often are left out of a vocabulary that `prepare`, `vocab` or `pretrain` builds from a text.
 MIN_COUNT = 3
-_KINDS: dict[type[int | float], str] = {int: "a whole number", float: "a finite number"}
 
 
 def described(default: Any, sentence: str, within: str | None = None) -> Any:
@@ -48,38 +73,182 @@ def described_as(kind: Any, name: str, default: Any) -> Any:
 
 
 def field_complaints(config: Any, choices: Mapping[str, Sequence[str]]) -> list[str]:
-    """What the fields' types and ranges do not allow: names that are no choice, numbers out of range.
+    """What the types and ranges of a configuration's fields do not allow: no choice, numbers out of range.
 
     choices: of fields whose type is no Literal. A field that takes text as well as numbers is not checked.
     """
     found = []
     for field in dataclasses.fields(config):
-        value, kinds = getattr(config, field.name), get_args(field.type) or (field.type,)
-        known = choices.get(field.name) or (kinds if get_origin(field.type) is Literal else ())
-        if known and value not in known:
-            found.append(f"{field.name} must be one of {', '.join(known)}; got {value!r}")
-        null = "null or " if types.NoneType in kinds else ""
-        within, kind = field.metadata["within"] or "above 0", next((kind for kind in _KINDS if kind in kinds), None)
-        if kind is None or str in kinds or (null and value is None):
+        value, kind = getattr(config, field.name), field.type
+        kinds = get_args(kind) if get_origin(kind) in _UNIONS else (kind,)
+        if field.name in choices:
+            kind = Literal.__getitem__(tuple(choices[field.name]))
+        elif str in kinds or not any(one in (int, float) or get_origin(one) is Literal for one in kinds):
             continue
-        if not (is_number(value, kind) and _RANGES[within](value)):
-            found.append(f"{field.name} must be {null}{_KINDS[kind]} {within}; got {value!r}")
+        within = field.metadata["within"] or "above 0"
+        wrong: list[str] = []
+        _made(value, kind, "", wrong, within)
+        if wrong:
+            found.append(f"{field.name} must be {_words(kind, within)}; got {value!r}")
     return found
 
 
-def is_number(value: Any, kind: type[int | float]) -> bool:
-    """Whether a value is a finite number; kind: int refuses fractions."""
-    return isinstance(value, (int, kind)) and not isinstance(value, bool) and -math.inf < value < math.inf
+def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
+    """The value in a JSON file, of the type `kind`: see `parsed`. Raises CheckpointError if it cannot be read."""
+    with read_failures_named(path):
+        text = pathlib.Path(path).read_bytes()
+    return parsed(text, kind, os.fspath(path))
 
 
-def document_fields(kind: Any) -> None:
-    """Gives each field of a NamedTuple the string below it in the source, for help(); leaves anything else alone."""
-    if not hasattr(kind, "_fields"):
-        return
+def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
+    """The value of a JSON text, of the type `kind`.
+
+    kind: a dataclass, a TypedDict (additional keys are allowed), list[...], dict[str, ...], Literal[...], a union, Any,
+    or one of bool, int, float, str and None. Raises CheckpointError naming `source`, the key, what was wanted and what
+    was found.
+    """
     try:
-        source = pathlib.Path(str(sys.modules[kind.__module__].__file__)).read_text(encoding="utf-8")
-    except OSError:  # installed without its sources: help() then shows "Alias for field number 0"
-        return
-    body = source.partition(f"class {kind.__name__}(NamedTuple):")[2].partition("\n\n\n")[0]
-    for name, sentence in re.findall(r'^    (\w+): .*\n    """([^"]+)"""', body, re.MULTILINE):
-        getattr(kind, name).__doc__ = sentence
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{source}: not JSON text, or damaged ({error})") from error
+    return typed(value, kind, source)
+
+
+def typed(value: Any, kind: type[Kind], source: str) -> Kind:
+    """A parsed JSON value as a `kind`: see `parsed`."""
+    found: list[str] = []
+    made: Kind = _made(value, kind, "", found)
+    if found:
+        refuse(source, found)
+    return made
+
+
+def check_fields(instance: Any) -> None:
+    """Raises CheckpointError with all that is wrong with those fields of a dataclass that have metadata."""
+    found: list[str] = []
+    for field in dataclasses.fields(instance):
+        if field.metadata:
+            key = field.metadata.get("key") or field.name
+            _made(getattr(instance, field.name), field.type, key, found, field.metadata["within"])
+    if found:
+        refuse(type(instance).__name__, found)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"embedding": {"dim": 16}} -> {"embedding.dim": 16}."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            result |= flattened(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: Any
+    within: str | None
+    required: bool
+
+
+@functools.cache
+def _fields_of(kind: Any) -> dict[str, _Field]:
+    """The fields of a dataclass or a TypedDict by their keys in JSON; a key with dots is one of nested objects."""
+    hints = get_type_hints(kind)
+    if is_typeddict(kind):
+        return {name: _Field(name, hint, None, name in kind.__required_keys__) for name, hint in hints.items()}
+    found = {}
+    for field in dataclasses.fields(kind):
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        key = field.metadata.get("key") or field.name
+        found[key] = _Field(field.name, hints[field.name], field.metadata.get("within"), required)
+    return found
+
+
+def _made(value: Any, kind: Any, key: str, found: list[str], within: str | None = None) -> Any:
+    """The value, with JSON objects as the dataclasses of the type; what is wrong is added to `found`."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if _is_object(kind) and isinstance(value, dict):
+        return _object(value, kind, key, found)
+    if origin in _UNIONS:
+        for one in arguments:
+            wrong: list[str] = []
+            made = _made(value, one, key, wrong, within)
+            if not wrong or (_is_object(one) and isinstance(value, dict)):
+                found += wrong
+                return made
+    elif origin is list and isinstance(value, list):
+        return [_made(each, arguments[0], f"{key}[{index}]", found) for index, each in enumerate(value)]
+    elif origin is dict and isinstance(value, dict):
+        return {name: _made(each, arguments[1], _below(key, name), found) for name, each in value.items()}
+    elif _fits(value, kind, within):
+        return value
+    found.append(f"{key and f'{key}: '}wanted {_words(kind, within)}, found {_shown(value)}")
+    return value
+
+
+def _object(value: dict[str, Any], kind: Any, key: str, found: list[str]) -> Any:
+    fields, wrong, made = _fields_of(kind), list[str](), dict[str, Any]()
+    if any("." in name for name in fields):
+        value = flattened(value)
+    for name in [] if is_typeddict(kind) else sorted(value.keys() - fields.keys())[:10]:
+        near = difflib.get_close_matches(shortened(name), fields, 1)
+        hint = f"did you mean {_below(key, near[0])}?" if near else f"known: {', '.join(sorted(fields))}"
+        wrong.append(f"{_below(key, shortened(name))}: unknown key; {hint}")
+    for name, field in fields.items():
+        if name in value:
+            made[field.name] = _made(value[name], field.kind, _below(key, name), wrong, field.within)
+        elif field.required:
+            wrong.append(f"{_below(key, name)}: wanted {_words(field.kind, field.within)}, found nothing")
+    found += wrong
+    if is_typeddict(kind):
+        return {**value, **made}
+    if wrong:
+        return value
+    try:
+        return kind(**made)
+    except CheckpointError as error:  # what the fields must be together
+        found.append(str(error))
+        return value
+
+
+def _is_object(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) or is_typeddict(kind)
+
+
+def _fits(value: Any, kind: Any, within: str | None) -> bool:
+    origin = get_origin(kind)
+    if origin is Literal:
+        return any(value == one and type(value) is type(one) for one in get_args(kind))
+    if kind in (int, float):
+        right = isinstance(value, (int, kind)) and not isinstance(value, bool)
+        # A number of JSON may be infinite, one with a range may not; nor may it be a whole one that no float can be.
+        right = right and (within is None or kind is int or abs(value) <= 1e300)
+    elif origin is tuple:
+        right = isinstance(value, list | tuple)
+    else:
+        return kind is Any or type(value) is kind
+    return right and (within is None or _RANGES[within](value))
+
+
+def _below(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _words(kind: Any, within: str | None = None) -> str:
+    """A type and a range as text."""
+    if get_origin(kind) in _UNIONS:
+        return " or ".join(_words(one, within) for one in get_args(kind))
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        return f"one of {', '.join(map(str, words))}" if len(words) > 1 else json.dumps(words[0])
+    if within is None or not (kind in (int, float) or get_origin(kind) is tuple):
+        return _WORDS.get(kind) or ("a list" if get_origin(kind) in (list, tuple) else "an object")
+    return f"{'a finite number' if kind is float else _words(kind)} {within}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple | dict):
+        return "an object" if isinstance(value, dict) else "a list"
+    return shortened(json.dumps(value, default=repr))

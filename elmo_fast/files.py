@@ -1,21 +1,47 @@
-"""Files that are either complete or absent."""
+"""Files that are either complete or absent: written in a temporary folder beside their place, which a lock protects.
+
+A lock is one of the system's (filelock): it ends with the process that holds it, however that ends. What dead processes
+left is removed by the next one that writes there.
+"""
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
 import json
 import os
 import pathlib
+import shutil
 import signal
+import socket
+import stat
+import tempfile
+import warnings
 import zlib
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING, Any
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.interrupts import StopRequest
-from elmo_fast.workplace import usual_mode, workplace
-from elmo_fast.zstandard_file import DamagedZstandard, open_zstandard
+from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.process import StopRequest
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+LOCK_FILE = ".lock"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_SUFFIX = ".partial"
+# The suffixes of files that are unpacked while they are read.
+PACKED = (".gz", ".zst")
+
+
+class DamagedZstandard(Exception):
+    """The bytes are not Zstandard's, were changed, or end within a frame."""
+
+
+# What damaged packed files raise while they are read.
+PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard)
 
 
 @contextlib.contextmanager
@@ -49,16 +75,12 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
 
 
-# The suffixes of files that are unpacked while they are read, and what damaged ones raise then.
-PACKED = (".gz", ".zst")
-PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard)
-
-
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked if it is gzip or Zstandard. packed: whether it is gzip; None: by the suffix."""
     if packed is None and os.fspath(path).endswith(".zst"):
-        with open_zstandard(path) as stream:
+        library = require("zstandard", "zst", f"{os.fspath(path)}")
+        with io.BufferedReader(_UnpackedZstandard(path, library), _BLOCK) as stream:
             yield stream
     elif packed if packed is not None else os.fspath(path).endswith(".gz"):
         with gzip.open(path) as stream:
@@ -66,6 +88,42 @@ def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterato
     else:
         with open(path, "rb") as file:
             yield file
+
+
+_BLOCK = 1 << 17
+
+
+class _UnpackedZstandard(io.RawIOBase):
+    """The unpacked bytes of one frame or several; the library's own reader takes a file that ends within a frame for a
+    complete one. Reads raise DamagedZstandard."""
+
+    def __init__(self, path: str | os.PathLike[str], library: Any) -> None:
+        self._file, self._library = open(path, "rb"), library  # noqa: SIM115 (closed with this)
+        self._frame: Any = None  # None between two frames
+        self._packed = self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer as far as one block goes; 0 at the end."""
+        while not self._ready and (packed := self._packed or self._file.read(_BLOCK)):
+            self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
+            try:
+                self._ready, self._packed = self._frame.decompress(packed), b""
+            except self._library.ZstdError as error:
+                raise DamagedZstandard(str(error)) from error
+            if self._frame.eof:
+                self._packed, self._frame = self._frame.unused_data, None
+        if not self._ready and self._frame is not None:
+            raise DamagedZstandard("the file ends within a frame")
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -191,3 +249,156 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None) -> Iterator[pathlib.Path]:
+    """Yields a temporary folder beside `target`, removed when the block ends, as are those of dead processes.
+
+    It is locked while the block runs, and other users cannot read it. OSErrors without a file name get that of
+    `target`, as `shown` to the user.
+    """
+    try:
+        folder, lock = new_workplace(target)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(shown or target)) from error
+    try:
+        yield folder
+    except OSError as error:
+        # A write to an open file fails without a name; these errors come only from writing.
+        if error.filename is None and error.errno in NO_ROOM:
+            raise OSError(error.errno, error.strerror, os.fspath(shown or target)) from error
+        raise
+    finally:
+        remove_workplace(folder, lock)
+
+
+def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
+    """A new temporary folder beside `target` and its lock; removes those of dead processes."""
+    remove_leftovers(target.parent, _prefix(target))
+    while True:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
+        lock = _lock(folder / LOCK_FILE)
+        # Until it is locked, another process may take it for a dead one's, and remove it.
+        with contextlib.suppress(FileNotFoundError):
+            (folder / LOCK_FILE).touch()
+            # If files cannot be locked, leftovers of killed processes stay: nobody can tell.
+            _locked(lock, wait=True)
+            if (folder / LOCK_FILE).exists():
+                return folder, lock
+        lock.release()
+
+
+def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
+    """Removes what `new_workplace` made."""
+    shutil.rmtree(folder, ignore_errors=True)
+    lock.release()
+    # On NFS a file that was removed while open stays until it is closed.
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
+    """Removes what dead processes left in a folder under names that begin with `prefix`."""
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
+        for path in (folder / name for name in names):
+            # Links are not followed: whoever may write to the folder could point one at any folder of the user.
+            if path.is_dir() and not path.is_symlink():
+                lock = _lock(path / LOCK_FILE)
+                with contextlib.suppress(OSError):
+                    if _locked(lock, wait=False):
+                        remove_workplace(path, lock)
+
+
+def _prefix(target: pathlib.Path) -> str:
+    return f".{target.name[:100]}."
+
+
+def usual_mode(target: pathlib.Path, work: pathlib.Path) -> int:
+    """The permissions of `target` or, if it does not exist, those that the umask gives to a new file.
+
+    work: a workplace, whose lock is a new file (reading the umask would change it for all threads).
+    """
+    return stat.S_IMODE(os.stat(target if target.exists() else work / LOCK_FILE).st_mode)
+
+
+def _lock(path: pathlib.Path) -> "BaseFileLock":
+    from filelock import FileLock  # as slow to import as this package without torch
+
+    return FileLock(path, thread_local=False)
+
+
+def _locked(lock: "BaseFileLock", *, wait: bool) -> bool:
+    """Whether files can be locked there, and this one is now. Raises TimeoutError if another process has it."""
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except NotImplementedError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Lets one process at a time into the block; `waiting` is called before waiting for another one.
+
+    If files cannot be locked, all are let in.
+    """
+    lock = _lock(path)
+    try:
+        _locked(lock, wait=False)
+    except TimeoutError:
+        waiting()
+        _locked(lock, wait=True)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+@contextlib.contextmanager
+def folder_lock(
+    folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, beside: bool = False
+) -> Iterator[None]:
+    """In the block the folder belongs to this process; others are refused. The system unlocks it if the process dies.
+
+    argument: the user's name for the folder; does: what runs there, for the error message; beside: lock a file beside
+    the folder, removed at the end, because the folder itself is created or replaced.
+
+    Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
+    """
+    path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if beside else folder / LOCK_FILE
+    made = not beside and not folder.exists()
+    if not beside:
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = _lock(path)
+    try:
+        if _locked(lock, wait=False):
+            path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        else:
+            told = f"{folder}: this file system has no locks; make sure that no second process {does} there"
+            warnings.warn(told, stacklevel=3)
+    except TimeoutError:
+        holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
+        raise ElmoFastError(
+            f"{argument} {folder}: {holder} {does} there now; wait until it ends, or give another {argument}"
+        ) from None
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        # A run that failed before it wrote anything leaves no folder.
+        unused = made and failed and os.listdir(folder) == [path.name]
+        if unused or beside:
+            path.unlink(missing_ok=True)
+        lock.release()
+        if unused:
+            with contextlib.suppress(OSError):  # another process has begun there
+                folder.rmdir()

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator
 from typing import Literal
 
 from elmo_fast.errors import CheckpointError, read_failures_named, sentence_of
-from elmo_fast.files import flush, refuse_other_kinds, sha256_of
-from elmo_fast.json_files import read_json
-from elmo_fast.workplace import usual_mode, workplace
+from elmo_fast.fields import read_json
+from elmo_fast.files import flush, refuse_other_kinds, sha256_of, usual_mode, workplace
 
 MANIFEST = "manifest.json"
 # Complete files that only have to be moved up into the parent folder.

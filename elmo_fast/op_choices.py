@@ -1,4 +1,4 @@
-"""The names of backends, precisions and activations, each listed once; knowing them needs no torch."""
+"""The names of backends, precisions, activations and losses, each listed once; knowing them needs no torch."""
 
 from typing import Literal, get_args
 
@@ -20,3 +20,7 @@ def trained_precision(precision: str) -> str:
 
 Activation = Literal["relu", "tanh"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+
+# Of a language model's training.
+Loss = Literal["sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax"]
+LOSSES: tuple[str, ...] = get_args(Loss)

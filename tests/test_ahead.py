@@ -6,8 +6,7 @@ import time
 import pytest
 import torch
 
-from elmo_fast.ahead import AtOnce, Beside, ahead, beside_torch
-from elmo_fast.threads import torch_threads
+from elmo_fast.threads import AtOnce, Beside, ahead, beside_torch, torch_threads
 
 
 @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (1, 3), (3, 3)])

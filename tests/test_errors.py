@@ -8,7 +8,7 @@ import pytest
 
 from elmo_fast.checkpoints import read_options
 from elmo_fast.errors import ElmoFastError, MissingExtraError, require
-from elmo_fast.json_files import read_json
+from elmo_fast.fields import read_json
 from elmo_fast.static import load_vectors
 
 

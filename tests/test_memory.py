@@ -12,11 +12,10 @@ from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings, write_token_e
 from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
-from elmo_fast.memory import available
+from elmo_fast.memory import available, is_shortage, reader, told
 from elmo_fast.pretrain.plan import describe_model
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.shortage import is_shortage, reader, told
 from tests.pretrain.toy import toy_config
 
 MIB = 1 << 20
@@ -110,10 +109,10 @@ def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_p
         except MemoryError as error:
             raise CheckpointError(f"{path}: damaged") from error
 
-    monkeypatch.setattr("elmo_fast.shortage.available", lambda: 1 << 40)
+    monkeypatch.setattr("elmo_fast.memory.available", lambda: 1 << 40)
     with pytest.raises(CheckpointError, match="damaged"):
         read(tmp_path / "file")
-    monkeypatch.setattr("elmo_fast.shortage.available", lambda: 30 * MIB)
+    monkeypatch.setattr("elmo_fast.memory.available", lambda: 30 * MIB)
     with pytest.raises(ShortageError, match=r"file: memory ran out while reading it \(30\.0 MiB are left"):
         read(tmp_path / "file")
 
@@ -141,7 +140,7 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
         raise MemoryError("Cannot allocate memory (os error 12)")
 
     monkeypatch.setattr("safetensors.torch.load_file", short)
-    monkeypatch.setattr("elmo_fast.shortage.available", lambda: 1000)
+    monkeypatch.setattr("elmo_fast.memory.available", lambda: 1000)
     said = []
     with pytest.raises(ShortageError, match=r"step-0000004.*memory ran out while reading it"):
         pretrain(config, report=said.append)

@@ -98,7 +98,6 @@ with replacing(sys.argv[1]) as temporary:
 def test_what_a_killed_process_was_writing_goes_with_the_next_write_and_what_a_living_one_writes_stays(tmp_path):
     command = [sys.executable, "-c", KILLED, tmp_path / "out"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    (tmp_path / ".out.x7_3k.partial").write_text("of an older version")
     (tmp_path / ".other.x7_3k.partial").write_text("of another file")
     with subprocess.Popen(command, **pipes) as killed, subprocess.Popen(command, **pipes) as living:
         assert killed.stdout.readline() == living.stdout.readline() == "writes\n"

@@ -30,20 +30,27 @@ and, if a file has them,
     scalar_mix_{k}.gamma, scalar_mix_{k}.scalar_parameters.{j}     [1]
 """
 
-from .allennlp_archive import task_settings
-from .allennlp_state import read_allennlp_state
+from ..op_choices import LOSSES
+from .allennlp import read_allennlp_state, task_settings
 from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
 from .hub import fetch, no_model, offer, pretrained_folder
-from .int8 import from_int8, to_int8
-from .loading import format_of, load_checkpoint
-from .option_fields import LOSSES
-from .option_sections import CharCnnOptions, LexiconOptions, LstmOptions
-from .options import ElmoOptions, read_options, write_options
-from .resolve import VOCABULARIES, VOCABULARY, file_beside, is_model, model_files, model_folder
+from .loading import (
+    CHECKPOINTS,
+    VOCABULARIES,
+    VOCABULARY,
+    file_beside,
+    format_of,
+    is_model,
+    load_checkpoint,
+    model_files,
+    model_folder,
+    saved_steps,
+    step_name,
+)
+from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
-from .state import State, bilm_part, check_state, state_shapes
-from .steps import CHECKPOINTS, saved_steps, step_name
+from .state import State, bilm_part, check_state, from_int8, state_shapes, to_int8
 
 __all__ = [
     "CHECKPOINTS",

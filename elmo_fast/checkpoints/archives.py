@@ -2,34 +2,31 @@
 
 import atexit
 import contextlib
+import functools
+import gzip
+import io
 import lzma
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, NamedTuple
 
 from ..errors import CheckpointError, read_failures_named
-from ..files import PACKING_ERRORS
-from ..sizes import size
-from ..workplace import new_workplace, remove_workplace
-from .archive_members import LONGEST_READ, Member, members_of
+from ..files import PACKING_ERRORS, new_workplace, remove_workplace
+from ..memory import size
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 # What an archive may hold unpacked. The largest published model takes 4 GB with its softmax and optimizer.
 MOST_BYTES, MOST_MEMBERS = 16 << 30, 10_000
-_DAMAGED = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    *PACKING_ERRORS,
-    lzma.LZMAError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
+# tarfile reads the long names of a tar whole, whatever size it states for them.
+_LONGEST_READ = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, *PACKING_ERRORS, RuntimeError, ValueError)
 _opening = threading.Lock()
 _folders: dict[tuple[str, int, int, int], Path] = {}
 _named: dict[Path, str] = {}  # a folder -> the archive, as it was named last
@@ -47,8 +44,8 @@ def unpacked(path: str | os.PathLike[str]) -> Path:
     Python's tempfile puts it; what killed processes left there is removed.
     Raises: CheckpointError naming the archive and the member that is unsafe, too large or damaged.
     """
-    with read_failures_named(path):
-        found = os.stat(path)
+    with read_failures_named(path), open(path, "rb") as file:
+        found = os.fstat(file.fileno())
     key = (os.path.realpath(path), found.st_ino, found.st_size, found.st_mtime_ns)
     with _opening:
         if key not in _folders:
@@ -72,58 +69,103 @@ def archives_named() -> Iterator[None]:
 
 
 def _unpack(path: Path) -> Path:
-    work, lock = _temporary(path)
     try:
-        folder = work / path.name
+        work, lock = new_workplace(Path(tempfile.gettempdir(), "elmo-fast-archive"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: there is no temporary folder to unpack it ({error}); set TMPDIR") from error
+    process, folder = os.getpid(), work / path.name
+
+    def remove() -> None:
+        """A forked process leaves the folder to the one that made it."""
+        if os.getpid() == process:
+            remove_workplace(work, lock)
+
+    try:
         _extract(path, folder)
     except BaseException:
-        _remove(work, lock, os.getpid())
+        remove()
         raise
-    atexit.register(_remove, work, lock, os.getpid())
+    atexit.register(remove)
     inside = [each for each in folder.iterdir() if each.name != "__MACOSX"]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
 
 
-def _temporary(path: Path) -> tuple[Path, int]:
-    try:
-        return new_workplace(Path(tempfile.gettempdir(), "elmo-fast-archive"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: there is no temporary folder to unpack it ({error}); set TMPDIR") from error
-
-
-def _remove(work: Path, lock: int, process: int) -> None:
-    """Removes a temporary folder; a forked process leaves it to the one that made it."""
-    if os.getpid() == process:
-        remove_workplace(work, lock)
-
-
 def _extract(path: Path, folder: Path) -> None:
-    """Writes the members of an archive into a new folder, after all of them are checked."""
-    with read_failures_named(path), open(path, "rb"):
-        pass
+    """Writes the files of an archive into a new folder, after all of them are checked."""
     name = ""
     try:
-        with members_of(path) as members:
+        with _opened(path) as (members, extract):
             checked = _checked(path, members, shutil.disk_usage(folder.parent).free)
             folder.mkdir()
-            for member, place in checked:
+            for place, member in checked.items():
                 name = member.name
-                _write(member, folder / place)
-    except CheckpointError:
-        raise
+                extract(member.of_archive, folder)
+                if (found := (folder / place).stat().st_size) != member.size:
+                    raise EOFError(f"{found:,} bytes of {member.size:,}")
     except OSError as error:
         raise CheckpointError(
             f"{path}: {name or 'the archive'} cannot be unpacked ({error.strerror or error})"
         ) from error
+    except CheckpointError:
+        raise
     except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         damaged = f"{name} in it is damaged" if name else "the archive is damaged, or none of this kind"
         raise CheckpointError(f"{path}: {damaged} ({reason}); get the file again") from error
 
 
-def _checked(path: Path, members: Iterator[Member], free: int) -> list[tuple[Member, Path]]:
-    """The members that are files, with their places; names and sizes are checked as the archive states them."""
-    found: dict[Path, Member] = {}
+class _Member(NamedTuple):
+    """A file or folder of an archive: its name there, its size unpacked, its kind ("file", "folder" or another)."""
+
+    name: str
+    size: int
+    kind: str
+    of_archive: Any
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Iterator[_Member], Callable[[Any, Path], object]]]:
+    """The members of an archive as it states them, and what writes one of them into a folder."""
+    if path.name.lower().endswith(".zip"):
+        with zipfile.ZipFile(path) as archive:
+            members = (_Member(each.filename, each.file_size, _kind_in_zip(each), each) for each in archive.infolist())
+            yield members, archive.extract
+    else:
+        packed = not path.name.lower().endswith(".tar")
+        with _GzipFile(path) if packed else open(path, "rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+            yield _members_of_tar(tar, stream), functools.partial(tar.extract, filter="data")
+
+
+def _members_of_tar(tar: tarfile.TarFile, stream: io.BufferedIOBase) -> Iterator[_Member]:
+    for each in tar:
+        kind = "folder" if each.isdir() else "file" if each.isreg() else "a link or a device"
+        yield _Member(each.name, each.size, kind, each)
+    # gzip compares its checksum at the end of the file, which is behind the end of the tar.
+    if stream.read(_LONGEST_READ) and stream.read(1):
+        raise tarfile.ReadError("more than 1 MiB behind its end")
+
+
+class _GzipFile(gzip.GzipFile):
+    """A gzip file that refuses to decompress much at once."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _LONGEST_READ:
+            raise tarfile.ReadError("a header of more than 1 MiB")
+        return super().read(size)
+
+
+def _kind_in_zip(member: zipfile.ZipInfo) -> str:
+    mode = member.external_attr >> 16
+    if member.flag_bits & 1:
+        return "an encrypted file"
+    if member.filename.endswith("/"):  # is_dir fails for a name that is empty
+        return "folder"
+    return "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "a link or a device"
+
+
+def _checked(path: Path, members: Iterator[_Member], free: int) -> dict[Path, _Member]:
+    """The members that are files, by their places; names and sizes are checked as the archive states them."""
+    found: dict[Path, _Member] = {}
     total = 0
     for count, member in enumerate(members):
         parts = PureWindowsPath(member.name).parts
@@ -141,12 +183,4 @@ def _checked(path: Path, members: Iterator[Member], free: int) -> list[tuple[Mem
         place = Path(*PurePosixPath(member.name).parts)
         if member.kind == "file" and found.setdefault(place, member) is not member:
             raise CheckpointError(f"{path}: {member.name!r} is in it twice")
-    return [(member, place) for place, member in found.items()]
-
-
-def _write(member: Member, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with member.open() as source, open(target, "xb") as file:
-        shutil.copyfileobj(source, file, LONGEST_READ)
-        if file.tell() != member.size:
-            raise EOFError(f"{file.tell():,} bytes of {member.size:,}")
+    return found

@@ -14,12 +14,10 @@ import os
 import re
 from pathlib import Path
 
-from ..errors import read_failures_named
-from ._complaints import exact_tensors, refuse, shape_complaints, shape_text
-from .bilm_layout import unpacked
-from .bilm_shapes import bilm_shapes
+from ..errors import read_failures_named, refuse
+from .bilm_layout import bilm_shapes, unpacked
 from .options import ElmoOptions
-from .state import State
+from .state import State, exact_tensors, shape_complaints, shape_text
 from .tensor_bundle import INDEX, Bundle, check_shards, read_index, read_variable
 
 _CELL = re.compile(r"RNN_([01])/rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(.+)")

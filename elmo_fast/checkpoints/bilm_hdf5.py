@@ -7,14 +7,22 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import CheckpointError, read_failures_named
+from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from ..files import hdf5_replacing
-from ..shortage import reader
-from ._complaints import Shape, exact_tensors, failures_named, refuse, shape_complaints, shape_text
-from .bilm_layout import packed, unpacked, with_zero_row, without_zero_row
-from .bilm_shapes import bilm_shapes, root
+from ..memory import reader
+from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
-from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_state
+from .state import (
+    SOFTMAX_WEIGHT,
+    WORD_EMBEDDING,
+    Shape,
+    State,
+    bilm_part,
+    check_state,
+    exact_tensors,
+    shape_complaints,
+    shape_text,
+)
 
 PathLike = str | os.PathLike[str]
 # Under these roots, a tensor that the options do not require means that the options belong to another file.
@@ -167,7 +175,7 @@ def _complaints(found: Mapping[str, Any], wanted: Mapping[str, Shape]) -> list[s
 
 
 def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
-    with failures_named(path), hdf5_replacing(path) as (file, written):
+    with write_failures_named(path), hdf5_replacing(path) as (file, written):
         for name, array in arrays.items():
             file.create_dataset(name, data=array.detach().cpu().numpy())
             written.check()

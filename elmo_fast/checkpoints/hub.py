@@ -11,11 +11,10 @@ from typing import Any
 
 from ..errors import CheckpointError, install_command
 from ..manifest import MANIFEST
-from .allennlp_archive import ARCHIVED, TASK_WEIGHTS, task_weights
-from .manylangs import ENCODER, TOKEN_EMBEDDER
-from .manylangs_options import CHARACTERS, WORDS
+from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
+from .loading import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
+from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
 from .options import CONFIG
-from .resolve import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
 from .safetensors_folder import WEIGHTS
 from .tensor_bundle import INDEX
 

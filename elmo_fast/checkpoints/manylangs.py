@@ -1,19 +1,181 @@
-"""Reads ELMoForManyLangs' folders: config.json, char.dic, word.dic, token_embedder.pkl, encoder.pkl."""
+"""ELMoForManyLangs' lexicons: one entry a line, a tab, its id; ids from 0 on, in any order.
+
+The configuration and the lexicons in ELMoForManyLangs' folders, as options.
+
+Reads ELMoForManyLangs' folders: config.json, char.dic, word.dic, token_embedder.pkl, encoder.pkl."""
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from pathlib import Path, PureWindowsPath
+from typing import Any, Literal, NotRequired, TypedDict
 
 from torch import Tensor
 
-from ..errors import CheckpointError, shortened
-from ..shortage import reader
-from ._complaints import Shape, exact_tensors, refuse, shape_complaints
-from .allennlp_state import is_stored, load_torch_file
+from ..errors import CheckpointError, read_failures_named, refuse, shortened
+from ..fields import read_json, typed
+from ..memory import reader
+from .allennlp import is_stored, load_torch_file
 from .bilm_layout import with_zero_row
-from .manylangs_options import CHARACTERS, WORDS, named_configuration, read_manylangs_options
-from .options import CONFIG, ElmoOptions
-from .state import CHAR_EMBEDDING, LEXICON_WORDS, PROJECTION, State, lstm_names, state_shapes
+from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
+from .state import (
+    CHAR_EMBEDDING,
+    LEXICON_WORDS,
+    PROJECTION,
+    Shape,
+    State,
+    exact_tensors,
+    lstm_names,
+    shape_complaints,
+    state_shapes,
+)
+
+# The entry of a line that has an id alone: white space at its ends, which a line loses, was all of the entry.
+_BLANK = "\u3000"
+_DIGITS = 9  # of an id: a number of more is none, and Python takes long to read thousands
+
+
+@reader
+def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
+    """The entries in the order of their ids; `markers` must be among them.
+
+    Raises: CheckpointError naming the file and the line that is damaged, twice there or missing.
+    """
+    with read_failures_named(path):
+        content = path.read_bytes()
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: line {content[: error.start].count(10) + 1} is not UTF-8") from error
+    # An editor's mark of UTF-8 is no part of the first entry, unless it is all of it.
+    lines = (text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")).removesuffix("\n").split("\n")
+    ids: dict[str, int] = {}
+    entries: dict[int, str] = {}
+    for number, line in enumerate(lines, 1):
+        entry, id = _parsed(path, number, line)
+        for found, other in ((ids.get(entry), "the id"), (entries.get(id), "the entry")):
+            if found is not None:
+                refuse(
+                    path,
+                    [f"line {number}: {shortened(repr(line))} is a duplicate: {other} {found!r:.60} was there before"],
+                )
+        ids[entry], entries[id] = id, entry
+    missing = next((id for id in range(len(entries)) if id not in entries), None)
+    if missing is not None:
+        refuse(path, [f"wanted the ids 0 to {len(entries) - 1}, each once; {missing} is missing"])
+    if absent := [marker for marker in markers if marker not in ids]:
+        refuse(path, [f"wanted the entries {', '.join(markers)}; {absent[0]} is missing"])
+    return [entries[id] for id in range(len(entries))]
+
+
+def _parsed(path: Path, number: int, line: str) -> tuple[str, int]:
+    *entry, id = line.strip().split("\t")
+    if len(entry) > 1 or not (id.isascii() and id.isdecimal()) or len(id) > _DIGITS:
+        refuse(path, [f"line {number}: wanted an entry, a tab and its id, found {shortened(repr(line))}"])
+    return entry[0] if entry else _BLANK, int(id)
+
+
+CHARACTERS, WORDS = "char.dic", "word.dic"
+# Where the configuration that config.json names is absent: those of its package, elmoformanylangs/configs. They are the
+# same but for their names.
+PUBLISHED_NAMES = ("cnn_0_100_512_4096_sample.json", "cnn_50_100_512_4096_sample.json")
+PUBLISHED = {
+    "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "n_highway": 2,
+        "word_dim": 100,
+        "char_dim": 50,
+        "max_characters_per_token": 50,
+    },
+    "dropout": 0.1,
+}
+
+
+class _Encoder(TypedDict):
+    name: Literal["elmo", "lstm"]
+    dim: int
+    projection_dim: int
+    n_layers: int
+    cell_clip: NotRequired[float | None]
+    proj_clip: NotRequired[float | None]
+
+
+class _TokenEmbedder(TypedDict):
+    name: Literal["cnn", "lstm"]
+    word_dim: int
+    char_dim: int
+    filters: NotRequired[Any]
+    activation: NotRequired[Any]
+    n_highway: NotRequired[Any]
+    max_characters_per_token: NotRequired[int]
+
+
+class _Architecture(TypedDict):
+    encoder: _Encoder
+    token_embedder: _TokenEmbedder
+    dropout: NotRequired[float]
+
+
+def named_configuration(config: Path) -> PureWindowsPath:
+    """The path in config.json, with / or \\ between its parts."""
+    named = read_json(config, dict[str, Any]).get("config_path")
+    if not isinstance(named, str) or not PureWindowsPath(named).name:
+        refuse(config, [f"config_path: wanted the name of another configuration, found {named!r:.60}"])
+    return PureWindowsPath(named)
+
+
+def _configuration(folder: Path) -> tuple[Any, str]:
+    """The configuration that config.json names, and the file to blame for it."""
+    named = named_configuration(folder / CONFIG)
+    within = [] if named.anchor or ".." in named.parts else [folder / named.as_posix()]
+    for place in (*within, folder / named.name):  # published ones name a file of the machine that trained them
+        if os.path.isfile(place):  # False for what can be no name of a file
+            return read_json(place, Any), str(place)
+    if named.name in PUBLISHED_NAMES:
+        return PUBLISHED, f"{folder / CONFIG} ({named.name})"
+    shown = shortened(repr(named.as_posix()))
+    refuse(folder / CONFIG, [f"config_path: {shown} is not there; put a file of that name beside {CONFIG}"])
+
+
+def read_manylangs_options(folder: Path) -> ElmoOptions:
+    """The options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
+    values, source = _configuration(folder)
+    found = typed(values, _Architecture, source)
+    embedder = found["token_embedder"]
+    convolves, reads_characters = embedder["name"] == "cnn", embedder["char_dim"] > 0
+    if reads_characters and not convolves:
+        refuse(source, ['token_embedder.name: "lstm" reads no characters: its own code fails on every batch of them'])
+    if convolves and "max_characters_per_token" not in embedder:
+        refuse(source, ["token_embedder.max_characters_per_token: wanted a whole number, found nothing"])
+    options: dict[str, Any] = {"lstm": _lstm(found["encoder"]), "dropout": found.get("dropout", 0.0)}
+    options["lexicon"] = lexicon = _lexicons(folder, embedder)
+    if reads_characters:
+        given = ("filters", "activation", "n_highway", "max_characters_per_token")
+        cnn: dict[str, Any] = {name: value for name, value in embedder.items() if name in given}
+        options["char_cnn"] = {**cnn, "embedding": {"dim": embedder["char_dim"]}}
+    elif convolves:
+        lexicon["longest_word"] = max(embedder["max_characters_per_token"] - 2, 0)
+    return ElmoOptions.from_dict(options, source)
+
+
+def _lstm(encoder: _Encoder) -> dict[str, Any]:
+    sizes = {name: value for name, value in encoder.items() if name in ("dim", "projection_dim", "n_layers")}
+    if encoder["name"] == "lstm":
+        return {**sizes, "joined": True}
+    clips = {"cell_clip": encoder.get("cell_clip") or None, "proj_clip": encoder.get("proj_clip") or None}
+    return {**sizes, **clips, "use_skip_connections": True}
+
+
+def _lexicons(folder: Path, embedder: _TokenEmbedder) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if embedder["char_dim"] > 0:
+        found["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
+    if embedder["word_dim"] > 0:
+        found |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
+    return found
+
 
 TOKEN_EMBEDDER, ENCODER = "token_embedder.pkl", "encoder.pkl"
 # Tensors by name in each file -> where their names begin in a state.

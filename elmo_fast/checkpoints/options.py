@@ -4,21 +4,133 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, refuse, write_failures_named
+from ..fields import check_fields, read_json, typed
 from ..files import write_json
-from ..json_files import read_json
 from ..manifest import check_written
-from ._complaints import failures_named
-from .option_fields import Section, complaints_of, flattened, made_of, option, optional, section_dict, shown
-from .option_sections import CharCnnOptions, LexiconOptions, LstmOptions
+from ..op_choices import Activation, Loss
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
 # Losses that need the counts of the words beside their table.
 COUNTED = ("negative_sampling", "hierarchical_softmax")
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
+
+
+def option(
+    within: str | None = None,
+    default: Any = dataclasses.MISSING,
+    *,
+    key: str | None = None,
+    left_out: bool = False,
+    shown: bool = True,
+) -> Any:
+    """A field with a range (fields.py), under a key with dots in JSON (None: its name); required without a default.
+
+    left_out: of JSON, where it is None; shown: in its section's repr.
+    """
+    metadata = {"within": within, "key": key, "left_out": left_out}
+    return dataclasses.field(default=default, repr=shown, metadata=metadata)
+
+
+class Section:
+    """Base of dataclasses of such fields: an instance validates all of them and reports all complaints at once."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def section_dict(section: Any) -> dict[str, Any]:
+    """A section as a JSON object: dotted keys become nested, fields that are left out while they are None are."""
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if not field.metadata or (value is None and field.metadata["left_out"]):
+            continue
+        *outer, last = (field.metadata["key"] or field.name).split(".")
+        place = result
+        for name in outer:
+            place = place.setdefault(name, {})
+        place[last] = _in_json(value)
+    return result
+
+
+def _in_json(value: Any) -> Any:
+    return [_in_json(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+# What a lexicon must contain: what it lacks, padding; of characters also the markers of sentences and words.
+WORD_MARKERS = ("<oov>", "<pad>")
+CHARACTER_MARKERS = (*WORD_MARKERS, "<bos>", "<eos>", "<bow>", "<eow>")
+
+
+@dataclass(frozen=True)
+class CharCnnOptions(Section):
+    """The character encoder: `filters` are pairs (width in characters, number of filters), in order."""
+
+    filters: tuple[tuple[int, int], ...] = option("of pairs [width, number], whole numbers above 0")
+    activation: Activation = option(default="relu")  # noqa: RUF009 (a field)
+    embedding_dim: int = option("above 0", 16, key="embedding.dim")
+    max_characters_per_token: int = option("from 3 to 10,000", 50)
+    n_characters: Literal[261, 262] = option(default=262)
+    n_highway: int = option("from 0 to 1000", 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "filters", tuple((int(w), int(n)) for w, n in self.filters))
+        if (widest := max(width for width, _ in self.filters)) > self.max_characters_per_token:
+            raise CheckpointError(
+                f"filters: wanted widths up to max_characters_per_token={self.max_characters_per_token}, found {widest}"
+            )
+
+    @property
+    def n_filters(self) -> int:
+        """Width of the concatenated filters and of the highways."""
+        return sum(number for _, number in self.filters)
+
+
+@dataclass(frozen=True)
+class LstmOptions(Section):
+    """The stacked LSTM: `dim` cells per direction, projected to `projection_dim`; each clipped."""
+
+    dim: int = option("above 0")
+    projection_dim: int = option("above 0")
+    n_layers: int = option("from 1 to 1000", 1)
+    cell_clip: float | None = option("above 0", None)
+    proj_clip: float | None = option("above 0", None)
+    use_skip_connections: bool = option(default=False)
+    joined: bool | None = option(default=None, left_out=True)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many layers of the LSTM are layers of the biLM: of a joined one the last alone."""
+        return 1 if self.joined else self.n_layers
+
+
+@dataclass(frozen=True)
+class LexiconOptions(Section):
+    """The lexicons of a model that reads no bytes, as ELMoForManyLangs': the place of an entry is its id.
+
+    characters: Unicode characters and markers, which char_cnn reads; () without char_cnn. words: beside the characters,
+    or alone; () for none, with word_dim 0. longest_word: without char_cnn, how many characters of a word are looked up;
+    None: all.
+    """
+
+    characters: tuple[str, ...] = option("of strings, none twice and none empty", (), shown=False)
+    words: tuple[str, ...] = option("of strings, none twice and none empty", (), shown=False)
+    word_dim: int = option("0 or more", 0)
+    longest_word: int | None = option("0 or more", None, left_out=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, markers in (("characters", CHARACTER_MARKERS), ("words", WORD_MARKERS)):
+            object.__setattr__(self, name, entries := tuple(getattr(self, name)))
+            if missing := [marker for marker in markers if entries and marker not in entries]:
+                raise CheckpointError(f"lexicon.{name}: wanted the markers {', '.join(markers)}, found no {missing[0]}")
+        if bool(self.words) != bool(self.word_dim):
+            raise CheckpointError(f"lexicon.word_dim: wanted 0 without words alone, found {self.word_dim}")
 
 
 @dataclass(frozen=True)
@@ -33,19 +145,19 @@ class ElmoOptions(Section):
     lstm: LstmOptions
     char_cnn: CharCnnOptions | None = None
     lexicon: LexiconOptions | None = None
-    bidirectional: bool = option("true", True)
-    dropout: float = option("dropout", 0.1)
-    n_tokens_vocab: int | None = optional("count")
-    n_train_tokens: int | None = optional("whole")
-    n_epochs: int | None = optional("whole")
-    batch_size: int | None = optional("count")
-    unroll_steps: int | None = optional("count")
-    n_negative_samples_batch: int | None = optional("count")
-    all_clip_norm_val: float | None = optional("positive")
-    learning_rate: float | None = optional("positive")
-    sample_softmax: bool | None = optional("flag")
-    share_embedding_softmax: bool | None = optional("flag")
-    loss: str | None = optional("loss")
+    bidirectional: Literal[True] = option(default=True)
+    dropout: float = option("from 0 to below 1", 0.1)
+    n_tokens_vocab: int | None = option("above 0", None, left_out=True)
+    n_train_tokens: int | None = option("0 or more", None, left_out=True)
+    n_epochs: int | None = option("0 or more", None, left_out=True)
+    batch_size: int | None = option("above 0", None, left_out=True)
+    unroll_steps: int | None = option("above 0", None, left_out=True)
+    n_negative_samples_batch: int | None = option("above 0", None, left_out=True)
+    all_clip_norm_val: float | None = option("above 0", None, left_out=True)
+    learning_rate: float | None = option("above 0", None, left_out=True)
+    sample_softmax: bool | None = option(default=None, left_out=True)
+    share_embedding_softmax: bool | None = option(default=None, left_out=True)
+    loss: Loss | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,30 +210,10 @@ class ElmoOptions(Section):
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
         """The options in a parsed options.json; a CheckpointError begins with `source`."""
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{source}: wanted an object with the keys lstm and char_cnn, found {shown(values)}")
-        top = {key: value for key, value in values.items() if key not in ("lstm", "char_cnn", "lexicon")}
-        sections: dict[str, tuple[type, dict[str, Any]]] = {}
-        complaints = []
-        for name, section in (("lstm", LstmOptions), ("char_cnn", CharCnnOptions), ("lexicon", LexiconOptions)):
-            found = values.get(name)
-            if isinstance(found, dict):
-                sections[name] = (section, flattened(found))
-                complaints += complaints_of(section, sections[name][1], f"{name}.")
-            elif found is not None or name == "lstm":
-                complaints.append(f"{name}: wanted an object, found {'nothing' if found is None else shown(found)}")
-            elif name == "char_cnn" and top.get("n_tokens_vocab") is None and values.get("lexicon") is None:
-                complaints.append(
-                    "char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"
-                )
-        complaints += complaints_of(cls, flattened(top), "")
-        if complaints:
-            raise CheckpointError(f"{source}: {'; '.join(complaints)}")
-        try:
-            made = {name: made_of(section, found) for name, (section, found) in sections.items()}
-            return made_of(cls, flattened(top), **made)
-        except CheckpointError as error:
-            raise CheckpointError(f"{source}: {error}") from error
+        options = typed(values, cls, source)
+        if options.reads_word_ids and options.n_tokens_vocab is None:
+            refuse(source, ["char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"])
+        return options
 
     def to_dict(self) -> dict[str, Any]:
         """bilm-tf's nested dictionary; from_dict reads it back to equal options."""
@@ -133,7 +225,7 @@ class ElmoOptions(Section):
             sections.get("char_cnn", {}).pop("n_characters", None)  # a number of bytes
         return {**section_dict(self), **sections}
 
-    def with_n_characters(self, n_characters: int) -> "ElmoOptions":
+    def with_n_characters(self, n_characters: Literal[261, 262]) -> "ElmoOptions":
         """The same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""
         if self.char_cnn is None:
             return self
@@ -156,5 +248,5 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
 
 def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
     """Writes bilm-tf's options.json, complete or not at all."""
-    with failures_named(path):
+    with write_failures_named(path):
         write_json(path, options.to_dict(), indent=2)

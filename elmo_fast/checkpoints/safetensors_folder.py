@@ -9,15 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import CheckpointError, check_choice, read_failures_named
+from ..errors import CheckpointError, check_choice, read_failures_named, refuse, write_failures_named
+from ..fields import read_json
 from ..files import sha256_of
-from ..json_files import read_json
 from ..manifest import NewFiles, check_written, warn_unchecked, writing_together
-from ..shortage import reader
-from ._complaints import failures_named, refuse
-from .int8 import from_int8, to_int8
+from ..memory import reader
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
-from .state import State, check_state
+from .state import State, check_state, from_int8, to_int8
 
 FORMAT_VERSION = 1
 WEIGHTS = "model.safetensors"
@@ -39,7 +37,7 @@ def save_folder(
     """
     folder = Path(path)
     check_state(state, options)
-    with failures_named(folder / WEIGHTS), writing_together(folder) as new:
+    with write_failures_named(folder / WEIGHTS), writing_together(folder) as new:
         put_model(new, state, options, extra, precision)
 
 

@@ -1,14 +1,78 @@
-"""The tensors and shapes that the options require of a state (the package's docstring explains the names)."""
+"""What is wrong with a file, in one sentence: all problems with its tensors, or why it cannot be written.
+
+The tensors and shapes that the options require of a state (the package's docstring explains the names).
+
+The weights of products as int8 with a scale for each row, about a quarter of float32's size, and back."""
 
 import re
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ._complaints import Shape, finite_complaints, refuse, shape_complaints
-from .option_sections import CharCnnOptions, LstmOptions
-from .options import COUNTED, ElmoOptions
+from ..errors import refuse
+from .options import COUNTED, CharCnnOptions, ElmoOptions, LstmOptions
+
+Shape = Sequence[int | None]
+
+
+def shape_text(shape: Shape) -> str:
+    """[4, 8], with * for any size."""
+    return f"[{', '.join('*' if size is None else str(size) for size in shape)}]"
+
+
+def shape_complaints(found: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> list[str]:
+    """One complaint per wanted tensor that is missing or has another shape."""
+    complaints = []
+    for name, shape in wanted.items():
+        if name not in found:
+            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found no such tensor")
+        elif not fits(found[name], shape):
+            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {shape_text(found[name])}")
+    return complaints
+
+
+def fits(found: Shape, wanted: Shape) -> bool:
+    """Whether the shapes agree; None in `wanted` means any size above 0."""
+    if len(found) != len(wanted):
+        return False
+    return all(f == w if w is not None else bool(f) for f, w in zip(found, wanted, strict=True))
+
+
+def exact_float32(name: str, values: np.ndarray | Tensor, source: object) -> Tensor:
+    """A copy as a contiguous float32 tensor; warns if float64 values had to be rounded."""
+    if isinstance(values, np.ndarray):
+        wide = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
+    else:
+        wide = values.detach().cpu()
+    result = wide.to(torch.float32, copy=True).contiguous()
+    if wide.dtype == torch.float64 and not torch.equal(result.double(), wide):
+        warnings.warn(f"{source}: {name}: rounded from float64 to float32", stacklevel=2)
+    return result
+
+
+def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
+    """One complaint per tensor that contains a NaN or an infinity."""
+    complaints = []
+    for name, tensor in tensors.items():
+        if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():  # one pass; NaN passes through
+            bad = tensor.numel() - int(tensor.isfinite().sum())
+            complaints.append(f"{name}: wanted finite numbers, found {bad} NaN or infinite of {tensor.numel()}")
+    return complaints
+
+
+def exact_tensors(
+    source: object, names: Iterable[str], read: Callable[[str], np.ndarray | Tensor]
+) -> dict[str, Tensor]:
+    """The tensors of these names as exact_float32; a CheckpointError that names `source` if one is not finite."""
+    found = {name: exact_float32(name, read(name), source) for name in names}
+    if complaints := finite_complaints(found):
+        refuse(source, complaints)
+    return found
+
 
 State = dict[str, Tensor]
 
@@ -134,3 +198,49 @@ def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: objec
 def bilm_part(state: Mapping[str, Tensor]) -> State:
     """The state without its scalar mixes, which belong to a task, not to the language model."""
     return {name: tensor for name, tensor in state.items() if not _MIX.fullmatch(name)}
+
+
+# What precision="int8" multiplies as int8 (docs/numerics.md); the other tensors stay as they are.
+_OF_PRODUCTS = re.compile(
+    r"_token_embedder\._(highways\._layers\.\d+|projection)\.weight"
+    r"|_elmo_lstm\.(forward|backward)_layer_\d+\.(input_linearity|state_linearity|state_projection)\.weight"
+)
+_SCALE = ".scale"
+
+
+def to_int8(state: Mapping[str, Tensor]) -> State:
+    """The state with each weight of products as int8 [N, K] and its scale, float32 [N], under the name with ".scale".
+
+    Row n of the weight is about `integers[n] * scale[n]`: scale = largest magnitude / 127.
+    """
+    found: State = {}
+    for name, tensor in state.items():
+        if not _OF_PRODUCTS.fullmatch(name):
+            found[name] = tensor
+            continue
+        largest = tensor.detach().abs().amax(1, keepdim=True)
+        times = torch.where(largest > 0, 127 / largest, 0.0)
+        found[name] = (tensor.detach() * times).round().to(torch.int8)
+        found[name + _SCALE] = largest[:, 0] / 127
+    return found
+
+
+def from_int8(state: State, source: Path) -> State:
+    """The state in float32. Raises: CheckpointError if the int8 weights and their scales do not fit each other."""
+    found, complaints = {}, []
+    for name, tensor in state.items():
+        if tensor.dtype == torch.int8:
+            scale = state.get(name + _SCALE)
+            if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
+                given = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
+                complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {given}")
+            else:
+                found[name] = tensor.float() * scale[:, None]
+        elif (scaled := state.get(name.removesuffix(_SCALE) if name.endswith(_SCALE) else "")) is None:
+            found[name] = tensor
+        elif scaled.dtype != torch.int8:
+            kind = str(scaled.dtype).removeprefix("torch.")
+            complaints.append(f"{name}: wanted a scale of int8 weights, found {kind} in {name.removesuffix(_SCALE)}")
+    if complaints:
+        refuse(source, complaints)
+    return found

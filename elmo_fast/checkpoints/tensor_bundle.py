@@ -1,4 +1,12 @@
-"""TensorFlow's checkpoints (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow: its tensor bundles.
+"""CRC-32C (Castagnoli), as TensorFlow's checkpoints have it, of gigabytes: in numpy, a row of words at a time.
+
+The sorted tables of LevelDB, in which TensorFlow keeps a checkpoint's index.
+
+Blocks of entries whose keys share prefixes, each block with a masked CRC-32C; an index of blocks; a footer of 48 bytes
+that ends in a magic number. What is damaged raises ValueError or IndexError.
+
+
+TensorFlow's checkpoints (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow: its tensor bundles.
 
 The index is a table of LevelDB. The empty key has the bundle's header; every other key is a variable's name, and its
 value says where its bytes are: shard, offset, size, checksum. Both are messages of protocol buffers
@@ -6,19 +14,170 @@ value says where its bytes are: shard, offset, size, checksum. Both are messages
 """
 
 import contextlib
+import functools
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import CheckpointError, read_failures_named
-from ..shortage import reader
-from ._complaints import refuse
-from .crc32c import crc32c, unmasked
-from .leveldb_table import table_entries, varint
+from ..errors import CheckpointError, read_failures_named, refuse
+from ..memory import reader
+
+_REFLECTED = 0x82F63B78  # 0x1EDC6F41, bits reversed
+_WIDE, _NARROW = 1 << 16, 1 << 6  # words of 4 bytes in a row
+Array = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+def crc32c(data: Any) -> int:
+    """The checksum of a buffer: crc32c(b"123456789") is 0xE3069283.
+
+    A CRC is linear: the words in one column of rows of `width` words act on it as their sum in which each is advanced
+    by the rows below. So rows are added up, and what is left is a message of one row.
+    """
+    octets = np.frombuffer(data, np.uint8)
+    crc = 0xFFFFFFFF
+    for width in (_WIDE, _NARROW):
+        while len(octets) >= 8 * width:
+            rows = octets[: len(octets) // (4 * width) * 4 * width].view("<u4").reshape(-1, width)
+            octets = octets[rows.nbytes :]
+            crc = _bytewise(_sum_of_rows(rows, crc, width), 0)
+    return _bytewise(octets, crc) ^ 0xFFFFFFFF
+
+
+def unmasked(crc: int) -> int:
+    """The checksum that TensorFlow stores as `crc`: it stores it rotated and with a constant added."""
+    rotated = (crc - 0xA282EAD8) & 0xFFFFFFFF
+    return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
+
+
+def _sum_of_rows(rows: Array, crc: int, width: int) -> Array:
+    """One row, whose bytes have the checksum of all, with the start `crc` included."""
+    low, high = _advances(width)
+    total = rows[0].astype(np.uint32)
+    total[0] ^= crc
+    for row in rows[1:]:
+        total = low[total & 0xFFFF] ^ high[total >> 16] ^ row
+    return total.view(np.uint8)
+
+
+def _bytewise(octets: Any, crc: int) -> int:
+    """The checksum after more bytes; of a long row, by rows that are narrower."""
+    if len(octets) >= 8 * _NARROW and len(octets) % (4 * _NARROW) == 0:
+        octets, crc = _sum_of_rows(octets.view("<u4").reshape(-1, _NARROW), crc, _NARROW), 0
+    for octet in octets.tolist():
+        crc = _TABLE[(crc ^ octet) & 0xFF] ^ crc >> 8
+    return crc
+
+
+def _after_a_byte(octet: int) -> int:
+    for _ in range(8):
+        octet = octet >> 1 ^ (_REFLECTED if octet & 1 else 0)
+    return octet
+
+
+_TABLE = [_after_a_byte(octet) for octet in range(256)]
+
+
+@functools.cache
+def _advances(width: int) -> tuple[Array, Array]:
+    """What a CRC becomes after a row of zeros, for each of its lower and of its upper halves."""
+    after = [_TABLE[bit & 0xFF] ^ bit >> 8 for bit in (1 << n for n in range(32))]  # of each bit, after a byte
+    for _ in range((4 * width).bit_length() - 1):
+        after = [_combined(after, value) for value in after]
+    tables = []
+    for half in (after[:16], after[16:]):
+        table = np.zeros(1, np.uint32)
+        for value in half:
+            table = np.concatenate([table, table ^ np.uint32(value)])
+        tables.append(table)
+    return tables[0], tables[1]
+
+
+def _combined(after: list[int], value: int) -> int:
+    result = 0
+    for bit, each in enumerate(after):
+        result ^= each if value >> bit & 1 else 0
+    return result
+
+
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER, _TRAILER = 48, 5
+# Keys share prefixes, so that a small file may expand to any size; of a checkpoint they have some kilobytes.
+_MOST_BYTES_OF_KEYS = 64 << 20
+
+
+def table_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a table."""
+    if len(content) < _FOOTER:
+        raise ValueError(f"wanted {_FOOTER} bytes or more, found {len(content)}")
+    if int.from_bytes(content[-8:], "little") != _MAGIC:
+        raise ValueError("it does not end in the magic number of a table")
+    end = expanded = 0
+    for _, handle in _entries(_block(content, _handle(content[-_FOOTER:], after_handles=1))):
+        offset, size = _handle(handle)
+        if offset < end:
+            raise ValueError("a block that begins within the one before it")
+        end = offset + size
+        for key, value in _entries(_block(content, (offset, size))):
+            expanded += len(key)
+            if expanded > _MOST_BYTES_OF_KEYS:
+                raise ValueError(f"keys of more than {_MOST_BYTES_OF_KEYS:,} bytes")
+            yield key, value
+
+
+def varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits a byte, lowest first, and the place after it."""
+    value = shift = 0
+    while True:
+        octet = data[place]
+        value, place, shift = value | (octet & 0x7F) << shift, place + 1, shift + 7
+        if octet < 0x80:
+            return value, place
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def _handle(data: bytes, after_handles: int = 0) -> tuple[int, int]:
+    """Offset and size of a block, behind as many other handles."""
+    place = 0
+    for _ in range(after_handles + 1):
+        offset, place = varint(data, place)
+        size, place = varint(data, place)
+    return offset, size
+
+
+def _block(content: bytes, handle: tuple[int, int]) -> bytes:
+    """A block without its trailer: a byte that says how it is compressed, and the checksum of both."""
+    offset, size = handle
+    block, trailer = content[offset : offset + size], content[offset + size : offset + size + _TRAILER]
+    if len(block) != size or len(trailer) != _TRAILER:
+        raise ValueError("a block behind the end of the file")
+    if crc32c(block + trailer[:1]) != unmasked(int.from_bytes(trailer[1:], "little")):
+        raise ValueError("the checksum of a block is not that of its bytes")
+    if trailer[0]:
+        raise ValueError("a compressed block, as TensorFlow writes none")
+    return block
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a block, which ends in the places of entries with whole keys, and their number."""
+    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
+    place, key = 0, b""
+    while place < end:
+        shared, place = varint(block, place)
+        unshared, place = varint(block, place)
+        size, place = varint(block, place)
+        if shared > len(key) or place + unshared + size > end:
+            raise ValueError("an entry that is longer than its block")
+        key = key[:shared] + block[place : place + unshared]
+        place += unshared + size
+        yield key, block[place - size : place]
+    if place != end:
+        raise ValueError("a block without entries")
+
 
 INDEX = ".index"
 _MOST_BYTES = 64 << 20  # of an index; a biLM's has some kilobytes

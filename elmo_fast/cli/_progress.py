@@ -5,7 +5,7 @@ import time
 from typing import Any, Self
 
 from elmo_fast.cli._common import logger
-from elmo_fast.durations import duration
+from elmo_fast.progress import duration
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.launchers import Place, place_by_srun, place_by_torchrun
+from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 
 
 def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> Place | None:

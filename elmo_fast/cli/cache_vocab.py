@@ -3,7 +3,7 @@
 from typing import Any
 
 from elmo_fast.cli import _common, _model, _progress
-from elmo_fast.durations import duration
+from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary
 
 

@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from elmo_fast.cli import _common, _model, _progress, _shares, check
-from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.threads import let_waiting_threads_sleep
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.errors import ElmoFastError, sentence_of
-from elmo_fast.shortage import is_shortage, told
+from elmo_fast.memory import is_shortage, told
 
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
 COMMANDS = {

@@ -4,9 +4,9 @@ import shlex
 from typing import Any
 
 from elmo_fast.cli import _common, _progress
-from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
+from elmo_fast.progress import duration
 
 
 def build_parser() -> Any:

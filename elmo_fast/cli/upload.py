@@ -59,8 +59,8 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
 def metrics_of(folder: pathlib.Path) -> Any:
     """The metrics of the run that left the model, up to the model's step; None if it is not from a run."""
     from elmo_fast.checkpoints import file_beside, read_config
-    from elmo_fast.json_files import METRICS_FILE
     from elmo_fast.pretrain.metrics import read_metrics
+    from elmo_fast.progress import METRICS_FILE
 
     file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")

@@ -18,14 +18,11 @@ from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import MIN_COUNT
-from elmo_fast.files import flush, sha256_of
-from elmo_fast.json_files import read_json, typed
-from elmo_fast.lock import folder_lock
+from elmo_fast.fields import MIN_COUNT, read_json, typed
+from elmo_fast.files import flush, folder_lock, sha256_of, workplace
 from elmo_fast.manifest import move_together, settle
 from elmo_fast.text import Vocabulary
 from elmo_fast.text.vocabulary import built_vocabulary
-from elmo_fast.workplace import workplace
 
 VERSION = 1
 VOCABULARY = "vocab.txt"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint
-from elmo_fast.checkpoints._complaints import Shape, finite_complaints, refuse, shape_complaints
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
+from elmo_fast.errors import ElmoFastError, check_choice, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from elmo_fast import memory
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import size
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.sizes import size
 from elmo_fast.text import SentenceBatch
 
 UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left

@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.ahead import ahead, beside_torch
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
-from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
@@ -18,9 +16,11 @@ from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, embed_batches, run_batches
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
+from elmo_fast.devices import device_named
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, Vocabulary, survey
+from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, format_of
 
 TOKENISED = "a list of words (use text.split() to split at white space)"

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.ahead import AtOnce, Beside, ahead
 from elmo_fast.devices import received, sent
 from elmo_fast.modules.batch_memory import that_fit
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.modules.long_sentences import long_activations
 from elmo_fast.text import SentenceBatch, batches
+from elmo_fast.threads import AtOnce, Beside, ahead
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WINDOW = 16  # batches whose sentences are sorted by length together

@@ -5,7 +5,7 @@ E character embedding, F filters, N rows (words), V vocabulary, S samples, L lay
 R directions run side by side.
 """
 
-from elmo_fast.fields import document_fields
+from elmo_fast._lazy import document_fields
 from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._precision import PRECISIONS, rounded

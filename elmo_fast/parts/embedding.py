@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
-from elmo_fast.files import flush, write_json
-from elmo_fast.json_files import read_json
+from elmo_fast.fields import read_json
+from elmo_fast.files import NO_ROOM, flush, remove_leftovers, workplace, write_json
 from elmo_fast.manifest import MANIFEST, Manifest, NewFiles, mark_of
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.model_digest import model_digest
@@ -27,7 +27,6 @@ from elmo_fast.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.progress import Progress
 from elmo_fast.text import Source, SurveyedText
 from elmo_fast.token_files import FORMATS, Contents, check_room
-from elmo_fast.workplace import NO_ROOM, remove_leftovers, workplace
 
 _CLAIMS = ".claims"  # a folder of an older version
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
-from elmo_fast.json_files import read_json
+from elmo_fast.fields import read_json
 from elmo_fast.manifest import MANIFEST, FileMark, Manifest, check_mark, check_written
 from elmo_fast.parts.plan import PLAN, Plan, name_of, read_plan
 from elmo_fast.progress import Progress

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.json_files import read_json
+from elmo_fast.fields import read_json
 from elmo_fast.manifest import check_written
 from elmo_fast.pictures.style import (
     COLOURS,

@@ -26,14 +26,13 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.checkpoints.safetensors_folder import write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
-from elmo_fast.files import flush, sha256_of
-from elmo_fast.json_files import read_json, typed
+from elmo_fast.fields import read_json, typed
+from elmo_fast.files import flush, remove_leftovers, sha256_of
 from elmo_fast.manifest import check_written, writing_together
+from elmo_fast.memory import reader
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.shortage import reader
-from elmo_fast.workplace import remove_leftovers
 
 _UNFINISHED = ".unfinished-"
 

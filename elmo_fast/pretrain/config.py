@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints, is_number
+from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
 from elmo_fast.op_choices import Activation, Backend, Precision
 
 # ruff: noqa: RUF009  (_field returns a dataclasses.field)
@@ -232,7 +232,7 @@ def load_preset(name: str) -> PretrainConfig:
 
 
 def _is_count(value: Any) -> bool:
-    return is_number(value, int) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _model_complaints(model: ModelConfig) -> list[str]:

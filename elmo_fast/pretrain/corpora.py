@@ -13,11 +13,11 @@ from torch import Tensor
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.pieces import META
-from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json
-from elmo_fast.json_files import read_json
 from elmo_fast.pretrain.config import DataConfig
+from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
 
 SOURCES_FILE = "corpus-sources.json"

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError, install_command, sentence_of
-from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.memory import resident
 from elmo_fast.pretrain.checkpoint import RunPosition
 from elmo_fast.pretrain.evaluate import Perplexity, perplexity
 from elmo_fast.pretrain.metrics import MetricsFile
 from elmo_fast.pretrain.step.training_step import StepResult
+from elmo_fast.progress import METRICS_FILE, duration
 
 
 def memory_in_use(device: torch.device) -> int | None:

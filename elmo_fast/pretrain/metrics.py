@@ -13,7 +13,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
-from elmo_fast.json_files import METRICS_FILE
+from elmo_fast.progress import METRICS_FILE
 
 Row = dict[str, Any]
 # What a kind of row is read for. Reports on training have no event.

@@ -9,8 +9,7 @@ import torch
 
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
-from elmo_fast.durations import duration
-from elmo_fast.memory import available, resident
+from elmo_fast.memory import available, resident, size
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
 from elmo_fast.pretrain.config import PretrainConfig
@@ -19,7 +18,7 @@ from elmo_fast.pretrain.exact_shards import describe_inexact
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.op_backends import describe_backends
 from elmo_fast.pretrain.processes import Processes
-from elmo_fast.sizes import size
+from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary
 
 # A vocabulary made for a text leaves less of it out.

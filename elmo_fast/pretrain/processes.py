@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.launchers import place_by_torchrun
+from elmo_fast.process import place_by_torchrun
 
 Result = TypeVar("Result")
 # A process that waits this long for another one gives up; preparing a large corpus is the longest wait.

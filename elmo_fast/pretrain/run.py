@@ -9,10 +9,8 @@ from typing import Any
 
 import torch
 
-from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.interrupts import StopRequest
-from elmo_fast.lock import folder_lock
+from elmo_fast.files import folder_lock
 from elmo_fast.pretrain.checkpoint import save_model
 from elmo_fast.pretrain.config import PretrainConfig, validate
 from elmo_fast.pretrain.evaluate import Perplexity
@@ -22,6 +20,8 @@ from elmo_fast.pretrain.plan import describe_plan, heldout_interval
 from elmo_fast.pretrain.processes import join_processes, local_device
 from elmo_fast.pretrain.start import start_run
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, TrainingLost
+from elmo_fast.process import StopRequest
+from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads
 

@@ -12,7 +12,6 @@ from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import write_text
-from elmo_fast.json_files import METRICS_FILE
 from elmo_fast.pretrain.checkpoint import TrainingState, read_training_state, remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.corpora import (
@@ -29,6 +28,7 @@ from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.plan import describe_model, with_fitting_loss
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.progress import METRICS_FILE
 from elmo_fast.text import Vocabulary
 
 

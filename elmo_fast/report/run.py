@@ -16,12 +16,12 @@ import torch
 
 import elmo_fast
 from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
-from elmo_fast.durations import duration
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_text
-from elmo_fast.json_files import read_json
 from elmo_fast.manifest import check_written
 from elmo_fast.modules import BiLM
+from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.outcome import Outcome, RunResult
 from elmo_fast.report.page import page

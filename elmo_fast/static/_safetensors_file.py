@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, sentence_of
+from elmo_fast.fields import parsed
 from elmo_fast.files import replacing
-from elmo_fast.json_files import parsed
 from elmo_fast.static._word2vec_files import Matrix, Parsed, encoded
 
 FORMAT = "elmo_fast.vectors"

@@ -14,14 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo_fast.ahead import ahead, beside_torch
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.lock import only_one
+from elmo_fast.files import only_one
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.modules.sentence_vectors import LayerBatch, run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
+from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_file
 
 MAX_TOKENS = 4096

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.fields import read_json
 from elmo_fast.files import write_json
-from elmo_fast.json_files import read_json
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.cache import LayerCache, cached_layers
 from elmo_fast.tasks.config import TaskConfig

@@ -14,13 +14,11 @@ import torch
 
 from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
-from elmo_fast.durations import duration
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.files import replaces, write_json
-from elmo_fast.json_files import Kind, parsed, read_json, typed
-from elmo_fast.lock import folder_lock
+from elmo_fast.fields import Kind, parsed, read_json, typed
+from elmo_fast.files import folder_lock, replaces, write_json
 from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
-from elmo_fast.progress import Progress
+from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, read_data, read_labelled, training_splits
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples

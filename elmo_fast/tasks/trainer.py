@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.checkpoints.safetensors_folder import write_tensors
-from elmo_fast.durations import duration
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.fields import parsed
 from elmo_fast.files import replacing, write_text
-from elmo_fast.json_files import METRICS_FILE, parsed
-from elmo_fast.progress import Progress
+from elmo_fast.progress import METRICS_FILE, Progress, duration
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests

@@ -4,7 +4,7 @@ import os
 import shutil
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.sizes import size
+from elmo_fast.memory import size
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
+from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
-from elmo_fast.json_files import parsed
 from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.modules.layers import Layers, layer_numbers
 from elmo_fast.modules.model_digest import model_digest

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_config, save_folder, write_bilm_hdf5
-from elmo_fast.checkpoints.manylangs_options import PUBLISHED, PUBLISHED_NAMES, _configuration
+from elmo_fast.checkpoints.manylangs import PUBLISHED, PUBLISHED_NAMES, _configuration
 from elmo_fast.errors import CheckpointError
 from tests.manylangs import LETTERS, WORDS, write_model
 
@@ -132,7 +132,7 @@ DAMAGE = {
     "no configuration": (lambda f: edit(f, "config.json", lambda c: c.clear()), r"config\.json: config_path: wanted"),
     "another encoder": (
         lambda f: edit(f, "cnn.json", lambda c: c["encoder"].update(name="gru")),
-        r'cnn\.json: encoder\.name: wanted "elmo" or "lstm", found "gru"',
+        r'cnn\.json: encoder\.name: wanted one of elmo, lstm, found "gru"',
     ),
     "characters by an LSTM": (
         lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(name="lstm")),

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import size
 from elmo_fast.ops import _triton
-from elmo_fast.sizes import size
 
 
 def test_it_says_what_was_asked_for_and_what_would_fit():

@@ -15,7 +15,7 @@ import yaml
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import folder_lock
+from elmo_fast.files import folder_lock
 from elmo_fast.pretrain import checkpoint
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import LOCK_FILE, folder_lock
+from elmo_fast.files import LOCK_FILE, folder_lock
 from tests.nfs import remove_as_nfs
 
 HOLDER = """
 import pathlib, sys
-from elmo_fast.lock import folder_lock
+from elmo_fast.files import folder_lock
 with folder_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

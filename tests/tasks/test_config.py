@@ -45,7 +45,7 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"dev_path": ""}, "dev_path is missing"),
         ({"test_path": "nowhere.conllu"}, "test_path: there is no 'nowhere.conllu'"),
         ({"vectors": "nowhere.txt"}, "vectors: there is no 'nowhere.txt'"),
-        ({"threads": 0}, "threads must be null or a whole number above 0"),
+        ({"threads": 0}, "threads must be a whole number above 0 or null"),
     ],
 )
 def test_each_fault_is_named(good, changes, words):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.lock import folder_lock
+from elmo_fast.files import folder_lock
 from elmo_fast.tasks.run import train_task
 from elmo_fast.tasks.trainer import STATE_FILE, TaskTrainer, load_tensors, save_tensors
 from tests.tasks.toy import silent, toy_config, weights_of

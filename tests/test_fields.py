@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 import pytest
 
 from elmo_fast.errors import CheckpointError
-from elmo_fast.json_files import parsed, read_json
+from elmo_fast.fields import parsed, read_json
 
 
 @dataclasses.dataclass

@@ -1,0 +1,233 @@
+"""State dictionaries of AllenNLP's ELMo, in files of torch.save or in memory: the biLM and its scalar mixes.
+
+AllenNLP's trained models (model.tar.gz, or its folder): the ELMo inside a task's model, with its scalar mixes."""
+
+import os
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import CheckpointError, read_failures_named, refuse
+from ..fields import flattened, read_json
+from ..memory import reader
+from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
+from .state import CHAR_EMBEDDING, State, check_state, conv_names, exact_float32, highway_names, lstm_names
+
+_MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
+_BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_word_embedding\.).*")
+_MIX = re.compile(r"scalar_mix_\d+\..*")
+# Elmo has the biLM as `_elmo_lstm`, beside its scalar mixes; a bare _ElmoBiLm has neither.
+_INSIDE_ELMO = "_elmo_lstm."
+
+
+def read_allennlp_state(
+    source: str | os.PathLike[str] | Mapping[str, Any], options: ElmoOptions, *, prefix: str | None = None
+) -> State:
+    """Copies of the biLM and the scalar mixes in a .th or .pt file or a state dictionary of any model.
+
+    prefix: where the biLM's names begin, such as "text_field_embedder.token_embedder_elmo._elmo._elmo_lstm.";
+    needed only if the model contains several different ones.
+    Files are never unpickled: only tensors and plain containers are read (torch.load with weights_only=True).
+    Raises: CheckpointError naming the file and every wrong tensor, with what was wanted and found.
+    """
+    _, state = find_elmo(source, prefix)
+    check_state(state, options, _name(source))
+    return state
+
+
+def find_elmo(source: str | os.PathLike[str] | Mapping[str, Any], prefix: str | None = None) -> tuple[str, State]:
+    """Where the biLM's names begin, and copies of it and its scalar mixes, whose shapes are not compared with options.
+
+    Arguments and errors as in read_allennlp_state.
+    """
+    name, found = _name(source), source if isinstance(source, Mapping) else load_torch_file(source)
+    # Every tensor in nested dictionaries ({"model": {...}}), under dotted names.
+    nested = flattened(found) if isinstance(found, Mapping) else {}
+    tensors = {key: tensor for key, tensor in nested.items() if isinstance(tensor, Tensor)}
+    where = _prefix(name, tensors, prefix)
+    state = _part(tensors, where, _BILM)
+    if where.endswith(_INSIDE_ELMO):
+        state |= _part(tensors, where.removesuffix(_INSIDE_ELMO), _MIX)
+    strange = [
+        f"{key}: wanted a dense tensor of floating-point numbers, each stored"
+        for key, t in state.items()
+        if not is_stored(t)
+    ]
+    if strange:
+        refuse(name, strange)
+    return where, {key: exact_float32(key, tensor, name) for key, tensor in state.items()}
+
+
+def _name(source: object) -> str:
+    return "state dictionary" if isinstance(source, Mapping) else str(source)
+
+
+@reader
+def load_torch_file(path: str | os.PathLike[str]) -> Any:
+    """The value in a file of torch.save, limited to tensors and plain containers."""
+    try:
+        with read_failures_named(path), open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked below
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
+            raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
+        raise CheckpointError(
+            f"{path}: contains Python objects besides tensors; reading those could run code hidden in the file, so "
+            "it is refused; if you trust it, load it and save only its tensors: torch.save(model.state_dict(), p)"
+        ) from error
+    except Exception as error:  # a damaged pickle can raise anything; the cause is kept
+        raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str:
+    """The prefix of the biLM's names; several are allowed if their numbers are equal (a module registered twice)."""
+    found = [match[1] for match in map(_MARK.fullmatch, tensors) if match]
+    if wanted is not None:
+        if wanted not in found:
+            refuse(name, [f"prefix={wanted!r}: wanted a prefix of a biLM's tensors, found biLMs at {found}"])
+        return wanted
+    if not found:
+        refuse(name, ["wanted an ELMo's tensors (…_elmo_lstm.forward_layer_0.input_linearity.weight), found none"])
+    first = _part(tensors, found[0], _BILM)
+    for other in found[1:]:
+        if not _same(first, _part(tensors, other, _BILM)):
+            how = "prefix= or --prefix, or make a model of one: elmo-fast convert --prefix PREFIX"
+            refuse(name, [f"contains several different biLMs, at {found}: choose one with {how}"])
+    return found[0]
+
+
+def _same(a: State, b: State) -> bool:
+    alike = a.keys() == b.keys() and all(a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a)
+    return alike and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) -> State:
+    inner = ((key.removeprefix(prefix), tensor) for key, tensor in tensors.items() if key.startswith(prefix))
+    return {key: tensor for key, tensor in inner if names.fullmatch(key)}
+
+
+def is_stored(tensor: Tensor) -> bool:
+    """Whether its numbers are really stored: a few bytes of a file can expand one number to terabytes."""
+    dense = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
+    return dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
+# In an archive; in the folder of a training run; what `allennlp push_to_hf` calls the latter on the hub.
+TASK_WEIGHTS = ("weights.th", "best.th", "model.th")
+ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
+# AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
+_PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
+
+
+def task_weights(folder: Path) -> Path | None:
+    """The weights of a task's model in a folder with its config.json; None if it contains none."""
+    found = [file for name in TASK_WEIGHTS if (file := folder / name).is_file()]
+    return found[0] if found and (folder / CONFIG).is_file() else None
+
+
+def read_task_model(
+    weights: Path, options_file: str | os.PathLike[str] | None = None, prefix: str | None = None
+) -> tuple[State, ElmoOptions]:
+    """The biLM and the scalar mixes of a task's model, and the biLM's options.
+
+    options_file: the options, if the archive has none and config.json names none of the published ones; prefix: as in
+    read_allennlp_state.
+    Raises: CheckpointError naming the file and what is missing, or the ELMos of which one must be chosen.
+    """
+    where, state = find_elmo(weights, prefix)
+    options = read_options(options_file) if options_file is not None else _options(weights, where, state)
+    check_state(state, options, weights)
+    return state, options
+
+
+def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
+    """What config.json says of the ELMo besides its files: do_layer_norm and dropout, if present."""
+    embedders = _embedders(weights.with_name(CONFIG))
+    if len(embedders) > 1:
+        embedders = {key: embedders[key] for key in [_entry(weights.with_name(CONFIG), find_elmo(weights, prefix)[0])]}
+    wanted: dict[str, Any] = {"do_layer_norm": bool, "dropout": int | float}
+    found = next(iter(embedders.values()), {})
+    return {name: found[name] for name, kind in wanted.items() if isinstance(found.get(name), kind)}
+
+
+def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
+    """The options in the archive, or the published ones, whose sizes must be those of the weights."""
+    config = weights.with_name(CONFIG)
+    key = _entry(config, prefix)
+    archived = weights.parent / ARCHIVED / f"{key}.options_file"
+    if archived.is_file():
+        return read_options(archived)
+    named = str(_embedders(config)[key]["options_file"])
+    options, name = _inferred(weights, state), re.split(r"[/\\]", named)[-1]
+    published = _PUBLISHED.fullmatch(name)
+    if options is None or published is None:
+        what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
+        refuse(config, [f"{what}; give options_file, a copy of that file, and the archive as weight_file"])
+    cnn = options.char_cnn
+    found = (
+        options.lstm.n_layers,
+        options.lstm.dim,
+        options.lstm.projection_dim,
+        cnn and cnn.n_filters,
+        cnn and cnn.n_highway,
+    )
+    if tuple(map(int, published.groups()[:5])) != found:
+        refuse(weights, [f"its sizes (layers, cells, projection, filters, highways) are {found}, not those of {name}"])
+    return options
+
+
+def _embedders(config: Path) -> dict[str, dict[str, Any]]:
+    """The parts of config.json that name an options_file, under their dotted keys; without what is nested in them."""
+    found: dict[str, dict[str, Any]] = {}
+    values = read_json(config, dict[str, Any])
+    for key, value in flattened(values).items():
+        place, _, name = key.rpartition(".")
+        found.setdefault(place, {})[name] = value
+    return {place: part for place, part in found.items() if isinstance(part.get("options_file"), str)}
+
+
+def _entry(config: Path, prefix: str) -> str:
+    """The key of the ELMo in config.json whose weights begin with `prefix`: by its name, if there are several."""
+    found = _embedders(config)
+    if not found:
+        refuse(
+            config, ["wanted a part with options_file, as of an ELMo, found none; give options_file with the weights"]
+        )
+    name = re.search(r"token_embedder_([^.]+)\.", prefix)
+    named = [key for key in found if name and key.split(".")[-1] == name[1]] or list(found)
+    if len({found[key]["options_file"] for key in named}) > 1:
+        refuse(config, [f"several parts name options_file: {', '.join(named)}; give options_file with the weights"])
+    return named[0]
+
+
+def _inferred(weights: Path, state: State) -> ElmoOptions | None:
+    """The options that the shapes tell, with what all published ones share; None for a model without characters."""
+    if CHAR_EMBEDDING not in state:
+        return None
+    first = lstm_names("forward", 0)[0]
+    if bad := [f"{name}: wanted a matrix" for name in (CHAR_EMBEDDING, first) if state[name].dim() != 2]:
+        refuse(weights, [f"{each}, found another shape" for each in bad])
+    filters: list[tuple[int, int]] = []
+    while (weight := state.get(conv_names(len(filters))[0])) is not None and weight.dim() == 3:
+        filters.append((weight.shape[2], weight.shape[0]))
+    layers = highways = 0
+    while lstm_names("forward", layers)[0] in state:
+        layers += 1
+    while highway_names(highways)[0] in state:
+        highways += 1
+    gates, width = state[first].shape
+    cnn = CharCnnOptions(filters=tuple(filters), embedding_dim=state[CHAR_EMBEDDING].shape[1], n_highway=highways)
+    others: dict[str, Any] = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+    return ElmoOptions(lstm=LstmOptions(dim=gates // 4, projection_dim=width, n_layers=layers, **others), char_cnn=cnn)
