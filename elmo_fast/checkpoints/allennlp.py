@@ -1,6 +1,6 @@
-"""State dictionaries of AllenNLP's ELMo, in files of torch.save or in memory: the biLM and its scalar mixes.
-
-AllenNLP's trained models (model.tar.gz, or its folder): the ELMo inside a task's model, with its scalar mixes."""
+"""AllenNLP's ELMo: a state dictionary, in a file of torch.save or in memory, with its scalar mixes; and the ELMo inside a
+task's trained model (model.tar.gz, or its folder).
+"""
 
 import os
 import pickle

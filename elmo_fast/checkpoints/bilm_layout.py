@@ -1,6 +1,4 @@
-"""The datasets that the options require of bilm-tf's weights, and their shapes (bilm_layout explains the names).
-
-bilm-tf's tensors <-> a state: names, shapes, transposes, gate order, signs and forget bias.
+"""bilm-tf's tensors <-> a state: names, shapes, transposes, gate order, signs and forget bias.
 
 The datasets, in the letters of the package's docstring (x is a row vector, multiplied from the right):
 

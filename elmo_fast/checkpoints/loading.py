@@ -1,8 +1,4 @@
-"""The folder of a run's checkpoints, and their names.
-
-Finds the files of a model in a folder of any format, in that of a run, or in an archive.
-
-Reads a model of any format: a folder, an archive, or a pair of files."""
+"""Reads a model of any format: a folder, also that of a run, an archive, or a pair of files."""
 
 import os
 import re

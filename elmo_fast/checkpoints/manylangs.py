@@ -1,8 +1,7 @@
-"""ELMoForManyLangs' lexicons: one entry a line, a tab, its id; ids from 0 on, in any order.
+"""Reads ELMoForManyLangs' folders: config.json, char.dic, word.dic, token_embedder.pkl, encoder.pkl.
 
-The configuration and the lexicons in ELMoForManyLangs' folders, as options.
-
-Reads ELMoForManyLangs' folders: config.json, char.dic, word.dic, token_embedder.pkl, encoder.pkl."""
+A lexicon (*.dic) has one entry a line, a tab, its id; ids from 0 on, in any order.
+"""
 
 import os
 from collections.abc import Collection, Mapping

@@ -1,8 +1,6 @@
-"""What is wrong with a file, in one sentence: all problems with its tensors, or why it cannot be written.
-
-The tensors and shapes that the options require of a state (the package's docstring explains the names).
-
-The weights of products as int8 with a scale for each row, about a quarter of float32's size, and back."""
+"""The tensors and shapes that the options require of a state (the package's docstring explains the names), what is wrong
+with a file's, and the weights of products as int8, about a quarter of float32's size, and back.
+"""
 
 import re
 import warnings

@@ -1,16 +1,9 @@
-"""CRC-32C (Castagnoli), as TensorFlow's checkpoints have it, of gigabytes: in numpy, a row of words at a time.
+"""TensorFlow's checkpoints (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow: its tensor bundles.
 
-The sorted tables of LevelDB, in which TensorFlow keeps a checkpoint's index.
-
-Blocks of entries whose keys share prefixes, each block with a masked CRC-32C; an index of blocks; a footer of 48 bytes
-that ends in a magic number. What is damaged raises ValueError or IndexError.
-
-
-TensorFlow's checkpoints (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow: its tensor bundles.
-
-The index is a table of LevelDB. The empty key has the bundle's header; every other key is a variable's name, and its
-value says where its bytes are: shard, offset, size, checksum. Both are messages of protocol buffers
-(tensor_bundle.proto).
+The index is a sorted table of LevelDB: blocks of entries whose keys share prefixes, each block with a masked CRC-32C; an
+index of blocks; a footer of 48 bytes that ends in a magic number. The empty key has the bundle's header; every other
+key is a variable's name, and its value says where its bytes are: shard, offset, size, checksum. Both are messages of
+protocol buffers (tensor_bundle.proto).
 """
 
 import contextlib

@@ -190,7 +190,7 @@ def test_a_run_that_resumes_with_other_shards_is_warned(tmp_path, monkeypatch):
         ({"exact_shards": 8, "batch_size": 12}, "batch_size must be divisible by exact_shards=8; got 12"),
         ({"exact_shards": 2, "batch_size": 4, "micro_batches": 2}, "micro_batches must be 1 with exact_shards=2"),
         ({"exact_shards": 2, "batch_size": 4, "optimiser": "adamw"}, "exact_shards goes with optimiser: adagrad"),
-        ({"exact_shards": 0}, "exact_shards must be null or a whole number above 0; got 0"),
+        ({"exact_shards": 0}, "exact_shards must be a whole number above 0 or null; got 0"),
     ],
 )
 def test_what_does_not_go_with_shards_is_refused(tmp_path, changes, wanted):
