@@ -1,5 +1,5 @@
-"""AllenNLP's ELMo: a state dictionary, in a file of torch.save or in memory, with its scalar mixes; and the ELMo inside a
-task's trained model (model.tar.gz, or its folder).
+"""AllenNLP's ELMo: a state dictionary, in a file of torch.save or in memory, with its scalar mixes; and the ELMo inside
+a task's trained model (model.tar.gz, or its folder).
 """
 
 import os

@@ -1,5 +1,5 @@
-"""The tensors and shapes that the options require of a state (the package's docstring explains the names), what is wrong
-with a file's, and the weights of products as int8, about a quarter of float32's size, and back.
+"""The tensors and shapes that the options require of a state (the package's docstring explains the names), what is
+wrong with a file's, and the weights of products as int8, about a quarter of float32's size, and back.
 """
 
 import re

@@ -1,7 +1,7 @@
 """TensorFlow's checkpoints (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow: its tensor bundles.
 
-The index is a sorted table of LevelDB: blocks of entries whose keys share prefixes, each block with a masked CRC-32C; an
-index of blocks; a footer of 48 bytes that ends in a magic number. The empty key has the bundle's header; every other
+The index is a sorted table of LevelDB: blocks of entries whose keys share prefixes, each block with a masked CRC-32C;
+an index of blocks; a footer of 48 bytes that ends in a magic number. The empty key has the bundle's header; every other
 key is a variable's name, and its value says where its bytes are: shard, offset, size, checksum. Both are messages of
 protocol buffers (tensor_bundle.proto).
 """

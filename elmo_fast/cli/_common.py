@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.devices import device_named
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.threads import check_threads, unhindered_threads
 
 # One sentence for each option that names a text.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
+from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
@@ -16,7 +17,6 @@ from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, embed_batches, run_batches
 from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
-from elmo_fast.devices import device_named
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, Vocabulary, survey

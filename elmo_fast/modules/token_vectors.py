@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
+from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_width
 from elmo_fast.modules.sentence_vectors import Array, embed_batches
-from elmo_fast.devices import device_named
 from elmo_fast.text import in_order
 
 POOLINGS = ("mean", "max")

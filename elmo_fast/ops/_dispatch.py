@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_fast import op_choices
-from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.devices import device_called
+from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _checks, _native, _triton
 from elmo_fast.ops._cpu_products import why_slower_on_cpu
 from elmo_fast.ops._precision import check_precision

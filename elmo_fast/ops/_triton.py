@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import size
 from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
-from elmo_fast.memory import size
 
 WHY_NOT: str | None = None
 INTERPRETED = False
