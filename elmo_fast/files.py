@@ -375,6 +375,8 @@ def folder_lock(
     made = not beside and not folder.exists()
     if not beside:
         folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.parent.is_dir():  # filelock would make it
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(folder))
     lock = _lock(path)
     try:
         if _locked(lock, wait=False):
