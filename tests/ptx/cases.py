@@ -125,7 +125,9 @@ def run_hierarchical_softmax(rows=9, width=33, words=60, precision="float16", de
 
 def run_softmax_parts(rows=40, parts=70):
     sums = torch.randn(2, parts, rows).unbind(0)
-    _softmax_triton.launch_merge(sums, parts, None, torch.randn(rows), *torch.empty(2, rows), first=True)
+    _softmax_triton.launch_merge(
+        sums, parts, None, torch.randn(rows), torch.empty(rows), torch.empty(rows, 2), first=True
+    )
 
 
 def run_target_rows(rows=40, width=96):
