@@ -74,8 +74,8 @@ def calls(variant, quick, side):
             modules = [torch.ao.quantization.quantize_dynamic(whole, {nn.LSTM}, dtype=torch.qint8)["lstm"]]
         precision = "float32"
     else:
-        modules = [each.to(getattr(torch, precision)) for each in (one_way(lstm) if "two" in name else [lstm])]
-        modules = copy.deepcopy(modules)
+        modules = one_way(lstm) if "two" in name else [copy.deepcopy(lstm)]  # `to` changes a module itself
+        modules = [each.to(getattr(torch, precision)) for each in modules]
     leaf = x.to(getattr(torch, precision), copy=True).requires_grad_(train)
     forward = lambda: tuple(m(leaf.flip(1) if i else leaf)[0] for i, m in enumerate(modules))  # noqa: E731
 
