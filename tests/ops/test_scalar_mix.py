@@ -5,8 +5,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _dispatch, _native, scalar_mix
-from elmo_fast.ops.scalar_mix import dropout as generator
-from elmo_fast.ops.scalar_mix import host
+from elmo_fast.ops.scalar_mix import reference
 from tests.backends import backends, device_of
 from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
@@ -130,7 +129,7 @@ def test_16_bit_results_are_rounded_once(dtype, backend):
 def test_more_elements_than_one_block_takes(dtype, backend, monkeypatch):
     """Several blocks for each program, the last one partly filled."""
     skip_unless_served(backend, dtype)
-    monkeypatch.setattr(host, "PROGRAMS", 2)
+    monkeypatch.setattr("elmo_fast.ops.scalar_mix.triton.PROGRAMS", 2)
     assert_matches_truth(backend, (2, 9, 1100), dtype, layer_norm=True, dropout=0.5, seed=3)
     assert_matches_truth(backend, (2, 9, 1100), dtype, mixes=1)
 
@@ -349,12 +348,12 @@ def test_dropout_drops_the_same_elements_everywhere(backend, seed):
     shape, p = (2, 5, 1000), 0.3
     ones, scalars, gammas = [torch.ones(shape)] * 2, torch.zeros(3, 2), torch.ones(3)
     y = scalar_mix(ones, scalars, gammas, dropout=p, seed=seed, backend=backend)
-    kept = generator.kept(y.shape, p, torch.tensor(seed))
+    kept = reference.kept(y.shape, p, torch.tensor(seed))
     assert torch.equal(y != 0, kept)
     torch.testing.assert_close(y[kept], torch.full_like(y[kept], 1 / 0.7))
     share = kept.double().mean((1, 2, 3))
     assert ((share - 0.7).abs() < 5 * (0.21 / 10000) ** 0.5).all()
-    other = generator.kept(y.shape, p, torch.tensor(seed ^ (1 << 40)))
+    other = reference.kept(y.shape, p, torch.tensor(seed ^ (1 << 40)))
     for one, two in ((kept[0], kept[1]), (kept[1], kept[2]), (kept, other), (kept[:, 0], kept[:, 1])):
         assert abs((one == two).double().mean().item() - 0.58) < 0.03
     again = scalar_mix(ones, scalars, gammas, dropout=p, seed=torch.tensor(seed), backend=backend)

@@ -10,7 +10,7 @@ import torch
 from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._triton import undispatched
 from elmo_fast.ops.projected_lstm import host, triton
-from elmo_fast.ops.scalar_mix import host as scalar_mix_host
+from elmo_fast.ops.scalar_mix import triton as scalar_mix_triton
 from tests.kernels import (
     adagrad,
     char_cnn,
@@ -61,7 +61,7 @@ def paths() -> None:
 
 
 def mix(layer_norm: bool) -> None:
-    with mock.patch.object(scalar_mix_host, "PROGRAMS", 2**31):  # else a block's share is thousands of tiles
+    with mock.patch.object(scalar_mix_triton, "PROGRAMS", 2**31):  # else a block's share is thousands of tiles
         dropout = 0.0 if layer_norm else 0.5
         scalar_mix.passes(torch.float16, 3, dropout, layer_norm, layers=5, shape=(2_200_000, 1024))
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _native, _triton
 from elmo_fast.ops._autograd import requires_grad
-from elmo_fast.ops.char_cnn import host, triton
+from elmo_fast.ops.char_cnn import triton
 from elmo_fast.ops.char_cnn.native import BACKWARD, fake
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
@@ -29,7 +29,7 @@ def run(a: CharCNNArguments) -> Tensor:
 if _native.has("char_cnn_cuda_backward"):
     _forward_op = _triton.define(
         f"char_cnn_for_cuda{triton.SCHEMA}",
-        host.forward,
+        triton.forward,
         fake,
         BACKWARD._replace(op="elmo_fast::char_cnn_cuda_backward"),
     )

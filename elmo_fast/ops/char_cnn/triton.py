@@ -1,12 +1,436 @@
-"""Triton: one kernel for all widths forwards, which keeps the largest window and never stores the others."""
+"""Triton: one kernel for all widths forwards, which keeps the largest window and never stores the others; then three.
 
+Filters lie packed: one row of `depth` operands per filter, [width][E] and zeros after; every width begins at a
+multiple of BLOCK rows (tiles of filters belong to one width). The table of characters has two rows more: NaN, where ids
+outside the table point, so that a wrong id shows and reads nothing it should not, and zeros, where nothing is read.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import requires_grad
-from elmo_fast.ops.char_cnn import host
+from elmo_fast.ops._kernels import segment_sum, tanh
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
+from elmo_fast.ops._weights import packed
 from elmo_fast.ops.char_cnn.native import BACKWARD, fake
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
+
+PARTS = 16  # over how many parts of the words weight gradients are summed side by side
+
+
+@triton.jit
+def _number(count, rows, COUNTED: tl.constexpr):
+    """How many rows are to be computed."""
+    if COUNTED:
+        return tl.minimum(tl.maximum(tl.load(count), 0), rows).to(tl.int32)
+    else:
+        return rows
+
+
+@triton.jit
+def _filters(tile, BLOCK: tl.constexpr, WIDTHS: tl.constexpr, NUMBERS: tl.constexpr):
+    """(width, first filter within its width, filters of that width, first feature) of a tile of BLOCK packed rows."""
+    width, begin, number, feature = 0, 0, 0, 0
+    tiles, features = 0, 0
+    for i in tl.static_range(len(WIDTHS)):
+        here = tile >= tiles
+        width = tl.where(here, WIDTHS[i], width)
+        begin = tl.where(here, (tile - tiles) * BLOCK, begin)
+        number = tl.where(here, NUMBERS[i], number)
+        feature = tl.where(here, features, feature)
+        tiles += (NUMBERS[i] + BLOCK - 1) // BLOCK
+        features += NUMBERS[i]
+    return width, begin, number, feature
+
+
+@triton.jit
+def _tails(ids, row_stride, column_stride, row, live, slots, ROWS: tl.constexpr):
+    """Per row the slot where its trailing run of equal ids begins, [ROWS]; -1 where the row is not live."""
+    base = ids + row.to(tl.int64)[:, None] * row_stride
+    end = tl.zeros((1, 1), dtype=tl.int64) + (slots - 1)
+    last = tl.load(base + end * column_stride, mask=live[:, None], other=0)
+    tail = tl.where(live, 0, -1)
+    for start in range(0, slots, 32):
+        slot = start + tl.arange(0, 32)
+        mask = live[:, None] & (slot < slots)[None, :]
+        x = tl.load(base + slot.to(tl.int64)[None, :] * column_stride, mask=mask, other=0)
+        tail = tl.maximum(tail, tl.max(tl.where(mask & (x != last), (slot + 1)[None, :], -1), axis=1))
+    return tail
+
+
+@triton.jit
+def _characters(ids, base, slot, column_stride, mask, characters):
+    """Rows of the table for the ids at `slot` (within the row, where mask is set) of the rows that begin at `base`."""
+    x = tl.load(ids + base + slot.to(tl.int64) * column_stride, mask=mask, other=0)
+    return tl.where(mask, tl.where((x >= 0) & (x < characters), x, characters), characters + 1).to(tl.int32)
+
+
+@triton.jit
+def _windows(
+    table, ids, base, column_stride, live, t, start, width, slots, characters,
+    E: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """Operands start .. start + STEP of window t of each row, [BM, STEP]; zeros past the width.
+
+    One id is loaded for all its E numbers; the hints tell what the reshape hides: that they lie side by side.
+    """
+    RUN: tl.constexpr = min(E, STEP)
+    slot = start // E + tl.arange(0, STEP // RUN)
+    mask = live[:, None] & ((slot < width) & (t + slot < slots))[None, :]
+    row = _characters(ids, base, (t + slot)[None, :], column_stride, mask, characters)
+    at = tl.broadcast_to((row * E + start % E)[:, :, None], (BM, STEP // RUN, RUN)).reshape(BM, STEP)
+    at += (tl.arange(0, STEP) % RUN)[None, :]
+    return tl.load(table + tl.max_contiguous(tl.multiple_of(at, (1, RUN)), (1, RUN)))
+
+
+@triton.jit
+def convolve(
+    ids, row_stride, column_stride, count, table, filters, biases, features, winners, rows, slots, characters, total,
+    tiles,
+    WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, STEP: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SAVE: tl.constexpr, COUNTED: tl.constexpr,
+):  # fmt: skip
+    """Features of BM words for BN filters of one width: the largest of all windows that differ, and which it was.
+
+    ids [N, C]; table [characters + 2, E], filters [tiles · BN, DEPTH]: operands; biases [F]; features [N, F] float32;
+    winners [N, F] int16. The filters stay in shared memory; a step gathers one window of every word and multiplies.
+    All windows inside a word's trailing run are equal: the first of them is the last that is computed.
+    Floor: 2·sum(width·E·n) FLOP per window and word; the gather moves 2·width·E bytes from L1 for BN columns.
+    """
+    tile = tl.program_id(0) % tiles
+    tile = tiles - 1 - tile  # the widest, in ELMo's order the last, begin first
+    row = tl.program_id(0) // tiles * BM + tl.arange(0, BM)
+    live = row < _number(count, rows, COUNTED)
+    width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
+    tail = _tails(ids, row_stride, column_stride, row, live, slots, BM)
+    stop = tl.minimum(tl.max(tail, axis=0) + 1, slots - width + 1)
+    base = row.to(tl.int64)[:, None] * row_stride
+    filters += (tile * BN + tl.arange(0, BN)).to(tl.int64)[None, :] * DEPTH + tl.arange(0, STEP)[:, None]
+    best = tl.full((BM, BN), float("-inf"), dtype=tl.float32)
+    where = tl.zeros((BM, BN), dtype=tl.int32)
+    operand = tl.load(filters)
+    following = _windows(table, ids, base, column_stride, live, 0, 0, width, slots, characters, E, STEP, BM)
+    for t in range(0, stop):
+        if STEP == DEPTH:
+            # The next window comes from L1 while this one is multiplied.
+            x = following
+            following = _windows(table, ids, base, column_stride, live, t + 1, 0, width, slots, characters, E, STEP, BM)
+            y = tl.dot(x, operand, input_precision="ieee")
+        else:
+            y = tl.zeros((BM, BN), dtype=tl.float32)
+            for start in range(0, width * E, STEP):
+                x = _windows(table, ids, base, column_stride, live, t, start, width, slots, characters, E, STEP, BM)
+                y = tl.dot(x, tl.load(filters + start), y, input_precision="ieee")
+        # A comparison with NaN is false, hence the second test: a NaN wins and stays. The first of equals stays.
+        larger = (y > best) | (y != y)
+        best = tl.where(larger, y, best)
+        if SAVE:
+            where = tl.where(larger, t, where)
+    column = begin + tl.arange(0, BN)
+    known = column < number
+    y = tl.where(live[:, None], best, 0.0) + tl.load(biases + feature + column, mask=known, other=0.0)[None, :]
+    y = tanh(y) if TANH else tl.where(y < 0, 0.0, y)
+    at = row.to(tl.int64)[:, None] * total + (feature + column)[None, :]
+    store = (row < rows)[:, None] & known[None, :]
+    tl.store(features + at, tl.where(live[:, None], y, 0.0), mask=store)
+    if SAVE:
+        tl.store(winners + at, where.to(tl.int16), mask=store)
+
+
+@triton.jit
+def _slope(grad, features, at, mask, TANH: tl.constexpr):
+    """The gradient before the activation."""
+    g = tl.load(grad + at, mask=mask, other=0.0)
+    y = tl.load(features + at, mask=mask, other=0.0)
+    if TANH:
+        return g * (1 - y * y)
+    else:
+        return tl.where(y <= 0, 0.0, g)
+
+
+@triton.jit
+def weight_sums(
+    grad, features, winners, ids, row_stride, column_stride, count, table, sums, bias_sums, rows, slots, characters,
+    total, tiles, parts,
+    WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
+    BN: tl.constexpr, TANH: tl.constexpr, COUNTED: tl.constexpr,
+):  # fmt: skip
+    """Sums over a part of the words: sums [parts, tiles · BN, DEPTH] of filters, bias_sums [parts, tiles · BN].
+
+    A word adds its gradient times the one window that won, to BN filters side by side; dead ones add zeros, which lie
+    in one row of the table. Floor: N·sum(width·E·n) multiply-adds in float32, as many numbers gathered from L1.
+    """
+    tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    limit = _number(count, rows, COUNTED)
+    each = tl.cdiv(limit, parts)
+    width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
+    column = begin + tl.arange(0, BN)
+    known = column < number
+    slot, e = tl.program_id(1) * SLOTS + tl.arange(0, SLOTS), tl.arange(0, E)
+    sum = tl.zeros((BN, SLOTS, E), dtype=tl.float32)
+    bias = tl.zeros((BN,), dtype=tl.float32)
+    for row in range(part * each, tl.minimum(limit, (part + 1) * each)):
+        at = tl.full((1,), row, dtype=tl.int64) * total + feature + column
+        g = _slope(grad, features, at, known, TANH)
+        first = tl.load(winners + at, mask=known, other=0).to(tl.int32)
+        first = tl.minimum(tl.maximum(first, 0), slots - width)
+        needed = (g != 0)[:, None] & (slot < width)[None, :]
+        base = tl.full((1, 1), row, dtype=tl.int64) * row_stride
+        character = _characters(ids, base, first[:, None] + slot[None, :], column_stride, needed, characters)
+        x = tl.load(table + (character * E)[:, :, None] + e[None, None, :])
+        sum += g[:, None, None] * x.to(tl.float32)
+        bias += g
+    place = (part.to(tl.int64) * tiles + tile) * BN + tl.arange(0, BN)
+    at = sums + place[:, None, None] * DEPTH + (slot * E)[None, :, None] + e[None, None, :]
+    tl.store(at, sum, mask=(slot * E < DEPTH)[None, :, None])
+    if tl.program_id(1) == 0:
+        tl.store(bias_sums + place, bias)
+
+
+@triton.jit
+def finish_weights(
+    sums, bias_sums, d_weight, d_bias, first, packed, parts, number, size, width,
+    E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """The parts of one width added in order, into d_weight [n, size, width] and d_bias [n]; packed: rows of a part."""
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    depth = tl.program_id(1) * SLOTS * E + tl.arange(0, SLOTS * E)
+    sum = tl.zeros((BN, SLOTS * E), dtype=tl.float32)
+    bias = tl.zeros((BN,), dtype=tl.float32)
+    known = column < number
+    mask = known[:, None] & (depth < DEPTH)[None, :]
+    for part in range(parts):
+        place = tl.full((1,), part, dtype=tl.int64) * packed + first + column
+        sum += tl.load(sums + place[:, None] * DEPTH + depth[None, :], mask=mask, other=0.0)
+        bias += tl.load(bias_sums + place, mask=known, other=0.0)
+    slot, within = depth // E, depth % E
+    at = column[:, None] * size * width + (within * width + slot)[None, :]
+    tl.store(d_weight + at, sum, mask=known[:, None] & ((within < size) & (slot < width))[None, :])
+    if tl.program_id(1) == 0:
+        tl.store(d_bias + column, bias, mask=known)
+
+
+@triton.jit
+def input_gradients(
+    grad, features, winners, ids, row_stride, column_stride, count, filters, d_inputs, keys, rows, slots, characters,
+    total, tiles,
+    WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, WIDEST: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr,
+    BR: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SCALED: tl.constexpr,
+    COUNTED: tl.constexpr,
+):  # fmt: skip
+    """d_inputs [N, C, E]: the gradient of BS slots of BR words, where any window that was computed reaches.
+
+    keys [N, C]: the character of such a slot, `characters` of any other, whose d_inputs stay unwritten. A filter's
+    gradient stands at slot winner + j for each j < width: rows of operands that are zero elsewhere, times the filters.
+    SCALED: gradients become operands of 16 bits times a power of two of their own for each word and tile, undone after.
+    Floor: N·slots reached·sum(width·n)·E multiply-adds of the tensor cores, and one comparison for E of them.
+    """
+    row = tl.program_id(0) * BR + tl.arange(0, BR)
+    slot = tl.program_id(1) * BS + tl.arange(0, BS)
+    live = row < _number(count, rows, COUNTED)
+    reach = _tails(ids, row_stride, column_stride, row, live, slots, BR) + WIDEST
+    reached = live[:, None] & (slot[None, :] < tl.minimum(reach, slots)[:, None])
+    any = tl.max(tl.max(reached.to(tl.int32), axis=1), axis=0)
+    e = tl.arange(0, E)
+    sum = tl.zeros((BR * BS, E), dtype=tl.float32)
+    for tile in range(0, tl.where(any > 0, tiles, 0)):
+        width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
+        column = begin + tl.arange(0, BN)
+        mask = live[:, None] & (column < number)[None, :]
+        at = row.to(tl.int64)[:, None] * total + (feature + column)[None, :]
+        g = _slope(grad, features, at, mask, TANH)
+        first = tl.load(winners + at, mask=mask, other=0).to(tl.int32)
+        undo = tl.full((BR,), 1.0, dtype=tl.float32)
+        if SCALED:
+            exponent = tl.max(tl.abs(g), axis=1).to(tl.int32, bitcast=True) & 0x7F800000
+            exponent = tl.minimum(tl.maximum(exponent, 1 << 23), 253 << 23)
+            undo = exponent.to(tl.float32, bitcast=True)
+            g = g * ((254 << 23) - exponent).to(tl.float32, bitcast=True)[:, None]
+        part = tl.zeros((BR * BS, E), dtype=tl.float32)
+        at_filter = filters + (tile * BN + tl.arange(0, BN)).to(tl.int64)[:, None] * DEPTH + e[None, :]
+        for j in range(0, width):
+            there = (first + j)[:, None, :] == slot[None, :, None]
+            a = tl.where(there, g[:, None, :], 0.0).reshape(BR * BS, BN)
+            w = tl.load(at_filter + j * E)
+            part = tl.dot(a.to(w.dtype), w, part, input_precision="ieee")
+        sum += part * tl.broadcast_to(undo[:, None], (BR, BS)).reshape(BR * BS)[:, None]
+    base = row.to(tl.int64)[:, None] * row_stride
+    mask = reached & (slot < slots)[None, :]
+    character = _characters(ids, base, slot[None, :], column_stride, mask, characters)
+    place = row.to(tl.int64)[:, None] * slots + slot[None, :]
+    character = tl.minimum(character, characters).to(keys.dtype.element_ty)
+    tl.store(keys + place, character, mask=(row < rows)[:, None] & (slot < slots)[None, :])
+    flat, written = place.reshape(BR * BS), mask.reshape(BR * BS)
+    tl.store(d_inputs + flat[:, None] * E + e[None, :], sum, mask=written[:, None])
+
+
+class Filters(NamedTuple):
+    """The sizes of all convolutions: width and number of each; of the packed rows: E, depth, multiple of rows."""
+
+    widths: tuple[int, ...]
+    numbers: tuple[int, ...]
+    size: int
+    depth: int
+    block: int
+
+    def tiles(self, block: int) -> list[int]:
+        """The first tile of each width, and the number of all, in tiles of `block` filters."""
+        first = [0]
+        for number in self.numbers:
+            first.append(first[-1] + cdiv(number, block))
+        return first
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What every kernel takes of it."""
+        return {"WIDTHS": self.widths, "NUMBERS": self.numbers, "E": self.size, "DEPTH": self.depth}
+
+
+def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
+    """The one place where the layout is chosen: K up to 256 stays whole in shared memory, float32 goes 16 at a time."""
+    widths, numbers = tuple(w.shape[2] for w in weights), tuple(w.shape[0] for w in weights)
+    size = ceil_power_of_two(weights[0].shape[1], 16, 2**20)
+    depth = ceil_power_of_two(max(widths) * size, 16, 2**30)
+    if depth > 256:
+        depth = -(-max(widths) * size // 64) * 64
+    return Filters(
+        widths, numbers, size, depth, ceil_power_of_two(max(numbers), 16, 128 if precision != "float32" else 64)
+    )
+
+
+def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
+    """[rows, depth] int32: where each number of the packed filters is in all weights, one after the other; behind them,
+    where there is none."""
+    first = [tile * f.block for tile in f.tiles(f.block)]
+    sizes = [weight.numel() for weight in weights]
+    numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
+    places = numbers[0].new_full((first[-1], f.depth), sum(sizes))
+    for start, weight, mine in zip(first, weights, numbers, strict=False):
+        number, size, width = weight.shape
+        place = places[start : start + number, : width * f.size].view(number, width, f.size)
+        place[:, :, :size].copy_(mine.view(number, size, width).transpose(1, 2))
+    return places
+
+
+def operands(
+    embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(characters, then a row of NaN and one of zeros; packed filters; all biases), kept until a parameter changes."""
+    f = filters_of(weights, precision)
+    dtype, device = getattr(torch, precision), embedding.device
+    characters, size = embedding.shape
+    rows = f.tiles(f.block)[-1] * f.block
+
+    def empty() -> list[Tensor]:
+        shapes = (((characters + 2, f.size), dtype), ((rows, f.depth), dtype), ((sum(f.numbers),), torch.float32))
+        copies = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in shapes]
+        copies[0][characters].fill_(torch.nan)
+        return [*copies, places_of(f, weights), torch.zeros(1, device=device)]
+
+    def fill(copies: list[Tensor]) -> None:
+        table, filters, bias, places, zero = copies
+        table[:characters, :size].copy_(embedding.detach())
+        numbers = torch.cat([*(weight.detach().flatten() for weight in weights), zero]).to(dtype)
+        torch.index_select(numbers, 0, places.view(-1), out=filters.view(-1))
+        torch.cat([b.detach() for b in biases], out=bias)
+
+    table, filters, bias, *_ = packed(f"char_cnn {precision}", [embedding, *weights, *biases], empty, fill)
+    return table, filters, bias
+
+
+def forward(a: Any) -> tuple[Tensor, Tensor]:
+    """Features [N, F] float32 and, where `save`, the windows that won, [N, F] int16 (else [0, F])."""
+    if a.ids.shape[1] > torch.iinfo(torch.int16).max:
+        raise RuntimeError(f"char_cnn: more slots than an int16 counts: {a.ids.shape[1]}")
+    f = filters_of(a.weights, a.precision)
+    (rows, slots), total = a.ids.shape, sum(f.numbers)
+    with _triton.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
+        features = a.embedding.new_empty(rows, total)
+        winners = a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
+    table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
+    # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
+    # copies that more stages become would ask the same few lines of L2 for it.
+    tiles, high = f.tiles(f.block)[-1], 64
+    launch(
+        convolve, (cdiv(rows, high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
+        winners, rows, slots, a.embedding.shape[0], total, tiles, **f.constants,
+        STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
+        TANH=a.tanh, SAVE=a.save, COUNTED=a.count is not None, num_warps=8, num_stages=1,
+    )  # fmt: skip
+    return features, winners
+
+
+def _read(a: Any) -> tuple[Any, ...]:
+    """What both halves of a backward pass read."""
+    return a.grad, a.features, a.winners, a.ids, *a.ids.stride(), a.count
+
+
+def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of weights and biases: summed over parts of the words, then over the parts in order."""
+    (rows, total), slots = a.features.shape, a.ids.shape[1]
+    block, held = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
+    first = f.tiles(block)
+    parts = max(1, min(PARTS, cdiv(rows, 64)))
+    d_weights = [w.new_empty(w.shape) for w in a.weights]
+    d_biases = [w.new_empty(w.shape[0]) for w in a.weights]
+    grid = (first[-1] * parts, cdiv(f.depth, (held * f.size)))
+    sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
+    bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
+    launch(
+        weight_sums, grid, *_read(a), table, sums, bias_sums, rows, slots,
+        table.shape[0] - 2, total, first[-1], parts, **f.constants, TANH=a.tanh, COUNTED=a.count is not None,
+        SLOTS=held, BN=block, num_warps=4,
+    )  # fmt: skip
+    for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
+        number, size, width = d_weight.shape
+        launch(
+            finish_weights, (cdiv(number, 16), grid[1]), sums, bias_sums, d_weight, d_bias,
+            start * block, first[-1] * block, parts, number, size, width,
+            E=f.size, DEPTH=f.depth, SLOTS=held, BN=16, num_warps=4,
+        )  # fmt: skip
+    return d_weights, d_biases
+
+
+def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
+    """The gradient of the embedding: that of every slot first, then sums over the slots of each character."""
+    (rows, total), slots = a.features.shape, a.ids.shape[1]
+    characters, size = a.embedding.shape
+    scaled = filters.dtype != torch.float32
+    # Rows of operands: 64 fill the tensor cores. float32 takes 32, which no compiler hands to them: Triton 3.6 makes
+    # tf32 of a product of 64 rows for sm_100, whatever its input_precision.
+    high, wide = 4 if scaled else 2, 16
+    # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
+    narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
+    needed = rows * slots * f.size * 4
+    with _triton.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, a.ids.device):
+        d_inputs = a.embedding.new_empty(rows * slots, f.size)
+        keys = a.embedding.new_empty(rows * slots, dtype=narrow)
+    launch(
+        input_gradients, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
+        rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, TANH=a.tanh,
+        COUNTED=a.count is not None, WIDEST=max(f.widths), BR=high, BS=wide, BN=f.block, SCALED=scaled,
+        num_warps=4, num_stages=1,
+    )  # fmt: skip
+    gradient = segment_sum(d_inputs, keys, characters)
+    return gradient if size == f.size else a.embedding.new_empty(a.embedding.shape).copy_(gradient[:, :size])
+
+
+def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """(d_embedding, d_weights, d_biases); what is not needed is empty."""
+    if a.winners.shape != a.features.shape:
+        raise RuntimeError("char_cnn_backward: the forward pass was told to save nothing")
+    a = a._replace(grad=a.grad.contiguous())
+    f = filters_of(a.weights, a.precision)
+    table, filters, _ = operands(a.embedding, a.weights, a.biases, a.precision)
+    d_weights, d_biases = weight_gradients(a, table, f) if a.need_weights else ([], [])
+    d_embedding = embedding_gradient(a, filters, f) if a.need_embedding else a.embedding.new_empty(0)
+    return d_embedding, d_weights, d_biases
 
 
 def run(a: CharCNNArguments) -> Tensor:
@@ -17,10 +441,10 @@ _triton.define(
     "char_cnn_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, "
     "Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, str precision, bool need_embedding, "
     "bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
-    host.backward,
+    backward,
 )
 SCHEMA = (
     "(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, "
     "str precision, bool save) -> (Tensor features, Tensor winners)"
 )
-_forward_op = _triton.define(f"char_cnn{SCHEMA}", host.forward, fake, BACKWARD)
+_forward_op = _triton.define(f"char_cnn{SCHEMA}", forward, fake, BACKWARD)

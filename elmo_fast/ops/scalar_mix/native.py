@@ -7,8 +7,8 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
-from elmo_fast.ops.scalar_mix.dropout import dropped
 from elmo_fast.ops.scalar_mix.op import ScalarMixArguments
+from elmo_fast.ops.scalar_mix.reference import dropped
 
 
 def run(a: ScalarMixArguments) -> Tensor:
