@@ -5,7 +5,7 @@ import functools
 import torch
 
 from elmo_fast.ops._triton import undispatched
-from elmo_fast.ops.projected_lstm import host, triton
+from elmo_fast.ops.projected_lstm import triton, triton_forward
 
 SIZE, CELLS, TIME = 512, 4096, 2
 
@@ -22,7 +22,7 @@ def both_ways(batch, dtype, save=True, equal=False):
     state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
     options = [False, True], 3.0, 3.0, True, str(dtype).removeprefix("torch.")
     given = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options, save)
-    (outputs, h, c), *saved = host.forward(given)
+    (outputs, h, c), *saved = triton_forward.forward(given)
     if save:
         (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
         order = falling.new_empty(0) if order is None else order

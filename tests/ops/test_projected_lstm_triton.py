@@ -16,7 +16,7 @@ from tests.tolerances import assert_no_worse
 
 TRITON = ["triton"]
 if _triton.WHY_NOT is None:
-    from elmo_fast.ops.projected_lstm import host
+    from elmo_fast.ops.projected_lstm import triton_forward
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 
 
@@ -155,9 +155,9 @@ def test_triton_inputs_half_is_stored_in_16_bits(backend, monkeypatch):
     x[0, 0, 3] = x[1, 2, 6] = 3e4
     weight[0, 5], weight[0, 43] = 3e4, -3e4
     x[1, 1, 2, 20] = torch.nan
-    layer = host.Layer(2, 7, 3, 21, 6, 11, (False, True), 3.0, 3.0, False, torch.bfloat16)
-    monkeypatch.setattr(host, "tiles", lambda *_: (_triton.Tiles(16, 32, 16, 4, 2), 1))
-    ours = host.inputs_half(layer, x, weight)
+    layer = triton_forward.Layer(2, 7, 3, 21, 6, 11, (False, True), 3.0, 3.0, False, torch.bfloat16)
+    monkeypatch.setattr(triton_forward, "tiles", lambda *_: (_triton.Tiles(16, 32, 16, 4, 2), 1))
+    ours = triton_forward.inputs_half(layer, x, weight)
     truth = x.double() @ weight.double().transpose(1, 2)[:, None]
     assert ours.dtype == torch.float16
     assert torch.equal(ours.isnan(), truth.isnan())
@@ -200,3 +200,24 @@ def test_triton_refuses_a_step_whose_offsets_would_not_fit():
             "float32",
             False,
         )
+
+
+def tiled(dtype, batch=128, cells=4096):
+    return triton_forward.Layer(2, batch, 20, 512, 512, cells, (False, True), 3.0, 3.0, True, dtype)
+
+
+@pytest.mark.parametrize("batch", [1, 32, 128, 1024])
+@pytest.mark.parametrize("kernel", ["inputs", "cells", "project", "cells_backward", "recur"])
+@pytest.mark.parametrize("memory", [99, 227])
+def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkeypatch):
+    """Tensor cores cut their sums off, and a chain of exact products rounds once for each."""
+    monkeypatch.setattr(_triton, "shared_memory", lambda _: memory * 1024)
+    assert triton_forward.tiles(tiled(torch.float32, batch), kernel, torch.device("cpu"))[0].depth <= 32
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("cells", [20, 100, 512])
+@pytest.mark.parametrize(("kernel", "gates"), [("project", 1), ("recur", 4)])
+def test_a_sum_has_no_more_parts_than_depths(kernel, gates, cells, dtype):
+    tile, parts = triton_forward.tiles(tiled(dtype, 1, cells), kernel, torch.device("cpu"))
+    assert parts <= _triton.cdiv(gates * cells, tile.depth)

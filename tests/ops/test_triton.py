@@ -120,11 +120,11 @@ def test_auto_on_the_cpu_never_takes_the_interpreter():
 @pytest.mark.skipif(not _triton.INTERPRETED, reason="the kernels run compiled here")
 def test_the_interpreter_is_given_no_bfloat16():
     """Its dots multiply bit patterns and say nothing: launch raises before."""
-    from elmo_fast.ops.projected_lstm import kernels_order
+    from elmo_fast.ops.projected_lstm import triton_forward
 
     x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="multiplies the bit patterns of bfloat16"):
-        _triton.launch(kernels_order.arrange, (1,), x)
+        _triton.launch(triton_forward.arrange, (1,), x)
 
 
 def test_an_empty_grid_starts_nothing():

@@ -26,12 +26,12 @@ from elmo_fast.ops import (
     square_norm,
 )
 from elmo_fast.ops._triton import cdiv, launch, undispatched
-from elmo_fast.ops.projected_lstm import tiling
+from elmo_fast.ops.projected_lstm import triton_forward
 from tests.ops import char_cnn_cases, highway_cases, lstm_cases
 from tests.ptx import cuda
 
 # So that small layers have what large ones have: several blocks, tiles and slices, and sums in parts of several tiles.
-SMALL = {tiling: {"MULTIPROCESSORS": 12}}
+SMALL = {triton_forward: {"MULTIPROCESSORS": 12}}
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.ops import _softmax_triton
 from elmo_fast.ops._triton import undispatched
-from elmo_fast.ops.projected_lstm import host, triton
+from elmo_fast.ops.projected_lstm import triton, triton_forward
 from elmo_fast.ops.scalar_mix import triton as scalar_mix_triton
 from tests.kernels import (
     adagrad,
@@ -78,7 +78,7 @@ def lstm(time: int, size: int, cells: int, dtype: torch.dtype, width: int = 512)
     options = [False, True], 3.0, 3.0, not projected, str(dtype).removeprefix("torch.")
     masks = [] if projected else [torch.empty(BATCH, size) for _ in range(2)]
     given = triton.ForwardArguments(inputs, *weights, ids(BATCH), *state, masks, *options, True)
-    (outputs, h, c), *saved = host.forward(given)
+    (outputs, h, c), *saved = triton_forward.forward(given)
     (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
     kinds = weights[0], weights[1], weights[3]
     backward(outputs, h, c, inputs, *kinds, masks, *steps, order, falling, *options, True, True, True)

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import Backward, arguments_of
-from elmo_fast.ops.projected_lstm import host, host_backward
 from elmo_fast.ops.projected_lstm.native import OF_WEIGHTS
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
+from elmo_fast.ops.projected_lstm.triton_backward import backward
+from elmo_fast.ops.projected_lstm.triton_forward import Layer, forward, layer_of
 
 _OPTIONS = "bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision"
-_STEPS = "Tensor step_inputs, Tensor gates, Tensor cells, Tensor projections, Tensor hidden"  # host.Steps
+_STEPS = "Tensor step_inputs, Tensor gates, Tensor cells, Tensor projections, Tensor hidden"  # triton_forward.Steps
 _FORWARD = (
     "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, "
     f"Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, {_OPTIONS}, bool save) -> "
@@ -34,25 +35,24 @@ def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    layer, first = host.layer_of(a), a.inputs[0]
-    results, steps, order, falling = host.forward(a)
+    layer, first = layer_of(a), a.inputs[0]
+    results, steps, order, falling = forward(a)
     if not a.save:
         return (*results, *_nothing(layer, first))
     return (*results, *steps, falling.new_empty(0) if order is None else order, falling)
 
 
-def _nothing(layer: host.Layer, like: Tensor) -> list[Tensor]:
+def _nothing(layer: Layer, like: Tensor) -> list[Tensor]:
     """What a pass returns in place of what it would have saved."""
     return [like.new_empty(0, dtype=dtype) for dtype in _saved_dtypes(layer)]
 
 
-def _saved_dtypes(layer: host.Layer) -> tuple[torch.dtype, ...]:
-    wide = host.pre_activation_dtype(layer)
-    return layer.dtype, wide, torch.float32, torch.float32, layer.dtype, host.LENGTHS, host.LENGTHS
+def _saved_dtypes(layer: Layer) -> tuple[torch.dtype, ...]:
+    return layer.dtype, layer.wide, torch.float32, torch.float32, layer.dtype, torch.int64, torch.int64
 
 
 def _fake(a: Any) -> tuple[Tensor, ...]:
-    layer, new = host.layer_of(a), a.inputs[0].new_empty
+    layer, new = layer_of(a), a.inputs[0].new_empty
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     results = new(r, b, t, d), new(r, b, d), new(r, b, h)
     if not a.save:
@@ -64,14 +64,14 @@ def _fake(a: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(a: Any) -> tuple[Any, ...]:
-    d_inputs, d_weights, d_h0, d_c0 = host_backward.backward(a)
+    d_inputs, d_weights, d_h0, d_c0 = backward(a)
     d_weights += [a.d_outputs.new_empty(0) for _ in range(4 - len(d_weights))]
     return d_inputs, *d_weights, d_h0, d_c0
 
 
 def _shapes(a: Any) -> dict[str, Any]:
     """One tensor for all directions: an op's results may not overlap."""
-    layer = host.layer_of(a)
+    layer = layer_of(a)
     r, b, d, h = layer.directions, layer.batch, layer.size, layer.cells
     return {
         "weight_ih": (r, 4 * h, layer.width), "weight_hh": (r, 4 * h, d), "bias": (r, 4 * h),

@@ -1,0 +1,624 @@
+"""The projected LSTM forwards: its kernels, and what starts them; shapes and step order as in docs/gpu.md.
+
+Kernels between the user's order (row, position) and step order (step, row sorted by falling length) come first.
+Position p of a row of length n is step p, or n - 1 - p where the direction walks backwards; past n there is no step.
+Where order is None, rows are in the same order on both sides. A step is two kernels: cells, then projection.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _triton
+from elmo_fast.ops._kernels import after_previous, plus_product, tanh
+from elmo_fast.ops._triton import MULTIPROCESSORS, Tiles, cdiv, ceil_power_of_two, input_precision, launch
+from elmo_fast.ops._weights import packed
+
+# Triton's interpreter has no assembly.
+ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def clipped(x, bound):
+    """torch.clamp(x, -bound, bound): NaN stays NaN, which minimum and maximum would hide. A bound of None: x."""
+    if bound is None:
+        found = x
+    else:
+        found = tl.where(x > bound, bound, tl.where(x < -bound, -bound, x))
+    return found
+
+
+@triton.jit
+def original(order, row):
+    """The row of the batch that is at place `row` in step order."""
+    if order is None:
+        found = row
+    else:
+        found = tl.load(order + row)
+    return found
+
+
+@triton.jit
+def arrange(
+    x, order, lengths, scale, out, batch, width, stride_b, stride_t, stride_i,
+    REVERSE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out[step, row] = x[order[row], position] (times scale), 0 where the row has no such step; a program per row."""
+    index = tl.program_id(0).to(tl.int64)
+    step, row = index // batch, index % batch
+    length = tl.load(lengths + row)
+    position = length - 1 - step if REVERSE else step
+    source = original(order, row) * stride_b + position * stride_t
+    present = tl.where(step < length, width, 0)
+    for start in range(0, width, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < width
+        value = tl.load(x + source + column.to(tl.int64) * stride_i, mask=column < present, other=0.0)
+        if scale is not None:
+            value = value * tl.load(scale)
+        tl.store(out + index * width + column, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def put_back(
+    steps, x, order, lengths, masks, scale, out, batch, time, width, stride_b, stride_t, stride_i, bound,
+    REVERSE: tl.constexpr, RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out[order[row], position] = clip(steps[step, row]) (times mask, over scale) + x there; 0 past the length."""
+    index = tl.program_id(0).to(tl.int64)
+    position, row = index // batch, index % batch
+    length = tl.load(lengths + row)
+    step = length - 1 - position if REVERSE else position
+    target = original(order, row)
+    present = tl.where(position < length, width, 0)
+    for start in range(0, width, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < width
+        value = tl.load(steps + (step * batch + row) * width + column, mask=column < present, other=0.0).to(tl.float32)
+        value = clipped(value, bound)
+        if masks is not None:
+            value = value * tl.load(masks + row * width + column, mask=inside, other=0.0)
+        if scale is not None:
+            value = value / tl.load(scale)
+        if RESIDUAL:
+            offset = target * stride_b + position * stride_t + column.to(tl.int64) * stride_i
+            value += tl.load(x + offset, mask=column < present, other=0.0)
+        tl.store(out + (target * time + position) * width + column, value, mask=inside)
+
+
+@triton.jit
+def last(
+    steps, start, order, lengths, masks, out, batch, width, slots, first, bound,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out[order[row]] = clip(what the row's last step left), or where it started from if it has no step.
+
+    Step s lies in slot (s + first) % slots of `steps` [R, slots, batch, width].
+    """
+    row, direction = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    length = tl.load(lengths + row)
+    target = direction * batch + original(order, row)
+    slot = (tl.maximum(length, 1) - 1 + first) % slots
+    ran = tl.where(length > 0, width, 0)
+    for begin in range(0, width, BLOCK):
+        column = begin + tl.arange(0, BLOCK)
+        inside = column < width
+        source = ((direction * slots + slot) * batch + row) * width + column
+        value = clipped(tl.load(steps + source, mask=column < ran, other=0.0), bound)
+        if masks is not None:
+            value = value * tl.load(masks + (direction * batch + row) * width + column, mask=inside, other=0.0)
+        if start is not None:
+            held = tl.load(start + target * width + column, mask=inside, other=0.0)
+            value = tl.where(length > 0, value, held)
+        tl.store(out + target * width + column, value, mask=inside)
+
+
+@triton.jit
+def inputs(
+    x, weight, out, rows, width, columns, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """out [R, rows, columns] float16 = x [R, rows, width] · weight [R, columns, width]^T, accumulated in float32.
+
+    What float16 cannot hold becomes its largest number, for which every gate is saturated; NaN stays. Blocks that
+    follow each other share their columns of `weight`. Floor: 2·rows·columns·width FLOP; out, the most bytes, once.
+    """
+    direction = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    column = tl.program_id(1) * BN + tl.arange(0, BN)
+    x += (direction * rows + row)[:, None] * width
+    weight += (direction * columns + column)[None, :] * width
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, width, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(x + k[None, :], mask=(row < rows)[:, None] & (k < width)[None, :], other=0.0)
+        b = tl.load(weight + k[:, None], mask=(k < width)[:, None] & (column < columns)[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    at = (direction * rows + row)[:, None] * columns + column[None, :]
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    tl.store(out + at, clipped(acc, 65504.0).to(tl.float16), mask=inside)
+
+
+@triton.jit
+def approximate(x, NAME: tl.constexpr):
+    """ex2 (2^x), rcp (1/x) or tanh by one instruction, to 2^-22, 2^-23 or 2^-11 (PTX ISA); interpreted, exact."""
+    if ASSEMBLY:
+        code: tl.constexpr = NAME + (".approx.f32 $0, $1;" if NAME == "tanh" else ".approx.ftz.f32 $0, $1;")
+        return tl.inline_asm_elementwise(code, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    if NAME == "tanh":
+        return tanh(x)
+    return tl.exp2(x) if NAME == "ex2" else 1.0 / x
+
+
+@triton.jit
+def gate(x, dtype: tl.constexpr):
+    """σ(x), as exact as operands of `dtype` deserve, without a division for 16 bits.
+
+    2^-11 is a quarter of what bfloat16 rounds by; float16 rounds by no more than that, so tanh.approx is not for it.
+    """
+    if dtype == tl.bfloat16:
+        return tl.fma(approximate(0.5 * x, "tanh"), 0.5, 0.5)
+    if dtype == tl.float16:
+        return approximate(1.0 + approximate(x * -1.4426950408889634, "ex2"), "rcp")
+    return tl.sigmoid(x)
+
+
+@triton.jit
+def squash(x, dtype: tl.constexpr):
+    """tanh(x), as exact as `gate`."""
+    if dtype == tl.bfloat16:
+        return approximate(x, "tanh")
+    if dtype == tl.float16:
+        return tl.fma(approximate(1.0 + approximate(x * 2.8853900817779268, "ex2"), "rcp"), -2.0, 1.0)
+    return tanh(x)
+
+
+@triton.jit
+def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
+    """product + bias + what the inputs give (read from `gates`, and with SAVE written back there)."""
+    product += tl.load(bias, mask=within, other=0.0)[None, :]
+    product += tl.load(gates, mask=inside, other=0.0).to(tl.float32)
+    if SAVE:
+        tl.store(gates, product.to(gates.dtype.element_ty), mask=inside)
+    return product
+
+
+@triton.jit
+def halves(x, BM: tl.constexpr, BC: tl.constexpr):
+    """The columns of x [BM, BC] as two tensors [BM, BC // 2]."""
+    return tl.split(tl.permute(tl.reshape(x, (BM, 2, BC // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def quarters(x, BM: tl.constexpr, BC: tl.constexpr):
+    """The gates i, f, g and o [BM, BC] of x [BM, 4 BC], whose columns are (i and f or g and o, cell, which of both).
+
+    A thread that holds one gate of a cell holds all of them, so nothing moves.
+    """
+    x = tl.permute(tl.reshape(x, (BM, 2, BC, 2)), (0, 2, 1, 3))
+    ig, fo = tl.split(x)
+    i, g = tl.split(ig)
+    f, o = tl.split(fo)
+    return i, f, g, o
+
+
+@triton.jit
+def update_cells(
+    i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
+    SAVE: tl.constexpr, PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """update for cells from `first` on, in pieces of 1,024 or 16 columns: all addresses at once would spill."""
+    if BM * BC > 1024 and BC > 16:
+        i0, i1 = halves(i, BM, BC)
+        f0, f1 = halves(f, BM, BC)
+        g0, g1 = halves(g, BM, BC)
+        o0, o1 = halves(o, BM, BC)
+        update_cells(
+            i0, f0, g0, o0, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound,
+            first, SAVE, PROJECT, BM, BC // 2,
+        )  # fmt: skip
+        update_cells(
+            i1, f1, g1, o1, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound,
+            first + BC // 2, SAVE, PROJECT, BM, BC // 2,
+        )  # fmt: skip
+    else:
+        row = tl.program_id(1) * BM + tl.arange(0, BM)
+        cell = first + tl.arange(0, BC)
+        active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+        inside = active[:, None] & (cell < count)[None, :]
+        dtype: tl.constexpr = h_next.dtype.element_ty
+        bias += cell
+        gates += row[:, None] * 4 * count + cell[None, :]
+        at = row[:, None] * count + cell[None, :]
+        # One gate after the other, so that few of them wait in registers beside the sums.
+        i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
+        g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
+        after = gate(i, dtype) * squash(g, dtype)
+        f = pre_activation(f, bias + count, gates + count, cell < count, inside, SAVE)
+        held = tl.load(before + at, mask=inside, other=0.0)
+        after = tl.fma(gate(f, dtype), tl.where(step == 0, held, clipped(held, bound)), after)
+        tl.store(c + at, after, mask=inside)
+        o = pre_activation(o, bias + 3 * count, gates + 3 * count, cell < count, inside, SAVE)
+        value = gate(o, dtype) * squash(clipped(after, bound), dtype)
+        if PROJECT:
+            tl.store(hidden + at, value.to(hidden.dtype.element_ty), mask=inside)
+        else:
+            tl.store(out + at, value, mask=inside)
+            if masks is not None:
+                value *= tl.load(masks + at, mask=inside, other=0.0)
+            value = tl.where(active[:, None], value, 0.0)
+            within = (row < batch)[:, None] & (cell < count)[None, :]
+            tl.store(h_next + at, value.to(h_next.dtype.element_ty), mask=within)
+
+
+@triton.jit(do_not_specialize=["step"])
+def cells(
+    h, weight, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots, bound,
+    SAVE: tl.constexpr, PROJECT: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Step `step` of all rows and directions: gates, cell, and o·tanh(c) as the operand of the projection.
+
+    h [R, T+1, B, D] operands, read at `step`; weight [R, 4H, D]; bias [R, 4H]; gates [R, T, B, 4H]: in, what the
+    inputs give, out (SAVE) the pre-activations; c [R, c_slots, B, H] before its clip, read at `step`, written after it;
+    hidden [R, B, H]. Without a projection the results go to out [R, T, B, D] and h_next = h at step + 1.
+    Floor: 2·B·4H·D FLOP per direction, or W_hh (16.8 MB in 16 bit) once from L2 where B is small.
+    """
+    after_previous()
+    direction = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    if tl.max(active.to(tl.int32)) == 0:
+        return
+    h += ((direction * (time + 1) + step) * batch + row)[:, None] * size
+    # One product of all four gates: of several with the same rows Triton would give each warp 16 rows of every column.
+    n = tl.arange(0, 4 * BC)
+    gate, cell = n // (2 * BC) * 2 + n % 2, tl.program_id(0) * BC + n % (2 * BC) // 2
+    weight += direction * 4 * count * size + (gate * count + cell).to(tl.int64)[None, :] * size
+    product = tl.zeros((BM, 4 * BC), dtype=tl.float32)
+    for start in range(0, size, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(h + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
+        b = tl.load(weight + k[:, None], mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
+        product = plus_product(product, a, b, PRECISION)
+    i, f, g, o = quarters(product, BM, BC)
+
+    bias += direction * 4 * count
+    gates += (direction * time + step) * batch * 4 * count
+    before = c + (direction * c_slots + step % c_slots) * batch * count
+    c += (direction * c_slots + (step + 1) % c_slots) * batch * count
+    hidden += direction * batch * count
+    if not PROJECT:
+        out += (direction * time + step) * batch * count
+        h_next += (direction * (time + 1) + step + 1) * batch * count
+        if masks is not None:
+            masks += direction * batch * count
+    first = tl.program_id(0) * BC
+    update_cells(
+        i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
+        SAVE, PROJECT, BM, BC,
+    )  # fmt: skip
+
+
+@triton.jit
+def leave_part(acc, parts, arrived, part, at, within, stride, SPLIT: tl.constexpr):
+    """Store this block's part of a tile's sum; return (first, last), the shares of its rows that this block adds up.
+
+    The last of the SPLIT blocks to arrive adds all shares, always in the order of the parts, and clears the counter;
+    the others add none. Every part is written before its block counts (acq_rel), and is read past the L1, which is not
+    coherent (`sum_of_parts`).
+    """
+    tl.store(parts + part * stride + at, acc, mask=within)
+    tl.debug_barrier()
+    is_last = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == SPLIT - 1
+    tl.debug_barrier()
+    tl.store(arrived, 0, mask=is_last)
+    return 0, tl.where(is_last, SPLIT, 0)
+
+
+@triton.jit
+def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
+    """Add the parts of a share in their order, whichever block does it."""
+    total = tl.zeros(at.shape, dtype=tl.float32)
+    for part in tl.static_range(SPLIT):
+        total += tl.load(parts + part * stride + at, mask=inside, other=0.0, cache_modifier=".cg")
+    return total
+
+
+@triton.jit
+def finish_projection(
+    acc, row, column, masks, out, h, lengths, step, batch, size, bound
+):  # fmt: skip
+    """The projections of some rows, before the clip to `out`, after it and the mask to `h` (0 for rows that ended)."""
+    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    within = (row < batch)[:, None] & (column < size)[None, :]
+    at = row[:, None] * size + column[None, :]
+    tl.store(out + at, acc, mask=active[:, None] & within)
+    value = clipped(acc, bound)
+    if masks is not None:
+        value *= tl.load(masks + at, mask=within, other=0.0)
+    tl.store(h + at, tl.where(active[:, None], value, 0.0).to(h.dtype.element_ty), mask=within)
+
+
+@triton.jit(do_not_specialize=["step"])
+def project(
+    hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound,
+    SPLIT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` of the cells.
+
+    out [R, T, B, D] float32 before the clip; h [R, T+1, B, D] operands after clip and mask, written at step + 1 (0 for
+    rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile,
+    0 at first and afterwards.
+    """
+    after_previous()
+    direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
+    top = tl.program_id(1) * BM
+    row = top + tl.arange(0, BM)
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    within = (row < batch)[:, None] & (column < size)[None, :]
+    at = row[:, None] * size + column[None, :]
+    h += (direction * (time + 1) + step + 1) * batch * size
+    if tl.max(active.to(tl.int32)) == 0:
+        if part == 0:
+            tl.store(h + at, tl.zeros((BM, BN), dtype=h.dtype.element_ty), mask=within)
+        return
+    hidden += (direction * batch + row)[:, None] * count
+    weight += (direction * size + column)[None, :] * count
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    begin = part * chunk
+    end = tl.minimum(count, begin + chunk)
+    for start in range(begin, end, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(hidden + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
+        b = tl.load(weight + k[:, None], mask=(k < end)[:, None] & (column < size)[None, :], other=0.0)
+        acc = plus_product(acc, a, b, PRECISION)
+    out += (direction * time + step) * batch * size
+    if masks is not None:
+        masks += direction * batch * size
+    if SPLIT == 1:
+        finish_projection(acc, row, column, masks, out, h, lengths, step, batch, size, bound)
+    else:
+        parts += direction * SPLIT * batch * size
+        arrived += (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+        first, last = leave_part(acc, parts, arrived, part, at, within, batch * size, SPLIT)
+        share_rows: tl.constexpr = BM // SPLIT
+        for share in range(first, last):
+            own = top + share * share_rows + tl.arange(0, share_rows)
+            there = own[:, None] * size + column[None, :]
+            inside = (own < batch)[:, None] & (column < size)[None, :]
+            total = sum_of_parts(parts, there, inside, batch * size, SPLIT)
+            finish_projection(total, own, column, masks, out, h, lengths, step, batch, size, bound)
+
+
+class Layer(NamedTuple):
+    """What does not change within a call: sizes, clips (inf: none) and the dtype of the products' operands."""
+
+    directions: int
+    batch: int
+    time: int
+    width: int
+    size: int
+    cells: int
+    reverse: tuple[bool, ...]
+    cell_clip: float
+    projection_clip: float
+    residual: bool
+    dtype: torch.dtype
+
+    @property
+    def wide(self) -> torch.dtype:
+        """Of pre-activations: with 16-bit operands float16, with more digits than bfloat16 and range enough."""
+        return torch.float32 if self.dtype == torch.float32 else torch.float16
+
+
+def layer_of(a: Any) -> Layer:
+    """The sizes and options among a registered op's arguments. Raises ElmoFastError where a step is too large."""
+    (batch, time, width), (gates, size) = a.inputs[0].shape, a.weight_hh[0].shape
+    if batch * gates >= 2**31:
+        raise ElmoFastError(
+            f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; "
+            f"give B <= {(2**31 - 1) // gates}"
+        )
+    return Layer(
+        len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
+        a.residual, _triton.operand_dtype(a.precision),
+    )  # fmt: skip
+
+
+def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
+    """The tile for a kernel, and over how many blocks a long sum is split: at most as many as it has depths.
+
+    Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
+    again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
+    """
+    rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
+    if layer.dtype == torch.float32 and _triton.is_small(device):
+        tile = Tiles(min(rows, 32), 32, 32, 4, 2)
+    elif layer.dtype == torch.float32:
+        # The depth is how many products are added up by themselves (`_kernels.plus_product`): at most 32.
+        if rows <= 32:
+            tile = Tiles(rows, 32, 32, 4, 2 if kernel == "cells" else 3)
+        else:
+            tile = Tiles(64, 32, 32, 8, 2) if kernel == "cells" else Tiles(64, 64, 32, 8, 3)
+    elif rows <= 32:
+        tile = Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)
+    else:
+        tile = Tiles(rows, 64 if kernel in ("cells", "cells_backward") else 128, 64, 8, 3)
+    parts = 1
+    if kernel in ("project", "recur"):
+        whole = layer.directions * max(1, cdiv(layer.batch, tile.rows)) * cdiv(layer.size, tile.columns)
+        depths = cdiv(layer.cells * (4 if kernel == "recur" else 1), tile.depth)
+        while parts < 16 and 2 * parts <= min(depths, MULTIPROCESSORS // whole):
+            parts *= 2
+    return tile, parts
+
+
+class Steps(NamedTuple):
+    """What the scan leaves, in step order: see the kernels for shapes. Slots: c and h have one more than steps."""
+
+    inputs: Tensor
+    gates: Tensor
+    cells: Tensor
+    projections: Tensor
+    hidden: Tensor
+
+
+def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """The directions' parameters one after the other, [R, ...], in `dtype`; kept until one of them changes."""
+    shape = (len(parameters), *parameters[0].shape)
+
+    def fill(copies: list[Tensor]) -> None:
+        given = [parameter.detach() for parameter in parameters]
+        if given[0].dtype == dtype:
+            torch.stack(given, out=copies[0])
+        else:
+            torch._foreach_copy_(list(copies[0].unbind(0)), given)
+
+    device = parameters[0].device
+    return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
+
+
+def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
+    """W_ih, W_hh, bias (float32; not for backward) and, where there is one, W_hr, each as `packed_weights`."""
+    return [
+        packed_weights(name, getattr(a, name), torch.float32 if name == "bias" else dtype)
+        for name in ("weight_ih", "weight_hh", "bias", "weight_hr")
+        if getattr(a, name, None)
+    ]
+
+
+def launch_arrange(
+    x: Tensor, layer: Layer, direction: int, order: Tensor | None, steps: Tensor, out: Tensor, scale: Tensor | None
+) -> None:
+    """x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
+    launch(
+        arrange, (layer.time * layer.batch,),
+        x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(), REVERSE=layer.reverse[direction],
+        BLOCK=ceil_power_of_two(x.shape[2], 16, 1024),
+    )  # fmt: skip
+
+
+def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
+    """What the inputs [R, T, B, I] give to the pre-activations, [R, T, B, 4H].
+
+    cuBLAS stores no float16 of bfloat16 operands: a kernel of ours does, which spares half of the largest tensor.
+    """
+    gates = 4 * layer.cells
+    if layer.dtype != torch.bfloat16:
+        product = _triton.matmul(x.flatten(1, 2), weight_ih.transpose(1, 2), layer.wide)
+        return product.view(*x.shape[:3], gates)
+    out, rows = x.new_empty(*x.shape[:3], gates, dtype=layer.wide), layer.time * layer.batch
+    tile, _ = tiles(layer, "inputs", x.device)
+    launch(
+        inputs, (cdiv(rows, tile.rows), cdiv(gates, tile.columns), layer.directions),
+        x, weight_ih, out, rows, layer.width, gates, BM=tile.rows, BN=tile.columns, BK=tile.depth, **tile.options,
+    )  # fmt: skip
+    return out
+
+
+def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
+    """Memory for a pass; without `save` cells keep two slots. Raises ElmoFastError when the device has not enough.
+
+    ragged: rows may end before T; what is saved of the steps that they have not is then 0.
+    """
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    slots = t + 1 if save else 2
+    per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * layer.wide.itemsize + 6 * d) + slots * h * 4)
+    with _triton.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
+        return Steps(
+            x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
+            x.new_empty(0, dtype=layer.wide),
+            (x.new_zeros if ragged and save else x.new_empty)(r, slots, b, h),
+            (x.new_zeros if ragged and save else x.new_empty)(r, t, b, d),
+            x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
+        )
+
+
+def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
+    """x [R, B, *], its rows in step order; None: they are."""
+    return x if order is None else x.index_select(1, order)
+
+
+def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
+    """All steps, two launches each (one where nothing is projected). weights: W_hh, bias, and W_hr or nothing."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    weight_hh, bias, *projection = weights
+    device = lengths.device
+    (tile, _), (part, split) = tiles(layer, "cells", device), tiles(layer, "project", device)
+    precision = input_precision(layer.dtype, device)
+    chunk = cdiv(cdiv(h, split), part.depth) * part.depth
+    hidden = steps.hidden.new_empty(r, b, h)
+    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
+    parts = bias.new_empty(r * split, b, d)
+    arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
+    for step in range(t):
+        launch(
+            cells, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
+            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
+            lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
+            SAVE=save, PROJECT=bool(projection),
+            BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
+        )  # fmt: skip
+        if projection:
+            launch(
+                project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
+                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
+                SPLIT=split,
+                BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, launch_pdl=True, **part.options,
+            )  # fmt: skip
+
+
+def finish(
+    layer: Layer, steps: Steps, a: Any, order: Tensor | None, lengths: Tensor, masks: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(outputs [R, B, T, D], h [R, B, D], c [R, B, H]) in the user's order."""
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    new = steps.projections.new_empty
+    outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
+    each_mask = masks.unbind(0) if masks is not None else [None] * r
+    for i, (x, left, mask, out) in enumerate(
+        zip(a.inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
+    ):
+        launch(
+            put_back, (t * b,), left, x, order, lengths, mask, None, out,
+            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i],
+            RESIDUAL=layer.residual, BLOCK=ceil_power_of_two(d, 16, 1024),
+        )  # fmt: skip
+    for held, left, out, slots, first, bound, mask in (
+        (a.h0, steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
+        (a.c0, steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
+    ):
+        held = None if held is None else held.contiguous()
+        launch(
+            last, (b, r), left, held, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
+            BLOCK=ceil_power_of_two(out.shape[2], 16, 1024),
+        )  # fmt: skip
+    return outputs, last_h, last_c
+
+
+def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None, Tensor]:
+    """(outputs, h and c), what the scan left, the order of rows (None: as they are) and the lengths in it, falling."""
+    layer, order = layer_of(a), None
+    if a.lengths is None:
+        falling = torch.full((layer.batch,), layer.time, device=a.inputs[0].device)
+    else:
+        falling, order = torch.sort(a.lengths.clamp(0, layer.time), descending=True, stable=True)
+    steps = allocate(layer, a.inputs[0], a.save, a.lengths is not None)
+    for i, (x, into) in enumerate(zip(a.inputs, steps.inputs.unbind(0), strict=True)):
+        launch_arrange(x, layer, i, order, falling, into, None)
+    weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
+    steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
+    masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
+    for state, slots in ((a.h0, steps.hidden), (a.c0, steps.cells)):
+        if state is None:
+            slots.select(1, 0).zero_()
+        else:
+            slots.select(1, 0).copy_(sorted_rows(state, order))
+    scan(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
+    return finish(layer, steps, a, order, falling, masks), steps, order, falling
