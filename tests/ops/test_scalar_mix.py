@@ -129,7 +129,9 @@ def test_16_bit_results_are_rounded_once(dtype, backend):
 def test_more_elements_than_one_block_takes(dtype, backend, monkeypatch):
     """Several blocks for each program, the last one partly filled."""
     skip_unless_served(backend, dtype)
-    monkeypatch.setattr("elmo_fast.ops.scalar_mix.triton.PROGRAMS", 2)
+    from elmo_fast.ops.scalar_mix import triton as kernels
+
+    monkeypatch.setattr(kernels, "PROGRAMS", 2)
     assert_matches_truth(backend, (2, 9, 1100), dtype, layer_norm=True, dropout=0.5, seed=3)
     assert_matches_truth(backend, (2, 9, 1100), dtype, mixes=1)
 

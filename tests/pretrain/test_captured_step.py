@@ -99,7 +99,7 @@ def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
             side.found.append(side.model.eval()(types, characters, side.state)[0].flatten()[:3].tolist())
     check_equal(sides)
     assert [each.times for each in graphs] == [2]
-    assert {"forward", "weight_sums", "layer", "update", "update_rows", "logit_gradients"} <= set(graphs[0].names)
+    assert {"convolve", "weight_sums", "mix", "update", "update_rows", "logit_gradients"} <= set(graphs[0].names)
 
 
 def test_a_step_whose_capture_fails_is_launched(monkeypatch):
