@@ -39,29 +39,15 @@ class Manifest:
     files: dict[str, FileMark]
 
 
-class NewFiles:
-    """Files being written, in a separate folder; a digest is computed once, when the file is complete."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
-        self._marks: dict[str, FileMark] = {}
-
-    def sha256(self, name: str) -> str:
-        """The digest of a file that is complete."""
-        if name not in self._marks:
-            self._marks[name] = mark_of(self.folder / name)
-        return self._marks[name].sha256
-
-    def write_manifest(self) -> None:
-        """Writes the manifest of all files beside them."""
-        for name in os.listdir(self.folder):
-            self.sha256(name)
-        told = dataclasses.asdict(Manifest("elmo_fast manifest", 1, dict(sorted(self._marks.items()))))
-        (self.folder / MANIFEST).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+def write_manifest(folder: pathlib.Path) -> None:
+    """Writes the manifest of all files of a folder beside them."""
+    marks = {name: mark_of(folder / name) for name in sorted(os.listdir(folder))}
+    told = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
+    (folder / MANIFEST).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
-def writing_together(folder: str | os.PathLike[str]) -> Iterator[NewFiles]:
+def writing_together(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields an empty folder; if the block succeeds, its files move into `folder`, with a manifest.json.
 
     Whenever this is killed, readers find either all old files or all new ones: the new files are complete and on disk
@@ -70,11 +56,11 @@ def writing_together(folder: str | os.PathLike[str]) -> Iterator[NewFiles]:
     """
     target = pathlib.Path(os.path.realpath(folder))
     with workplace(target / MANIFEST) as work:
-        new = NewFiles(work / "new")
-        new.folder.mkdir()
+        new = work / "new"
+        new.mkdir()
         yield new
-        new.write_manifest()
-        move_together(new.folder, target, work)
+        write_manifest(new)
+        move_together(new, target, work)
 
 
 def move_together(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
@@ -161,6 +147,14 @@ def check_mark(path: pathlib.Path, wanted: FileMark, advice: str) -> None:
             f"{path}: damaged, or changed after it was written: wanted {wanted}, as in {MANIFEST}, found {found}; "
             f"{advice}"
         )
+
+
+def check_older(path: pathlib.Path, wanted: str | None, told_in: str) -> None:
+    """Raises CheckpointError unless a file has the digest that older versions wrote into another one, if they did."""
+    with read_failures_named(path):
+        if wanted is not None and (found := sha256_of(path)) != wanted:
+            what = f"damaged, or not from the same save as {told_in}"
+            raise CheckpointError(f"{path}: {what}: wanted sha256 {wanted[:64]}, found {found}")
 
 
 def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:

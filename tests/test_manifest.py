@@ -130,7 +130,7 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved,
         with pytest.raises(CheckpointError, match=sentence):
             read(saved)
     (saved / MANIFEST).unlink()
-    with pytest.warns(UserWarning, match=r"own has no manifest\.json .*whether config\.json is as written") as told:
+    with pytest.warns(UserWarning, match=r"own has no manifest\.json .*whether config\.json, model\.safetensors are as written") as told:
         _, options = load_folder(saved)
     assert len(told) == 1
     assert getattr(options.lstm, key) == value
@@ -174,8 +174,8 @@ def test_a_folder_in_a_files_place_is_refused_before_anything_changes(saved):
 
     def write():
         with writing_together(saved) as new:
-            (new.folder / "config.json").write_text("{}")
-            (new.folder / "new").write_text("{}")
+            (new / "config.json").write_text("{}")
+            (new / "new").write_text("{}")
 
     with pytest.raises(ElmoFastError, match="it is a folder"):
         write()

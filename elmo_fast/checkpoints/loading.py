@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CheckpointError
@@ -11,7 +11,7 @@ from .allennlp import ARCHIVED, read_allennlp_state, read_task_model, task_weigh
 from .archives import archives_named, is_archive, unpacked
 from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
 from .bilm_hdf5 import read_bilm_hdf5
-from .manylangs import TOKEN_EMBEDDER, is_manylangs, manylangs_files, read_manylangs
+from .manylangs import is_manylangs, manylangs_files, read_manylangs
 from .options import CONFIG, ElmoOptions, read_options
 from .safetensors_folder import WEIGHTS, load_folder, read_config
 from .state import State
@@ -19,6 +19,19 @@ from .tensor_bundle import INDEX
 
 CHECKPOINTS = "checkpoints"
 _STEP = re.compile(r"step-(\d+)")
+
+
+PathLike = str | os.PathLike[str]
+# The formats, as `format_of` and the commands name them.
+OWN, MANYLANGS = "elmo_fast: config.json, model.safetensors", "ELMoForManyLangs"
+TASK, STATE = "AllenNLP: a model of a task", "AllenNLP: a state dictionary"
+CHECKPOINT, HDF5 = "bilm-tf: a checkpoint of TensorFlow", "bilm-tf, AllenNLP: options.json, HDF5 weights"
+_TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
+OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
+# The second is that of the NLPL repository.
+VOCABULARIES = (VOCABULARY, f"{VOCABULARY}.gz")
+# Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
+PUBLISHED = ("*_options.json", "*_weights.hdf5")
 
 
 def step_name(step: int) -> str:
@@ -30,14 +43,6 @@ def saved_steps(run: Path) -> list[tuple[int, Path]]:
     """The checkpoints in a run's folder, each with its step, newest last."""
     found = (run / CHECKPOINTS).glob("step-*")
     return sorted((int(match[1]), path) for path in found if (match := _STEP.fullmatch(path.name)))
-
-
-PathLike = str | os.PathLike[str]
-OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
-# The second is that of the NLPL repository.
-VOCABULARIES = (VOCABULARY, f"{VOCABULARY}.gz")
-# Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
-PUBLISHED = ("*_options.json", "*_weights.hdf5")
 
 
 def is_model(path: PathLike) -> bool:
@@ -92,18 +97,23 @@ def model_files(path: PathLike) -> list[Path]:
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
     Raises: CheckpointError if the folder contains no model, or several.
     """
+    return _found(path)[1]
+
+
+def _found(path: PathLike) -> tuple[str, list[Path]]:
+    """The format of the model in a folder or an archive, and its files."""
     folder = model_folder(path)
     if not folder.is_dir():
         hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
         found = "a file" if hint else "nothing"
         raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {found}{hint}")
     if is_manylangs(folder) and not (folder / WEIGHTS).exists():
-        return manylangs_files(folder)
+        return MANYLANGS, manylangs_files(folder)
     pairs = _pairs(folder)
     if not pairs and not (folder / WEIGHTS).exists() and (task := task_weights(folder)) is not None:
-        return [task, folder / CONFIG, *sorted((folder / ARCHIVED).glob("*.options_file"))]
+        return TASK, [task, folder / CONFIG, *sorted((folder / ARCHIVED).glob("*.options_file"))]
     if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
-        return [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
+        return OWN, [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
     if len(pairs) > 1:
         names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
         raise CheckpointError(
@@ -111,11 +121,11 @@ def model_files(path: PathLike) -> list[Path]:
         )
     options = _options_in(folder)
     if not pairs and len(options) == 1 and (index := newest_checkpoint(folder)) is not None:
-        return [*options, index, *shards_of(index)]
+        return CHECKPOINT, [*options, index, *shards_of(index)]
     if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
         raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
-    return [*pairs[0], *_where_there(folder / SOFTMAX)]
+    return HDF5, [*pairs[0], *_where_there(folder / SOFTMAX)]
 
 
 def _options_in(folder: Path) -> list[Path]:
@@ -137,13 +147,6 @@ def _weights_named_as(options: Path) -> Path | None:
 
 def _where_there(file: Path) -> list[Path]:
     return [file] if file.exists() else []
-
-
-OWN, MANYLANGS = "elmo_fast: config.json, model.safetensors", "ELMoForManyLangs"
-TASK, STATE = "AllenNLP: a model of a task", "AllenNLP: a state dictionary"
-CHECKPOINT, HDF5 = "bilm-tf: a checkpoint of TensorFlow", "bilm-tf, AllenNLP: options.json, HDF5 weights"
-_FOLDERS: dict[str, Callable[[Path], tuple[State, ElmoOptions]]] = {OWN: load_folder, MANYLANGS: read_manylangs}
-_TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
 
 
 def load_checkpoint(
@@ -170,7 +173,14 @@ def load_checkpoint(
         if any(path is not None for path in pair.values()):
             raise CheckpointError("give either model, or options_file and weight_file; got both")
         with archives_named():
-            return _from_files(prefix, *model_files(model))
+            kind, files = _found(model)
+            if kind == TASK:
+                return read_task_model(files[0], prefix=prefix)
+            if kind in (OWN, MANYLANGS):
+                _refuse_prefix(prefix, files[0].parent)
+                return load_folder(files[0].parent) if kind == OWN else read_manylangs(files[0].parent)
+            softmax = next((file for file in files[2:] if file.name == SOFTMAX), None)
+            return _from_pair(prefix, files[0], files[1], softmax)
     if options_file is None or weight_file is None:
         raise CheckpointError(f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}")
     with archives_named():
@@ -180,32 +190,15 @@ def load_checkpoint(
 @archives_named()
 def format_of(path: PathLike) -> str:
     """The name of a model's format. path: its folder or archive, or the weights of a pair. Raises: CheckpointError."""
-    if not is_model(path):
-        return _format(path)
-    first, weights = model_files(path)[:2]
-    return _format(weights, first)
+    return _found(path)[0] if is_model(path) else _format(path)
 
 
-def _format(weights: PathLike, first: Path | None = None) -> str:
-    """first: of the files of a folder; None: `weights` is one of a pair."""
-    if first is not None and Path(weights).name == CONFIG:
-        return TASK
-    if first is not None and first.name in (CONFIG, TOKEN_EMBEDDER):
-        return OWN if first.name == CONFIG else MANYLANGS
+def _format(weights: PathLike) -> str:
+    """The format of the weights of a pair."""
     if is_model(weights) and task_weights(opened(weights)) is not None:
         return TASK
     suffix = Path(weights).suffix
     return CHECKPOINT if suffix == INDEX else STATE if suffix.lower() in _TORCH_SUFFIXES else HDF5
-
-
-def _from_files(prefix: str | None, first: Path, weights: Path, *others: Path) -> tuple[State, ElmoOptions]:
-    kind = _format(weights, first)
-    if kind == TASK:
-        return read_task_model(first, prefix=prefix)
-    if kind in _FOLDERS:
-        _refuse_prefix(prefix, first.parent)
-        return _FOLDERS[kind](first.parent)
-    return _from_pair(prefix, first, weights, next((file for file in others if file.name == SOFTMAX), None))
 
 
 def _from_pair(

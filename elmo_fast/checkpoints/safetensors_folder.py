@@ -5,20 +5,32 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from torch import Tensor
 
-from ..errors import CheckpointError, check_choice, read_failures_named, refuse, write_failures_named
+from ..errors import CheckpointError, check_choice, read_failures_named, write_failures_named
 from ..fields import read_json
-from ..files import sha256_of
-from ..manifest import NewFiles, check_written, warn_unchecked, writing_together
+from ..manifest import check_older, check_written, warn_unchecked, writing_together
 from ..memory import reader
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state, from_int8, to_int8
 
 FORMAT_VERSION = 1
 WEIGHTS = "model.safetensors"
+
+
+class _Weights(TypedDict, total=False):
+    precision: str
+    sha256: str  # written by older versions
+
+
+class _Config(TypedDict):
+    """The content of config.json, besides what only other readers ask for."""
+
+    format: Literal["elmo_fast"]
+    format_version: Literal[1]
+    weights: _Weights
 
 
 def save_folder(
@@ -42,7 +54,7 @@ def save_folder(
 
 
 def put_model(
-    new: NewFiles,
+    new: Path,
     state: Mapping[str, Tensor],
     options: ElmoOptions,
     extra: Mapping[str, Any] | None = None,
@@ -56,13 +68,9 @@ def put_model(
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
     held = to_int8(state) if precision == "int8" else state
-    write_tensors(new.folder / WEIGHTS, held, {"format": "pt", "elmo_fast": json.dumps(config)}, WEIGHTS)
-    config["weights"] = {
-        "file": WEIGHTS,
-        "precision": precision,
-        "sha256": new.sha256(WEIGHTS),
-    }  # sha256: for releases without manifests
-    (new.folder / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
+    write_tensors(new / WEIGHTS, held, {"format": "pt", "elmo_fast": json.dumps(config)}, WEIGHTS)
+    config["weights"] = {"file": WEIGHTS, "precision": precision}
+    (new / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
 
 
 def write_tensors(
@@ -117,17 +125,17 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
     whole = check_written(folder, [CONFIG, WEIGHTS])
     config = read_config(folder)
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
+    digest = config["weights"].get("sha256")
+    if not whole:
+        check_older(weights, digest, CONFIG)
     with read_failures_named(weights):
-        if not whole and (digest := sha256_of(weights)) != (wanted := config["weights"]["sha256"]):
-            what = f"damaged, or not from the same save as {CONFIG}"
-            raise CheckpointError(f"{weights}: {what}: wanted sha256 {wanted[:64]}, found {digest}")
         try:
             state = from_int8(load_file(weights), weights)
         except SafetensorError as error:
             raise CheckpointError(f"{weights}: not a safetensors file, or damaged ({error})") from error
     check_state(state, options, weights)
     if not whole:
-        warn_unchecked(folder, [*beside, CONFIG])
+        warn_unchecked(folder, [*beside, CONFIG, *([] if digest else [WEIGHTS])])
     return state, options
 
 
@@ -135,13 +143,4 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of config.json, with digest, format and version checked; "extra" is what save_folder was given."""
     file = Path(path) / CONFIG
     check_written(file.parent, [CONFIG])
-    config = read_json(file, dict[str, Any])
-    if config.get("format") != OWN_FORMAT:
-        refuse(file, [f'format: wanted "{OWN_FORMAT}"; this is not a folder that elmo_fast wrote'])
-    version = config.get("format_version")
-    if version != FORMAT_VERSION or isinstance(version, bool):
-        refuse(file, [f"format_version: wanted {FORMAT_VERSION}, found {version!r}; another release wrote this folder"])
-    weights = config.get("weights")
-    if not isinstance(weights, dict) or not isinstance(weights.get("sha256"), str):
-        refuse(file, ["weights.sha256: wanted the digest of model.safetensors, found none"])
-    return config
+    return dict(read_json(file, _Config))

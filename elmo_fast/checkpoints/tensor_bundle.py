@@ -30,14 +30,18 @@ def crc32c(data: Any) -> int:
     A CRC is linear: the words in one column of rows of `width` words act on it as their sum in which each is advanced
     by the rows below. So rows are added up, and what is left is a message of one row.
     """
-    octets = np.frombuffer(data, np.uint8)
-    crc = 0xFFFFFFFF
+    return _after(np.frombuffer(data, np.uint8), 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
+def _after(octets: Any, crc: int) -> int:
+    """What a CRC becomes after more bytes: of many by rows of words, and of the row that is left by narrower ones."""
     for width in (_WIDE, _NARROW):
-        while len(octets) >= 8 * width:
+        if len(octets) >= 8 * width:
             rows = octets[: len(octets) // (4 * width) * 4 * width].view("<u4").reshape(-1, width)
-            octets = octets[rows.nbytes :]
-            crc = _bytewise(_sum_of_rows(rows, crc, width), 0)
-    return _bytewise(octets, crc) ^ 0xFFFFFFFF
+            return _after(octets[rows.nbytes :], _after(_sum_of_rows(rows, crc, width), 0))
+    for octet in octets.tolist():
+        crc = _TABLE[(crc ^ octet) & 0xFF] ^ crc >> 8
+    return crc
 
 
 def unmasked(crc: int) -> int:
@@ -54,15 +58,6 @@ def _sum_of_rows(rows: Array, crc: int, width: int) -> Array:
     for row in rows[1:]:
         total = low[total & 0xFFFF] ^ high[total >> 16] ^ row
     return total.view(np.uint8)
-
-
-def _bytewise(octets: Any, crc: int) -> int:
-    """The checksum after more bytes; of a long row, by rows that are narrower."""
-    if len(octets) >= 8 * _NARROW and len(octets) % (4 * _NARROW) == 0:
-        octets, crc = _sum_of_rows(octets.view("<u4").reshape(-1, _NARROW), crc, _NARROW), 0
-    for octet in octets.tolist():
-        crc = _TABLE[(crc ^ octet) & 0xFF] ^ crc >> 8
-    return crc
 
 
 def _after_a_byte(octet: int) -> int:

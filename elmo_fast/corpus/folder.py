@@ -19,8 +19,8 @@ from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_match
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import MIN_COUNT, read_json, typed
-from elmo_fast.files import flush, folder_lock, sha256_of, workplace
-from elmo_fast.manifest import move_together, settle
+from elmo_fast.files import flush, folder_lock, workplace
+from elmo_fast.manifest import FileMark, mark_of, move_together, settle
 from elmo_fast.text import Vocabulary
 from elmo_fast.text.vocabulary import built_vocabulary
 
@@ -29,11 +29,6 @@ VOCABULARY = "vocab.txt"
 TYPES, TYPE_ENDS, COUNTS = "types.npy", "type_ends.npy", "counts.npy"
 DTYPES = {"types": np.uint8, "type_ends": np.uint64, "counts": np.uint64, "ids": np.uint32, "starts": np.uint64}
 Path = str | os.PathLike[str]
-
-
-class _FileMark(TypedDict):
-    bytes: int
-    sha256: str
 
 
 class _Head(TypedDict):
@@ -50,7 +45,7 @@ _Meta = TypedDict(
         "types": int,
         "vocabulary": int,
         "shards": int,
-        "files": dict[str, _FileMark],
+        "files": dict[str, FileMark],
         "made from": dict[str, Any],
     },
 )
@@ -70,8 +65,8 @@ def digests(folder: pathlib.Path, names: Iterable[str]) -> dict[str, dict[str, A
     """Size and SHA-256 of each file, several at a time."""
 
     def digest(name: str) -> tuple[str, dict[str, Any]]:
-        path = folder / name
-        return name, {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        mark = mark_of(folder / name)
+        return name, {"bytes": mark.bytes, "sha256": mark.sha256}
 
     with ThreadPoolExecutor(8) as threads:
         return dict(threads.map(digest, names))

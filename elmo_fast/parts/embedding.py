@@ -17,7 +17,7 @@ import torch
 from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
 from elmo_fast.fields import read_json
 from elmo_fast.files import NO_ROOM, flush, remove_leftovers, workplace, write_json
-from elmo_fast.manifest import MANIFEST, Manifest, NewFiles, mark_of
+from elmo_fast.manifest import MANIFEST, Manifest, mark_of, write_manifest
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.modules.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
@@ -249,15 +249,15 @@ def _writing_part(folder: pathlib.Path, number: int) -> Iterator[pathlib.Path]:
     target = folder / name_of(number)
     try:
         with workplace(target) as work:
-            new = NewFiles(work / "new")
-            new.folder.mkdir()
-            yield new.folder
-            new.write_manifest()
-            for name in os.listdir(new.folder):
-                flush(new.folder / name)
-            flush(new.folder)
+            new = work / "new"
+            new.mkdir()
+            yield new
+            write_manifest(new)
+            for name in os.listdir(new):
+                flush(new / name)
+            flush(new)
             try:
-                new.folder.rename(target)
+                new.rename(target)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # a rename replaces no folder that holds files
                     raise

@@ -27,8 +27,8 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.safetensors_folder import write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.fields import read_json, typed
-from elmo_fast.files import flush, remove_leftovers, sha256_of
-from elmo_fast.manifest import check_written, writing_together
+from elmo_fast.files import flush, remove_leftovers
+from elmo_fast.manifest import check_older, check_written, writing_together
 from elmo_fast.memory import reader
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig
@@ -119,12 +119,12 @@ class RunPosition:
 
 @dataclasses.dataclass(frozen=True)
 class _PositionFile:
-    """The content of position.json; sha256: digests of the files of tensors in the same folder."""
+    """The content of position.json; sha256: digests of the files of tensors beside it, by older versions."""
 
     format: Literal["elmo_fast training position"]
     version: Literal[1]
     position: RunPosition
-    sha256: dict[str, str]
+    sha256: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,13 +152,11 @@ def write_training_state(
     rows = {} if state is None else {"h": state[0], "c": state[1]}
     with writing_together(folder) as new:
         save_model(new, model, position.step, write=put_model)
-        write_tensors(new.folder / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer), shown=OPTIMIZER_FILE)
-        write_tensors(new.folder / ROWS_FILE, rows, shown=ROWS_FILE)
-        # For releases that know no manifest.
-        digests = {name: new.sha256(name) for name in (OPTIMIZER_FILE, ROWS_FILE)}
-        told = _PositionFile("elmo_fast training position", 1, position, digests)
-        text = json.dumps(dataclasses.asdict(told), indent=2)
-        (new.folder / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
+        write_tensors(new / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer), shown=OPTIMIZER_FILE)
+        write_tensors(new / ROWS_FILE, rows, shown=ROWS_FILE)
+        told = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
+        text = json.dumps(told, indent=2)
+        (new / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 @reader
@@ -171,16 +169,16 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
     whole = check_written(folder, [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE])
     told = read_json(path, _PositionFile)
     typed(told.position.model, ModelConfig, f"{path}: position.model")
+    for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
+        check_older(folder / name, told.sha256.get(name), POSITION_FILE)
     with read_failures_named(path):
-        for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
-            if sha256_of(folder / name) != told.sha256.get(name):
-                raise CheckpointError(f"{folder / name}: damaged: its digest is not the one in {POSITION_FILE}")
         try:
             rows = load_file(folder / ROWS_FILE)
             optimizer = load_file(folder / OPTIMIZER_FILE)
         except SafetensorError as error:
             raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
-    weights, _ = load_folder(folder, beside=[POSITION_FILE])
+    unchecked = [name for name in (OPTIMIZER_FILE, ROWS_FILE) if name not in told.sha256]
+    weights, _ = load_folder(folder, beside=[POSITION_FILE, *unchecked])
     return TrainingState(told.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
 
 

@@ -119,16 +119,16 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
     flat = result.config.flat()
     paths = {name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] is not None}
     with writing_together(folder) as new:
-        labels.save(new.folder / LABELS_FILE)
-        write_json(new.folder / WORDS_FILE, model.words if result.config.vectors is None else [])
-        save_tensors(new.folder / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
-        write_json(new.folder / CONFIG_FILE, flat | paths)
-        write_json(new.folder / RESULTS_FILE, result.as_dict())
+        labels.save(new / LABELS_FILE)
+        write_json(new / WORDS_FILE, model.words if result.config.vectors is None else [])
+        save_tensors(new / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
+        write_json(new / CONFIG_FILE, flat | paths)
+        write_json(new / RESULTS_FILE, result.as_dict())
         if tuned and model.elmo is not None and result.config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
             vocabulary = file_beside(pretrained_folder(result.config.model))
             if vocabulary is not None:
-                shutil.copyfile(vocabulary, new.folder / vocabulary.name)
+                shutil.copyfile(vocabulary, new / vocabulary.name)
     with contextlib.suppress(ElmoFastError):  # a config.json of something else stays
         if _is_old(folder):
             for name in (OLD_CONFIG_FILE, OLD_MODEL_FILE):

@@ -17,7 +17,7 @@ import traceback
 import torch
 from safetensors.torch import load_file
 
-from elmo_fast import files
+from elmo_fast import files, manifest
 from elmo_fast.pretrain import checkpoint, run
 from tests.pretrain.toy import toy_config
 
@@ -88,7 +88,7 @@ def dying_at(moment: int) -> None:
 
     for module, name in (
         (checkpoint, "flush"), (files, "flush"), (checkpoint.os, "replace"), (checkpoint.shutil, "rmtree"),
-        (checkpoint, "sha256_of"), (checkpoint, "saved_steps"),
+        (manifest, "sha256_of"), (checkpoint, "saved_steps"),
     ):  # fmt: skip
         wrap(module, name)
 
