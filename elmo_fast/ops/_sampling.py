@@ -39,6 +39,13 @@ def uniforms(seed: int, offset: int, first: int, blocks: int) -> Tensor:
     return ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
 
 
+def check_key(op: str, **numbers: int) -> None:
+    """Raise ElmoFastError unless seed and offset are numbers that the generator takes."""
+    for name, value in numbers.items():
+        if not 0 <= value < 2**63:
+            raise ElmoFastError(f"{op}: {name} must be from 0 to 2^63 - 1; got {value}")
+
+
 def drawn_to(op: str, drawn: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
     """Copies what `op` drew on the CPU to a device without waiting, to a GPU through pinned memory.
 

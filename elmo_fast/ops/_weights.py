@@ -237,11 +237,6 @@ def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> No
         mark_rounded(tensor, dtype)
 
 
-def packed_bytes() -> int:
-    """Return the memory of all cached copies, in bytes."""
-    return sum(copy.nbytes for entry in list(_kept.values()) for copy in entry.copies)
-
-
 def generation() -> int:
     """Return how often `clear_packed` ran: graphs and word vectors of before the last time must not be used."""
     return _generation

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_shape, given
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._sampling import drawn_to
+from elmo_fast.ops._sampling import check_key, drawn_to
 
 CPU = torch.device("cpu")
 
@@ -102,9 +102,7 @@ def alias_sample(
         raise ElmoFastError(f"{op}: the table must hold from 1 to 2^31 - 1 words; got {len(thresholds)}")
     if num_samples < 1:
         raise ElmoFastError(f"{op}: num_samples must be at least 1; got {num_samples}")
-    for name, value in (("seed", seed), ("offset", offset)):
-        if not 0 <= value < 2**63:
-            raise ElmoFastError(f"{op}: {name} must be from 0 to 2^63 - 1; got {value}")
+    check_key(op, seed=seed, offset=offset)
     run = select(op, backend, CPU, torch.float32).run
     drawn = run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)
     return drawn_to(op, [drawn], CPU if device is None else torch.device(device))[0]

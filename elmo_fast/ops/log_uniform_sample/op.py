@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._checks import check_dtype, given
 from elmo_fast.ops._dispatch import explain, select, warn_once
-from elmo_fast.ops._sampling import drawn_to
+from elmo_fast.ops._sampling import check_key, drawn_to
 
 CPU = torch.device("cpu")
 
@@ -105,8 +105,7 @@ def _number(name: str, value: int | Tensor, drawn_on: torch.device) -> int | Ten
                 f"is drawn on {'the CPU' if drawn_on is CPU else drawn_on}; give an int"
             )
         value = int(value)
-    if not 0 <= value < 2**63:
-        raise ElmoFastError(f"log_uniform_sample: {name} must be from 0 to 2^63 - 1; got {value}")
+    check_key("log_uniform_sample", **{name: value})
     return value
 
 
