@@ -130,7 +130,9 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved,
         with pytest.raises(CheckpointError, match=sentence):
             read(saved)
     (saved / MANIFEST).unlink()
-    with pytest.warns(UserWarning, match=r"own has no manifest\.json .*whether config\.json, model\.safetensors are as written") as told:
+    with pytest.warns(
+        UserWarning, match=r"own has no manifest\.json .*whether config\.json, model\.safetensors are as written"
+    ) as told:
         _, options = load_folder(saved)
     assert len(told) == 1
     assert getattr(options.lstm, key) == value
