@@ -24,6 +24,11 @@ _BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_w
 _MIX = re.compile(r"scalar_mix_\d+\..*")
 # Elmo has the biLM as `_elmo_lstm`, beside its scalar mixes; a bare _ElmoBiLm has neither.
 _INSIDE_ELMO = "_elmo_lstm."
+# In an archive; in the folder of a training run; what `allennlp push_to_hf` calls the latter on the hub.
+TASK_WEIGHTS = ("weights.th", "best.th", "model.th")
+ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
+# AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
+_PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
 
 
 def read_allennlp_state(
@@ -122,13 +127,6 @@ def is_stored(tensor: Tensor) -> bool:
     """Whether its numbers are really stored: a few bytes of a file can expand one number to terabytes."""
     dense = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
     return dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
-
-
-# In an archive; in the folder of a training run; what `allennlp push_to_hf` calls the latter on the hub.
-TASK_WEIGHTS = ("weights.th", "best.th", "model.th")
-ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
-# AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
-_PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
 
 
 def task_weights(folder: Path) -> Path | None:

@@ -31,6 +31,32 @@ from .state import (
 # The entry of a line that has an id alone: white space at its ends, which a line loses, was all of the entry.
 _BLANK = "\u3000"
 _DIGITS = 9  # of an id: a number of more is none, and Python takes long to read thousands
+CHARACTERS, WORDS = "char.dic", "word.dic"
+# Where the configuration that config.json names is absent: those of its package, elmoformanylangs/configs. They are the
+# same but for their names.
+PUBLISHED_NAMES = ("cnn_0_100_512_4096_sample.json", "cnn_50_100_512_4096_sample.json")
+PUBLISHED = {
+    "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "n_highway": 2,
+        "word_dim": 100,
+        "char_dim": 50,
+        "max_characters_per_token": 50,
+    },
+    "dropout": 0.1,
+}
+TOKEN_EMBEDDER, ENCODER = "token_embedder.pkl", "encoder.pkl"
+# Tensors by name in each file -> where their names begin in a state.
+_FILES = {TOKEN_EMBEDDER: "_token_embedder.", ENCODER: "_elmo_lstm."}
+# Names in a state, and in token_embedder.pkl.
+_RENAMED = {
+    CHAR_EMBEDDING: "char_emb_layer.embedding.weight",
+    LEXICON_WORDS: "word_emb_layer.embedding.weight",
+}
+_BEGINNINGS = {"char_conv_": "convolutions.", "_highways.": "highways.", "_projection.": "projection."}
 
 
 @reader
@@ -71,25 +97,6 @@ def _parsed(path: Path, number: int, line: str) -> tuple[str, int]:
     if len(entry) > 1 or not (id.isascii() and id.isdecimal()) or len(id) > _DIGITS:
         refuse(path, [f"line {number}: wanted an entry, a tab and its id, found {shortened(repr(line))}"])
     return entry[0] if entry else _BLANK, int(id)
-
-
-CHARACTERS, WORDS = "char.dic", "word.dic"
-# Where the configuration that config.json names is absent: those of its package, elmoformanylangs/configs. They are the
-# same but for their names.
-PUBLISHED_NAMES = ("cnn_0_100_512_4096_sample.json", "cnn_50_100_512_4096_sample.json")
-PUBLISHED = {
-    "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
-    "token_embedder": {
-        "name": "cnn",
-        "activation": "relu",
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-        "n_highway": 2,
-        "word_dim": 100,
-        "char_dim": 50,
-        "max_characters_per_token": 50,
-    },
-    "dropout": 0.1,
-}
 
 
 class _Encoder(TypedDict):
@@ -174,17 +181,6 @@ def _lexicons(folder: Path, embedder: _TokenEmbedder) -> dict[str, Any]:
     if embedder["word_dim"] > 0:
         found |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
     return found
-
-
-TOKEN_EMBEDDER, ENCODER = "token_embedder.pkl", "encoder.pkl"
-# Tensors by name in each file -> where their names begin in a state.
-_FILES = {TOKEN_EMBEDDER: "_token_embedder.", ENCODER: "_elmo_lstm."}
-# Names in a state, and in token_embedder.pkl.
-_RENAMED = {
-    CHAR_EMBEDDING: "char_emb_layer.embedding.weight",
-    LEXICON_WORDS: "word_emb_layer.embedding.weight",
-}
-_BEGINNINGS = {"char_conv_": "convolutions.", "_highways.": "highways.", "_projection.": "projection."}
 
 
 def is_manylangs(folder: Path) -> bool:

@@ -15,6 +15,20 @@ from ..errors import refuse
 from .options import COUNTED, CharCnnOptions, ElmoOptions, LstmOptions
 
 Shape = Sequence[int | None]
+State = dict[str, Tensor]
+DIRECTIONS = ("forward", "backward")
+CHAR_EMBEDDING = "_token_embedder._char_embedding_weights"
+WORD_EMBEDDING = "_word_embedding.weight"
+LEXICON_WORDS = "_token_embedder._word_vectors"
+SOFTMAX_WEIGHT, SOFTMAX_BIAS, SOFTMAX_COUNTS = "softmax.weight", "softmax.bias", "softmax.counts"
+_MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
+PROJECTION = ("_token_embedder._projection.weight", "_token_embedder._projection.bias")
+# What precision="int8" multiplies as int8 (docs/numerics.md); the other tensors stay as they are.
+_OF_PRODUCTS = re.compile(
+    r"_token_embedder\._(highways\._layers\.\d+|projection)\.weight"
+    r"|_elmo_lstm\.(forward|backward)_layer_\d+\.(input_linearity|state_linearity|state_projection)\.weight"
+)
+_SCALE = ".scale"
 
 
 def shape_text(shape: Shape) -> str:
@@ -72,16 +86,6 @@ def exact_tensors(
     return found
 
 
-State = dict[str, Tensor]
-
-DIRECTIONS = ("forward", "backward")
-CHAR_EMBEDDING = "_token_embedder._char_embedding_weights"
-WORD_EMBEDDING = "_word_embedding.weight"
-LEXICON_WORDS = "_token_embedder._word_vectors"
-SOFTMAX_WEIGHT, SOFTMAX_BIAS, SOFTMAX_COUNTS = "softmax.weight", "softmax.bias", "softmax.counts"
-_MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
-
-
 def conv_names(i: int) -> tuple[str, str]:
     """Weight and bias of the i-th width."""
     return f"_token_embedder.char_conv_{i}.weight", f"_token_embedder.char_conv_{i}.bias"
@@ -90,9 +94,6 @@ def conv_names(i: int) -> tuple[str, str]:
 def highway_names(j: int) -> tuple[str, str]:
     """Weight and bias of the j-th highway."""
     return f"_token_embedder._highways._layers.{j}.weight", f"_token_embedder._highways._layers.{j}.bias"
-
-
-PROJECTION = ("_token_embedder._projection.weight", "_token_embedder._projection.bias")
 
 
 def lstm_names(direction: str, layer: int) -> tuple[str, str, str, str]:
@@ -196,14 +197,6 @@ def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: objec
 def bilm_part(state: Mapping[str, Tensor]) -> State:
     """The state without its scalar mixes, which belong to a task, not to the language model."""
     return {name: tensor for name, tensor in state.items() if not _MIX.fullmatch(name)}
-
-
-# What precision="int8" multiplies as int8 (docs/numerics.md); the other tensors stay as they are.
-_OF_PRODUCTS = re.compile(
-    r"_token_embedder\._(highways\._layers\.\d+|projection)\.weight"
-    r"|_elmo_lstm\.(forward|backward)_layer_\d+\.(input_linearity|state_linearity|state_projection)\.weight"
-)
-_SCALE = ".scale"
 
 
 def to_int8(state: Mapping[str, Tensor]) -> State:

@@ -22,6 +22,17 @@ from ..memory import reader
 _REFLECTED = 0x82F63B78  # 0x1EDC6F41, bits reversed
 _WIDE, _NARROW = 1 << 16, 1 << 6  # words of 4 bytes in a row
 Array = np.ndarray[Any, np.dtype[np.uint32]]
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER, _TRAILER = 48, 5
+# Keys share prefixes, so that a small file may expand to any size; of a checkpoint they have some kilobytes.
+_MOST_BYTES_OF_KEYS = 64 << 20
+INDEX = ".index"
+_MOST_BYTES = 64 << 20  # of an index; a biLM's has some kilobytes
+_MOST_SHARDS = 10_000
+# Numbers of types.proto: float32, float64, float16; others are of variables that are not weights.
+_DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
+_FIXED = {1: 8, 5: 4}  # bytes of the kinds of fields that have a fixed size
+Fields = dict[int, list[int | bytes]]
 
 
 def crc32c(data: Any) -> int:
@@ -89,12 +100,6 @@ def _combined(after: list[int], value: int) -> int:
     for bit, each in enumerate(after):
         result ^= each if value >> bit & 1 else 0
     return result
-
-
-_MAGIC = 0xDB4775248B80FB57
-_FOOTER, _TRAILER = 48, 5
-# Keys share prefixes, so that a small file may expand to any size; of a checkpoint they have some kilobytes.
-_MOST_BYTES_OF_KEYS = 64 << 20
 
 
 def table_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -165,15 +170,6 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[place - size : place]
     if place != end:
         raise ValueError("a block without entries")
-
-
-INDEX = ".index"
-_MOST_BYTES = 64 << 20  # of an index; a biLM's has some kilobytes
-_MOST_SHARDS = 10_000
-# Numbers of types.proto: float32, float64, float16; others are of variables that are not weights.
-_DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
-_FIXED = {1: 8, 5: 4}  # bytes of the kinds of fields that have a fixed size
-Fields = dict[int, list[int | bytes]]
 
 
 class Entry(NamedTuple):
