@@ -48,6 +48,10 @@ def refuse_old_extension(root: pathlib.Path) -> None:
 
 def pytest_configure() -> None:
     refuse_old_extension(pathlib.Path(__file__).parents[1])
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from tests.interpreter import spare_repeated_patches
+
+        spare_repeated_patches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
