@@ -96,11 +96,11 @@ def workers_of(parent: int) -> list[int]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
 def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
-    settings = {"max_steps": 200, "checkpoint_interval": 50, "dropout": 0.1, "state_reset": 0.05}
+    settings = {"max_steps": 60, "checkpoint_interval": 20, "dropout": 0.1, "state_reset": 0.05}
     pretrain(tmp_path, "undisturbed", 2, **settings)
     agent = torchrun(2, "-m", "elmo_fast", *words_of(tmp_path, "killed", **settings), background=True, restarts=1)
     deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "killed" / "checkpoints" / "step-0000050").exists():
+    while not (tmp_path / "killed" / "checkpoints" / "step-0000020").exists():
         assert agent.poll() is None, agent.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
