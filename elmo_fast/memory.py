@@ -135,8 +135,7 @@ def is_shortage(error: BaseException | None) -> bool:
 def told(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
     """The shortage as one sentence that names the options to lower."""
     less = [f"--{name}" for name in _LESS if name in options]
-    # Exact shards are parts already.
-    more = [f"--{name}" for name in _MORE if name in options and not options.get("exact_shards")]
+    more = [f"--{name}" for name in _MORE if name in options]
     advice = [f"lower {' or '.join(less)}"] * bool(less) + [f"raise {' or '.join(more)}"] * bool(more)
     return ShortageError(
         f"memory ran out{_asked(error)}{_left()}; {', '.join([*advice, 'end other programs'])}, or allow more (ulimit "

@@ -95,8 +95,6 @@ def test_what_libraries_raise_is_known_for_a_shortage():
     assert "2.00 EiB more were requested" in str(told(errors[1], {}))
     advice = str(told(errors[1], {"batch_size": 8, "micro_batches": 1}))
     assert "lower --batch_size, raise --micro_batches, end other programs" in advice
-    advice = str(told(errors[1], {"batch_size": 8, "micro_batches": 1, "exact_shards": 2}))
-    assert "lower --batch_size, end other programs" in advice
 
 
 def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_path, monkeypatch):

@@ -98,7 +98,7 @@ class RunPosition:
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
     its words; unreported: losses and gradient norm of each step since the last report; loss: its name (that of runs
-    from before there was another); exact_shards: S, None: not so.
+    from before there was another); exact_shards: of older runs, whose gradients were added in another order.
     """
 
     step: int

@@ -80,11 +80,6 @@ class OptimizerConfig:
 
     batch_size: int = described(128, "rows of text, of all processes together; cannot change when a run resumes")
     micro_batches: int = described(1, "each process computes its rows in this many parts, to save memory")
-    exact_shards: int | None = described(
-        None,
-        "S, a power of two: any number of processes that divides S trains the same weights, to the bit (gradients are "
-        "summed over S virtual shards in a fixed order); null: the last bits depend on the number of processes",
-    )
     unroll_steps: int = described(
         20, "tokens per row and step; gradients stop at the end of a step, the LSTM state continues"
     )
@@ -270,28 +265,6 @@ def _input_complaints(config: PretrainConfig) -> list[str]:
     return found
 
 
-def _shards_complaints(optimizer: OptimizerConfig) -> list[str]:
-    """What does not go with exact_shards."""
-    found, shards, rows = [], optimizer.exact_shards, optimizer.batch_size
-    if shards is None or not _is_count(shards):
-        return []
-    if shards & (shards - 1):
-        found.append(f"exact_shards must be a power of two (1, 2, 4, 8 ...); got {shards}")
-    elif _is_count(rows) and rows % shards:
-        found.append(f"batch_size must be divisible by exact_shards={shards}; got {rows}")
-    if optimizer.micro_batches != 1:
-        found.append(
-            f"micro_batches must be 1 with exact_shards={shards}, whose shards are computed one after the other and "
-            f"save the same memory; got {optimizer.micro_batches!r}"
-        )
-    if optimizer.optimiser == "adamw":
-        found.append(
-            "exact_shards goes with optimiser: adagrad (with adamw each shard has gradients of whole tables, which "
-            "torch may add in any order on a GPU); got adamw"
-        )
-    return found
-
-
 def _data_complaints(data: DataConfig) -> list[str]:
     found = []
     if not data.train_prefix:
@@ -314,7 +287,6 @@ def complaints(config: PretrainConfig) -> list[str]:
     optimizer = config.optimizer
     found = [one for name in SECTIONS for one in field_complaints(getattr(config, name), {"loss": LOSSES})]
     found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
-    found += _shards_complaints(optimizer)
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
     if not config.run.save_dir:

@@ -69,28 +69,22 @@ def evaluate(
     per_sentence: bool = False,
     progress: Callable[[int], None] | None = None,
     processes: Processes | None = None,
-    shards: int | None = None,
 ) -> Perplexity:
     """Perplexity of a text in its order; dropout is off, every row starts from a zero state and carries it to its end.
 
     corpus: encoded with the vocabulary the model was trained with; batch_size: rows, at most one per sentence, each its
     own part of the text, so another number gives a slightly different figure; chunk_bytes: bound of the
     logits in memory at a time; per_sentence: return the losses of each sentence too (16 bytes a word); progress: called
-    with the words of each step; processes: the processes that share the rows, and all get the figures; shards: parts
-    of the rows that are computed each by itself, so that the figures depend on their number and not on that of
-    processes, to the bit; None: one each process.
+    with the words of each step; processes: the processes that share the rows, and all get the figures.
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
     _check(model, corpus)
     rows, processes = min(batch_size, corpus.sentences), processes or Processes()
-    shards, mine = (processes.size, 1) if shards is None else (shards, processes.assign_shards(shards))
-    totals = torch.zeros(shards, 2, dtype=torch.float64, device=device)
+    total = torch.zeros(2, dtype=torch.float64, device=device)
     each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)
-    for shard in range(processes.rank * mine, (processes.rank + 1) * mine):
-        first, last = (number * rows // shards for number in (shard, shard + 1))
-        if first == last:  # there may be more shards than rows
-            continue
+    first, last = (number * rows // processes.size for number in (processes.rank, processes.rank + 1))
+    if first < last:  # there may be more processes than rows
         stream = Stream(
             corpus,
             rows,
@@ -103,15 +97,14 @@ def evaluate(
         bounds = stream.row_bounds[first : last + 1]
         with _evaluation_mode(model), torch.no_grad():
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
-                totals[shard] += losses.sum(1, dtype=torch.float64)
+                total += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
                     places = torch.from_numpy(positions(bounds, step, batch)).to(each.device)
                     each.scatter_(1, places, losses.double())
                 if progress is not None:
                     progress(int(batch.filled.sum()))
     _graphs.release(torch.device(device))  # what runs next may need their memory
-    # Processes add only zeros to a shard's figures.
-    forward, backward = (processes.sum_(totals).sum(0) / corpus.positions).tolist()
+    forward, backward = (processes.sum_(total) / corpus.positions).tolist()
     sentences = _by_sentence(corpus, processes.sum_(each).cpu().numpy()) if per_sentence else None
     return Perplexity(forward, backward, corpus.positions, model.loss.explanation, sentences)
 

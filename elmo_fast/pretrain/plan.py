@@ -14,7 +14,6 @@ from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
-from elmo_fast.pretrain.exact_shards import describe_inexact
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.op_backends import describe_backends
 from elmo_fast.pretrain.processes import Processes
@@ -71,7 +70,7 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
 
 
 def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, parts: int) -> dict[str, int]:
-    """An estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches, or shards.
+    """An estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches.
 
     Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
     """
@@ -86,14 +85,12 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, par
         dense = trained = bilm - table
     elif model.input != "characters" and kept == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
-    # Sums of a binary tree, and a shard's own.
-    held = 1 if optimizer.exact_shards is None else parts.bit_length()
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands and float32 cells
     return {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * kept * (trained + softmax),
-        "gradients": 4 * held * (dense + touched),
+        "gradients": 4 * (dense + touched),
         "activations": size * rows * optimizer.unroll_steps * per_place,
     }
 
@@ -123,9 +120,8 @@ def describe_model(
     """The model, its memory and a step, in lines of text; to be called before the model is made."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
-    shards = optimizer.exact_shards
-    _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches, shards)
-    parts = optimizer.micro_batches if shards is None else processes.assign_shards(shards)
+    parts = optimizer.micro_batches
+    _, rows = processes.assign_rows(optimizer.batch_size, parts)
     needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
     if device.type == "cpu":
         needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
@@ -133,12 +129,11 @@ def describe_model(
     told = {"Python and the text": used, **needed} if used else needed
     purposes = ", ".join(f"{name} {size(each)}" for name, each in told.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
-    shared += "" if shards is None else f" | {shards} exact shards"
     return [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {size(sum(told.values()))} per process: {purposes}",
-        *_describe_shortage(sum(needed.values()), device, shards),
+        *_describe_shortage(sum(needed.values()), device),
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
         f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
@@ -152,7 +147,6 @@ def describe_model(
             loss=optimizer.loss,
             characters=config.model.input == "characters",
         ),
-        *describe_inexact(config, device),
     ]
 
 
@@ -162,15 +156,14 @@ def _in_use() -> int:
     return resident() or 0
 
 
-def _describe_shortage(needed: int, device: torch.device, shards: int | None) -> list[str]:
+def _describe_shortage(needed: int, device: torch.device) -> list[str]:
     """A warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
     left = available()
     if device.type != "cpu" or left is None or needed <= left:
         return []
-    parts = "raise micro_batches, " if shards is None else ""
     return [
-        f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, {parts}"
-        "or take a smaller model or vocabulary"
+        f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, "
+        "raise micro_batches, or take a smaller model or vocabulary"
     ]
 
 

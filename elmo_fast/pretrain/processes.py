@@ -35,14 +35,11 @@ class Processes:
         """Whether this process reports and writes files for all."""
         return self.rank == 0
 
-    def assign_rows(self, rows: int, parts: int = 1, shards: int | None = None) -> tuple[int, int]:
+    def assign_rows(self, rows: int, parts: int = 1) -> tuple[int, int]:
         """The first of this process's rows and how many it holds, cut into `parts` equal micro-batches.
 
-        shards: of all rows, which divide them; None: none. Raises ElmoFastError when rows or shards cannot be divided
-        evenly.
+        Raises ElmoFastError when the rows cannot be divided evenly.
         """
-        if shards is not None:
-            self.assign_shards(shards)
         if rows % (self.size * parts):
             fitting = ", ".join(str(n) for n in range(1, rows + 1) if rows % (n * parts) == 0)
             raise ElmoFastError(
@@ -52,19 +49,6 @@ class Processes:
             )
         count = rows // self.size
         return self.rank * count, count
-
-    def assign_shards(self, shards: int) -> int:
-        """How many of `shards` virtual shards of the rows each process computes.
-
-        Raises ElmoFastError when the processes cannot share them out evenly.
-        """
-        if shards % self.size:
-            fitting = ", ".join(str(n) for n in range(1, shards + 1) if shards % n == 0)
-            raise ElmoFastError(
-                f"exact_shards={shards} shards cannot be shared out evenly among {self.size} processes; start as many "
-                f"processes as one of: {fitting}, or give another exact_shards"
-            )
-        return shards // self.size
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Adds the processes' tensors, in place; on a GPU nothing waits for it."""

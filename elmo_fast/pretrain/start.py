@@ -21,7 +21,6 @@ from elmo_fast.pretrain.corpora import (
     open_training_corpus,
     target_counts,
 )
-from elmo_fast.pretrain.exact_shards import describe_other_shards
 from elmo_fast.pretrain.init_from import Origin, adopt_architecture, load_origin, load_word_vectors
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.log import RunLog
@@ -153,12 +152,15 @@ def start_run(
     processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
     config = with_fitting_loss(config, len(corpus.vocabulary), report)
     optimizer = config.optimizer
-    processes.assign_rows(optimizer.batch_size, optimizer.micro_batches, optimizer.exact_shards)
+    processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
         position = dataclasses.replace(resumed.position, step=0, words=0, seconds=0.0, unreported=[])
         resumed = dataclasses.replace(resumed, state=None, position=position)
-    for line in () if resumed is None else describe_other_shards(resumed, config):
-        report(line)
+    if resumed is not None and resumed.position.exact_shards is not None:
+        report(
+            f"WARNING until step {resumed.position.step} gradients were added in the order of exact_shards, which is "
+            "gone: the weights will equal those of an undisturbed run but for rounding"
+        )
     for line in describe_model(config, len(corpus.vocabulary), processes, device):
         report(line)
     model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))

@@ -68,9 +68,7 @@ class LanguageModelTrainer:
         # Reading a number on a GPU forces a sync: it is done once per report.
         self.looks_at_every_step = self.device.type == "cpu"
         self.vocabulary = corpus.vocabulary.digest
-        self.first_row, self.row_count = self.processes.assign_rows(
-            optimizer.batch_size, optimizer.micro_batches, optimizer.exact_shards
-        )
+        self.first_row, self.row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
         self.stream = Stream(
             corpus,
             optimizer.batch_size,
@@ -99,7 +97,6 @@ class LanguageModelTrainer:
             seed=run.seed,
             state_reset=optimizer.state_reset,
             micro_batches=optimizer.micro_batches,
-            exact_shards=optimizer.exact_shards,
             sparse=optimizer.optimiser == "adagrad",
             processes=self.processes,
             cuda_graph=run.cuda_graph,
@@ -109,8 +106,7 @@ class LanguageModelTrainer:
         """Parts of the rows whose distinct words the stream names: on a GPU, where the device alone would know them."""
         if self.device.type == "cpu" or self.model.options.char_cnn is None:
             return 0
-        shards = self.config.optimizer.exact_shards
-        return self.config.optimizer.micro_batches if shards is None else self.processes.assign_shards(shards)
+        return self.config.optimizer.micro_batches
 
     def _resume(self, resumed: TrainingState) -> None:
         self.model.load(resumed.weights)
@@ -148,7 +144,6 @@ class LanguageModelTrainer:
             vocabulary=self.vocabulary,
             unreported=progress.unreported,
             loss=optimizer.loss,
-            exact_shards=optimizer.exact_shards,
         )
 
     def words(self, number: int) -> Words:
@@ -227,8 +222,5 @@ class LanguageModelTrainer:
         """Reports the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
             _graphs.release(self.device)  # a step's graph holds its memory
-            shards = self.config.optimizer.exact_shards
-            self.perplexity = evaluate(
-                self.model, self.heldout, device=self.device, processes=self.processes, shards=shards
-            )
+            self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)

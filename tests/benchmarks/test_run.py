@@ -12,7 +12,7 @@ import torch
 from benchmarks import gpu, gpu_model, machine, table
 from benchmarks.workers import Worker
 
-LONG = ("pretrain", "demo", "static_quality", "scaling", "exact_shards", "embed_file", "embed_parts")
+LONG = ("pretrain", "demo", "static_quality", "scaling", "embed_file", "embed_parts")
 
 
 def pytest_of(*words, **environment):

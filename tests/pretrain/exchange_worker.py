@@ -6,8 +6,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.processes import Processes, join_processes
-from elmo_fast.pretrain.step.gradient_exchange import MeanExchange, OverlappedExchange, wrap_in_ddp
-from elmo_fast.pretrain.step.table_exchange import average_gradients, average_rows
+from elmo_fast.pretrain.step.gradient_exchange import GradientExchange, average_rows, wrap_in_ddp
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
 
@@ -40,7 +39,7 @@ def check_dense(processes: Processes) -> None:
     with wrapped.no_sync():
         wrapped(inputs[processes.rank, :1]).sum().backward()
     (wrapped(inputs[processes.rank, 1:]).sum() + apart.sum() * (processes.rank + 1)).backward()
-    average_gradients([apart], processes)
+    GradientExchange(wrapped, [[apart]], processes, 1, overlapped=True).finish()
     torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3) / 3)
     torch.testing.assert_close(module.bias.grad, torch.full((2,), 2.0))
     assert apart.grad.tolist() == [2.0] * 4
@@ -70,8 +69,7 @@ def check_graphs(processes: Processes) -> None:
 
     graphs = Recorded()
     sides = Side(input="words"), Side(graphs, input="words"), Side(graphs, input="words")
-    kinds = [type(side.step.exchange) for side in sides]
-    assert kinds == [OverlappedExchange, MeanExchange, MeanExchange]
+    assert [side.step.exchange.overlapped for side in sides] == [True, False, False]
     sides[1].step.captured = None
     if processes.rank == 1:
         sides[2].step.captured.capturing = refused
@@ -87,7 +85,7 @@ def check_some_cannot(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> 
     """Where one process may not capture, all exchange as if none could."""
     monkeypatch.setattr(_graphs, "enabled", lambda device: processes.rank != 1)
     step = Side(Recorded()).step
-    assert (step.captured, type(step.exchange)) == (None, OverlappedExchange)
+    assert (step.captured, step.exchange.overlapped) == (None, True)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,12 @@
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
 import yaml
 
 from elmo_fast.cli.main import main
-from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from tests.pretrain.toy import toy_config
 from tests.torture.children import ended, started
 
@@ -50,32 +48,14 @@ def words_of(folder, name, **changes):
     return ["pretrain", "--config", str(folder / f"{name}.yaml")]
 
 
-def dying_at(step):
-    """Makes this process kill itself when it has taken that many steps of a run."""
-    take = LanguageModelTrainer.step
-
-    def taking(trainer):
-        result = take(trainer)
-        if trainer.progress.step == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    LanguageModelTrainer.step = taking
-
-
-def pretrain(folder, name, count, killed_at=None, **changes):
-    """Trains the toy in `count` processes, forked and joined as torchrun joins them; what they print.
-
-    killed_at: the number of steps after which the last of them kills itself, and the others are killed.
-    """
+def pretrain(folder, name, count, **changes):
+    """Trains the toy in `count` processes, forked and joined as torchrun joins them; what they print."""
     words, log = words_of(folder, name, **changes), folder / f"{name}.log"
 
     def work():
-        if killed_at is not None and os.environ.get("RANK", "0") == str(count - 1):
-            dying_at(killed_at)
         assert main(words) == 0
 
-    assert ended(started(work, count, log), log) == (killed_at is None)
+    assert ended(started(work, count, log), log)
     return log.read_text()
 
 

@@ -8,8 +8,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import Processes, _store
-from elmo_fast.pretrain.step.gradient_exchange import wrap_in_ddp
-from elmo_fast.pretrain.step.table_exchange import average_rows
+from elmo_fast.pretrain.step.gradient_exchange import average_rows, wrap_in_ddp
 from tests.pretrain.processes import torchrun
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tests.torture.children import ended, killed_after, started
 from tests.torture.outputs import Embedding, Preparing, Sharing, Task
-from tests.torture.pretraining import Exact, Joined, Resuming, Saving, Training
+from tests.torture.pretraining import Joined, Resuming, Saving, Training
 from tests.torture.works import UNDISTURBED, Work
 
 KINDS: dict[str, type[Work]] = {
@@ -16,7 +16,6 @@ KINDS: dict[str, type[Work]] = {
     "saving": Saving,
     "resuming": Resuming,
     "changing processes": Joined,
-    "exact shards": Exact,
     "preparing": Preparing,
     "embedding": Embedding,
     "sharing": Sharing,

@@ -55,17 +55,6 @@ class Training(Work):
         return [what for what, same in compared.items() if not same]
 
 
-class Exact(Training):
-    """Pretraining with exact shards in one, two or four processes, another number at each start: the same bits."""
-
-    counts = (1, 2, 4)
-
-    def config(self, name: str, steps: int = STEPS) -> PretrainConfig:
-        config = super().config(name, steps)
-        config.optimizer.batch_size, config.optimizer.exact_shards = 8, 4
-        return config
-
-
 class Saving(Training):
     """Pretraining that kills itself at one of the moments at which a save touches the disk."""
 

@@ -1,25 +1,21 @@
 """One step of training: both losses, their gradient, the exchange with other processes, the clip, the update."""
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.ops import _graphs
 from elmo_fast.ops._table_rows import stays_sparse
 from elmo_fast.pretrain.language_model import LanguageModel, trained_embedding
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_and_update
 from elmo_fast.pretrain.step.captured_step import CapturedGradients, CapturedStep, Held, Taken
-from elmo_fast.pretrain.step.gradient_exchange import Exchange, MeanExchange, OverlappedExchange
+from elmo_fast.pretrain.step.gradient_exchange import GradientExchange
 from elmo_fast.pretrain.step.regularization import RowDropout, reset_rows
 from elmo_fast.pretrain.step.step_inputs import StepInputs, Words, draw_inputs
-from elmo_fast.pretrain.step.tree_exchange import TreeExchange
 
 
 class StepResult(NamedTuple):
@@ -44,8 +40,7 @@ class Step:
 
     model, optimizer: updated in place; clip_norm: largest norm of all gradients together; seed: of samples, dropout and
     resets; state_reset: chance that a row starts the step from zeros; micro_batches: parts of the rows that are
-    computed one after the other; exact_shards: S, by which the weights do not depend on the number of processes
-    (`TreeExchange`; then micro_batches counts for nothing), None: not so; sparse: the gradients of the tables (softmax,
+    computed one after the other; sparse: the gradients of the tables (softmax,
     word vectors) as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether
     steps on a GPU are replayed from CUDA graphs where they can be (`CapturedGradients`; the same numbers, but that
     gradients of more than two processes may be added in another order; none are left in the parameters).
@@ -62,7 +57,6 @@ class Step:
         seed: int = 0,
         state_reset: float = 0.0,
         micro_batches: int = 1,
-        exact_shards: int | None = None,
         sparse: bool = True,
         processes: Processes | None = None,
         cuda_graph: bool = True,
@@ -75,28 +69,14 @@ class Step:
         self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
         if self.embedding is not None:
             self.tables.append([self.embedding])
-        self.captured = self._capturing(exact_shards) if cuda_graph else None
-        self.exchange: Exchange
-        if exact_shards is None:
-            kind = OverlappedExchange if self.captured is None else MeanExchange
-            self.exchange = kind(model.streams, self.tables, self.processes, micro_batches)
-        else:
-            trained = [parameter for _, parameter in model.trained()]
-            self.exchange = TreeExchange(model.streams, trained, self.tables, self.processes, exact_shards)
+        self.captured = self._capturing() if cuda_graph else None
+        self.exchange = GradientExchange(
+            model.streams, self.tables, self.processes, micro_batches, overlapped=self.captured is None
+        )
 
-    def _capturing(self, exact_shards: int | None) -> CapturedGradients | None:
-        """What replays steps; None with exact shards, and where one of several processes cannot, as all must exchange
-        gradients alike."""
+    def _capturing(self) -> CapturedGradients | None:
+        """Return what replays steps; None where one of several processes cannot, as all exchange gradients alike."""
         device = next(self.model.parameters()).device
-        if exact_shards is not None:
-            if _graphs.enabled(device):
-                warnings.warn(
-                    "training without CUDA graphs, which is slower: with exact_shards the host moves the gradients of "
-                    "each shard",
-                    PerformanceWarning,
-                    stacklevel=3,
-                )
-            return None
         if not self.processes.distributed:
             whole = isinstance(self.optimizer, AdaGrad) and len(self.optimizer.param_groups) == 1
             return (CapturedStep if whole else CapturedGradients)(self.model, self.optimizer)
@@ -166,7 +146,7 @@ class Step:
 
         A table and its bias are chosen together, by shapes alone, so that all processes and replays agree.
         """
-        loss, both = self.model.loss, 2 * self.exchange.added
+        loss, both = self.model.loss, 2 * self.exchange.parts
         loss.sparse = self.sparse and stays_sparse(both * loss.gradient_rows(positions), *loss.parameters())
         if self.embedding is not None:
             self.model.bilm.encoder.sparse = self.sparse and stays_sparse(both * positions, self.embedding)

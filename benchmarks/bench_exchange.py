@@ -1,4 +1,4 @@
-"""Pretraining on several processes of this machine: bytes that a step exchanges, and the time of exact shards.
+"""Pretraining on several processes of this machine: the bytes that a step exchanges.
 
 Bytes are counted on the loopback device; docs/scaling.md has the formula that they follow.
 """
@@ -22,7 +22,6 @@ from elmo_fast.pretrain.step.training_step import Step
 
 ROWS, STEPS, WORDS, NEGATIVES = 64, 20, 20_000, 2048
 MODEL = {"filters": [[1, 32], [2, 32], [3, 64]], "dim": 1024, "projection_dim": 128, "n_highway": 1}
-SHARDS = (1, 2, 4, 8)
 TIMED, WARMUP = 12, 3  # steps
 
 
@@ -43,13 +42,13 @@ def sent_bytes():
     return int(line.split(":")[1].split()[8])
 
 
-def work(model, shards, steps):
+def work(model, steps):
     """Take steps in one of several processes, one when a line comes in; the leader prints the bytes of each."""
     torch.set_num_threads(1)
     with join_processes(torch.device("cpu")) as processes:
         torch.manual_seed(0)
         made = LanguageModel(options_of(ModelConfig(**model), WORDS, n_negative_samples_batch=NEGATIVES))
-        step = Step(made, AdaGrad(made.parameters()), clip_norm=10.0, processes=processes, exact_shards=shards)
+        step = Step(made, AdaGrad(made.parameters()), clip_norm=10.0, processes=processes)
         seconds, sent = [], []
         for number in range(WARMUP + steps):
             processes.max_(0)
@@ -63,24 +62,21 @@ def work(model, shards, steps):
 
 
 @pytest.mark.turns(2)
-@pytest.mark.case("exact_shards", "scaling")
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("side", ["no shards", *(f"{shards} shards" for shards in SHARDS)])
-def bench_step(timed, processes, side):
-    shards = None if side == "no shards" else int(side.split()[0])
-    if shards is not None and shards < processes:
-        pytest.skip("fewer shards than processes")
+@pytest.mark.case("scaling")
+@pytest.mark.parametrize("side", ["1 process", "2 processes"])
+def bench_step(timed, side):
+    processes = int(side[0])
     model = MODEL | ({"dim": 64, "projection_dim": 16} if timed.quick else {})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += ["-m", "benchmarks.bench_exact_shards", json.dumps([model, shards, 2 if timed.quick else TIMED])]
+    command += ["-m", "benchmarks.bench_exchange", json.dumps([model, 2 if timed.quick else TIMED])]
     run = lambda: subprocess.run(command, cwd=ROOT, capture_output=True, text=True)  # noqa: E731
-    ended = timed(f"all steps, {processes} processes, start included", run, amount=1, unit="s", warmup=0)
+    ended = timed("all steps, start included", run, amount=1, unit="s", warmup=0)
     assert not ended.returncode, ended.stderr
     result = json.loads(ended.stdout.splitlines()[-1])
     for each, size in zip(result["ms"], result["bytes"], strict=True):
-        timed.figure(f"one step, {processes} processes", side, each, "ms", against="no shards")
+        timed.figure("one step", side, each, "ms", against="1 process")
         if processes > 1:
-            timed.figure(f"sent by one of {processes} processes in a step", side, size / 1e6, "MB", case="scaling")
+            timed.figure(f"sent by one of {processes} processes in a step", "measured", size / 1e6, "MB")
 
 
 if __name__ == "__main__":
