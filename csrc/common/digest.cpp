@@ -64,10 +64,9 @@ bool is_dense(const Tensor& t) {
   return true;
 }
 
-uint64_t digest_of(const Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
-  const int64_t count = tensor.nbytes(), chunks = (count + kChunk - 1) / kChunk;
+uint64_t digest_of(const void* data, int64_t count) {
+  const auto* bytes = static_cast<const char*>(data);
+  const int64_t chunks = (count + kChunk - 1) / kChunk;
   std::vector<uint64_t> digests(chunks);
   parallel_for(chunks, 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) digests[i] = digest_of_bytes(bytes + i * kChunk, std::min(kChunk, count - i * kChunk));
@@ -76,6 +75,8 @@ uint64_t digest_of(const Tensor& tensor) {
   for (const uint64_t each : digests) digest = folded(digest, each);
   return digest;
 }
+
+uint64_t digest_of(const Tensor& tensor) { return tensor.numel() == 0 ? 0 : digest_of(tensor.const_data_ptr(), tensor.nbytes()); }
 
 uint64_t sampled_digest_of(const Tensor& tensor) {
   constexpr int64_t kSamples = 256;

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_fast.ops._weights import digest, is_alone
+
 _PROBES = 64
 
 
@@ -15,9 +17,10 @@ class WordCache:
     """At most `size` word vectors; the least recently used is dropped first. Exact, since a vector depends on its word
     alone.
 
-    It is cleared when a parameter has changed: another tensor, another version counter, or another value
-    at one of up to 64 positions spread over each (the counter misses writes through `.data`). A copy or a pickle of the
-    cache is empty. Several threads may share one cache.
+    It is cleared when a parameter has changed: another tensor, another version counter, another value at one of up to 64
+    positions spread over each (the counter misses writes through `.data`), or, where other tensors hold a parameter's
+    memory or it has no counter, another digest of all its values. A copy or a pickle of the cache is empty. Several
+    threads may share one cache.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,6 +35,8 @@ class WordCache:
             self._vectors: Tensor | None = None
             self._seen: tuple[Hashable, ...] = ()
             self._values: Tensor | None = None
+            self._digests: list[int] = []
+            self._doubtful = False
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -87,9 +92,18 @@ class WordCache:
     def _forget_if_changed(self, parameters: list[Tensor], settings: tuple[Hashable, ...]) -> None:
         seen = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
         values = torch.cat([_probe(p) for p in parameters])
-        if seen != self._seen or self._values is None or not torch.equal(values, self._values):
+        # Who holds a parameter's memory beside it may have written, and may be gone at the next look. Another thread
+        # that reads the parameter holds it too, for a moment.
+        doubtful = not all(map(is_alone, parameters))
+        if (
+            seen != self._seen
+            or self._values is None
+            or not torch.equal(values, self._values)
+            or ((doubtful or self._doubtful) and [digest(p) for p in parameters] != self._digests)
+        ):
             self.clear()
-            self._seen, self._values = seen, values
+            self._seen, self._values, self._digests = seen, values, [digest(p) for p in parameters]
+        self._doubtful = doubtful
 
 
 def _keys(words: Tensor) -> list[bytes]:

@@ -8,6 +8,7 @@ fused optimizers are made to count, and copies of a weight whose storage is shar
 """
 
 import itertools
+import hashlib
 import os
 import threading
 import weakref
@@ -88,6 +89,14 @@ def stamps(*weights: Tensor | None) -> list[int]:
     if _native.C is None or torch.compiler.is_compiling():
         return [0] * len(given)
     return [_number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in given]
+
+
+def digest(tensor: Tensor) -> int:
+    """Return a 64-bit digest of all values of a tensor on the CPU."""
+    values = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    if _native.C is not None:
+        return int(_native.C.digest(values))
+    return int.from_bytes(hashlib.blake2b(values.data, digest_size=8).digest(), "little")
 
 
 def _is_frozen(weight: Tensor) -> bool:

@@ -189,6 +189,25 @@ def test_kept_vectors_are_forgotten_when_parameters_change(files, change):
     assert not torch.allclose(before, kept, rtol=1e-3)
 
 
+def test_what_changes_past_the_counter_of_a_parameter_is_seen(files):
+    """Through a second Parameter of the same memory, and in inference mode, in values that no probe looks at."""
+    encoder, ids = CharacterEncoder(*files()), batch_to_ids(BATCHES[0])
+    encoder(ids)
+    for weight in (encoder._projection.weight, encoder._convolutions[0].weight):
+        other = torch.nn.Parameter(weight.data)
+        before = encoder(ids)["token_embedding"]
+        assert len(encoder._cache) > 0
+        with torch.no_grad():
+            other.flatten()[1::2].mul_(3)
+        del other
+        assert not torch.equal(before, encoder(ids)["token_embedding"])
+    with torch.inference_mode():
+        encoder._projection.weight = torch.nn.Parameter(encoder._projection.weight.clone(), requires_grad=False)
+        before = encoder(ids)["token_embedding"]
+        encoder._projection.weight[0, 1] += 100
+        assert not torch.equal(before, encoder(ids)["token_embedding"])
+
+
 def test_what_the_cache_keeps_and_when(files):
     """Nothing while gradients are wanted; train() empties it; copies begin empty; eval() and batches fill it."""
     encoder = CharacterEncoder(*files(), requires_grad=True)
