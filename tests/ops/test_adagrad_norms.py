@@ -33,9 +33,9 @@ def test_square_norms(backend):
 @every
 def test_a_norm_is_no_single_chain_of_sums(backend):
     """Alike numbers round alike: a chain of their squares, as torch.nn.utils.get_total_norm has, is far off here."""
-    values = torch.full((2**17 + 3,), 0.1)
+    values = torch.full((2**15 + 3,), 0.1)
     truth = values.double().square().sum()
-    rows = values[: 2**17].view(-1, 2**10)
+    rows = values[: 2**15].view(-1, 2**8)
     assert square_norm([values], backend=backend).item() == pytest.approx(truth.item(), rel=1e-6)
     assert merged_square_norm(torch.arange(128), rows, 128, backend=backend).item() == pytest.approx(
         rows.double().square().sum().item(), rel=1e-6

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.
 
 
 @pytest.mark.parametrize("backend", TRITON)
-@pytest.mark.parametrize("state", [True, False])
-@pytest.mark.parametrize("projected", [True, False])
+@pytest.mark.parametrize(("state", "projected"), [(True, True), (False, False)])
 def test_triton_opcheck(backend, state, projected):
     """Schema, fake and autograd of the op and of its backward."""
     inputs, weights, _, held = cast(
